@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_ALIAS_H
+#define SHMLOADER_ALIAS_H
+
+#include "dlpack.h"
+#include "lease.h"
+
+/*
+ * Describe memory behind a lease as a tensor that a framework can own: its deleter drops the alias
+ * that this call takes. shape and strides hold ndim numbers each and are copied; strides count
+ * elements. Any thread. NULL: no memory (no alias is taken then).
+ */
+DLManagedTensorVersioned *alias_new(struct lease *lease, void *data, DLDataType dtype, int32_t ndim,
+                                    const int64_t *shape, const int64_t *strides);
+
+#endif

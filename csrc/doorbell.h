@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_DOORBELL_H
+#define SHMLOADER_DOORBELL_H
+
+#include "platform.h"
+
+/* An event count: one owner parks on it, anybody rings it. The proof is in doorbell.c. */
+struct doorbell {
+  /* Added to by everybody who rings, compared by the owner: rings so far, modulo 2^32. */
+  alignas(CACHE_LINE) _Atomic uint32_t rings;
+  /* Written by the owner: 1 while it may be parked, so that a ring costs no system call else. */
+  _Atomic uint32_t parked;
+};
+
+/* Say that news is out. Any process, any thread, wait-free; call it after publishing. */
+void doorbell_ring(struct doorbell *bell);
+
+/*
+ * Announce that the owner is about to park. Only the owner; wait-free.
+ * Returns the count to park on; the caller looks for news once more before it parks.
+ */
+uint32_t doorbell_arm(struct doorbell *bell);
+
+/*
+ * Park until the count differs from armed. Only the owner; may park for timeout_ns.
+ * 0: look for news; -ETIMEDOUT; -EINTR: a signal arrived and its handler is yet to run.
+ */
+int doorbell_park(struct doorbell *bell, uint32_t armed, int64_t timeout_ns);
+
+/* Take the announcement back. Only the owner; wait-free. */
+void doorbell_disarm(struct doorbell *bell);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_LEASE_H
+#define SHMLOADER_LEASE_H
+
+#include "platform.h"
+
+/*
+ * A lease counts the aliases of one piece of memory: one for each storage that points into it.
+ * When the last alias dies, end() runs, once, on the thread that dropped it. The memory is a slot
+ * of the trainer, a spilled batch, or a slot that a worker is writing; the three differ in end()
+ * alone. Nothing here knows Python, so a lease may end on any thread and at interpreter shutdown.
+ */
+struct lease {
+  _Atomic uint32_t aliases;
+  uint32_t slot;
+  void *owner;
+  void (*end)(struct lease *lease);
+};
+
+/* Start counting with a number of aliases, at least 1. Nobody else may use the lease yet. */
+static inline void lease_begin(struct lease *lease, uint32_t aliases) {
+  /* relaxed: the memory is handed to others only afterwards. */
+  atomic_store_explicit(&lease->aliases, aliases, memory_order_relaxed);
+}
+
+/* One alias more. Only by somebody who holds one; any thread, wait-free. */
+static inline void lease_take(struct lease *lease) {
+  /* relaxed: the caller's own alias keeps the count above zero. */
+  atomic_fetch_add_explicit(&lease->aliases, 1, memory_order_relaxed);
+}
+
+/* One alias less. Any thread; lock-free. The lease may be gone on return. */
+static inline void lease_drop(struct lease *lease) {
+  /* sync alias-R -> alias-A: this alias's last use of the memory comes before its end. */
+  if (atomic_fetch_sub_explicit(&lease->aliases, 1, memory_order_release) != 1) return;
+  /* sync alias-A <- alias-R: every other alias's last use is over. */
+  (void)atomic_load_explicit(&lease->aliases, memory_order_acquire);
+  lease->end(lease);
+}
+
+/* Aliases now. Exact only for a caller who holds the last one. */
+static inline uint32_t lease_aliases(struct lease *lease) {
+  /* sync alias-A <- alias-R: a count of 1 means that all other aliases are done. */
+  return atomic_load_explicit(&lease->aliases, memory_order_acquire);
+}
+
+/* A lease over nothing of its own, with one alias: a worker counts the aliases of a slot with it. */
+struct lease *lease_count_new(void);
+
+/* Private memory of bytes behind its own lease with one alias; NULL: no memory. */
+struct lease *lease_block_new(uint64_t bytes);
+
+/* Where a block's memory starts: on a cache line. */
+void *lease_block_start(struct lease *lease);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_PLATFORM_H
+#define SHMLOADER_PLATFORM_H
+
+/*
+ * What differs between machines, and nothing else: parking and waking, page reservation, cache
+ * lines, streaming stores. This is the only file of the project that may hold an #ifdef.
+ *
+ * Parking is a futex on Linux. Elsewhere, and with SHMLOADER_PORTABLE defined, it is a sleep that
+ * grows from 20 us to 1 ms and looks at the word again after each nap; the callers cannot tell the
+ * two apart except by the clock, so both run the same tests.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+#define CACHE_LINE 64
+
+_Static_assert(sizeof(_Atomic uint32_t) == 4, "an atomic word lies in shared memory as four bytes");
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock inside an atomic would not survive its process");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit grants are read while they are written");
+
+static inline int64_t platform_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline struct timespec platform_timespec(int64_t ns) {
+  return (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+}
+
+#if defined(__linux__) && !defined(SHMLOADER_PORTABLE)
+
+#include <linux/futex.h>
+
+#define PLATFORM_PARKING "futex"
+
+/*
+ * Park until *word differs from expected, a wake, a signal or the timeout.
+ * Any thread of any process that maps the word; may park for timeout_ns (0 returns at once).
+ * 0: look again (woken, or the word had changed); -ETIMEDOUT; -EINTR: a signal arrived.
+ */
+static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
+  struct timespec timeout = platform_timespec(timeout_ns);
+  /* Not FUTEX_PRIVATE: the word is shared between processes. */
+  long outcome = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
+  if (outcome == 0 || errno == EAGAIN) return 0;
+  return -errno;
+}
+
+/* Wake the one process that may be parked on word. Wait-free. */
+static inline void platform_unpark(_Atomic uint32_t *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+#else
+
+#define PLATFORM_PARKING "sleep"
+
+static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
+  int64_t deadline = platform_now_ns() + timeout_ns;
+  int64_t nap_ns = 20000;
+  for (;;) {
+    /* relaxed: the caller looks at the ring again with acquire; this only ends the nap. */
+    if (atomic_load_explicit(word, memory_order_relaxed) != expected) return 0;
+    int64_t left_ns = deadline - platform_now_ns();
+    if (left_ns <= 0) return -ETIMEDOUT;
+    struct timespec nap = platform_timespec(nap_ns < left_ns ? nap_ns : left_ns);
+    if (nanosleep(&nap, NULL) != 0) return -EINTR;
+    nap_ns = nap_ns < 500000 ? nap_ns * 2 : 1000000;
+  }
+}
+
+static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
+
+#endif
+
+/* Return once the process pid is gone; at once if it is gone already. May park for ever. */
+static inline void platform_wait_for_end(int pid) {
+#if defined(__linux__) && defined(SYS_pidfd_open) && !defined(SHMLOADER_PORTABLE)
+  int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
+  if (descriptor >= 0) {
+    struct pollfd end = {.fd = descriptor, .events = POLLIN};
+    while (poll(&end, 1, -1) < 0 && errno == EINTR) continue;
+    return;
+  }
+  if (errno == ESRCH) return;
+#endif
+  struct timespec nap = platform_timespec(500000000);
+  while (kill(pid, 0) == 0 || errno == EPERM) nanosleep(&nap, NULL);
+}
+
+/*
+ * Make the pages of [offset, offset + bytes) of the file exist, so that no store can fault for want
+ * of memory. Pieces of 64 MiB, because a signal undoes the whole call on tmpfs.
+ * 0, or -errno (-ENOSPC: the backing is full; -EINTR: a signal arrived, pieces so far are kept).
+ */
+static inline int platform_reserve(int fd, uint64_t offset, uint64_t bytes) {
+  const uint64_t piece_bytes = 64u << 20;
+  while (bytes > 0) {
+    uint64_t piece = bytes < piece_bytes ? bytes : piece_bytes;
+#if defined(__linux__)
+    if (fallocate(fd, 0, (off_t)offset, (off_t)piece) != 0) return -errno;
+#else
+    int error = posix_fallocate(fd, (off_t)offset, (off_t)piece);
+    if (error != 0) return -error;
+#endif
+    offset += piece;
+    bytes -= piece;
+  }
+  return 0;
+}
+
+/* Give the pages of [offset, offset + bytes) back to the machine; the bytes read as zero. 0 or -errno. */
+static inline int platform_punch(int fd, uint64_t offset, uint64_t bytes) {
+#if defined(__linux__) && defined(FALLOC_FL_PUNCH_HOLE)
+  int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  return fallocate(fd, mode, (off_t)offset, (off_t)bytes) == 0 ? 0 : -errno;
+#else
+  (void)fd, (void)offset, (void)bytes;
+  return -EOPNOTSUPP;
+#endif
+}
+
+/*
+ * Map pages that exist into this process in one call instead of one fault per page.
+ * A hint: where the kernel does not know it, the faults happen one by one as before.
+ */
+static inline void platform_populate(void *start, size_t bytes) {
+#if defined(__linux__)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+  int error = errno;
+  (void)madvise(start, bytes, MADV_POPULATE_WRITE);
+  errno = error;
+#else
+  (void)start, (void)bytes;
+#endif
+}
+
+#if defined(__SSE2__)
+
+#include <immintrin.h>
+
+#define PLATFORM_STREAM_BLOCK 64
+#define PLATFORM_HAS_STREAM 1
+
+/* Copy one 64-byte block past the caches; to is 16-byte aligned, from may lie anywhere. */
+static inline void platform_stream_block(uint8_t *to, const uint8_t *from) {
+  __m128i a = _mm_loadu_si128((const __m128i *)from);
+  __m128i b = _mm_loadu_si128((const __m128i *)(from + 16));
+  __m128i c = _mm_loadu_si128((const __m128i *)(from + 32));
+  __m128i d = _mm_loadu_si128((const __m128i *)(from + 48));
+  _mm_stream_si128((__m128i *)to, a);
+  _mm_stream_si128((__m128i *)(to + 16), b);
+  _mm_stream_si128((__m128i *)(to + 32), c);
+  _mm_stream_si128((__m128i *)(to + 48), d);
+}
+
+static inline void platform_prefetch(const uint8_t *from) {
+  _mm_prefetch((const char *)from, _MM_HINT_NTA);
+}
+
+/* Streaming stores are not ordered by a release store: every streaming copy ends with this. */
+static inline void platform_stream_end(void) { _mm_sfence(); }
+
+#else
+
+#define PLATFORM_STREAM_BLOCK 64
+#define PLATFORM_HAS_STREAM 0
+
+static inline void platform_stream_block(uint8_t *to, const uint8_t *from) { memcpy(to, from, 64); }
+static inline void platform_prefetch(const uint8_t *from) { (void)from; }
+static inline void platform_stream_end(void) {}
+
+#endif
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * A worker must not outlive its trainer, also when it is deep in user code that runs no Python of
+ * ours, or blocked in a system call. So a thread waits for the trainer's end and ends the process.
+ *
+ * It watches the trainer itself, by a descriptor of the process: the parent's death signal follows
+ * the thread that forked, and under a fork server the parent is somebody else. Where there is no
+ * such descriptor it looks twice a second. It takes no signals, so they reach the threads that
+ * expect them, and it ends the process without running exit handlers, which may wait for locks.
+ */
+
+#include "watch.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "platform.h"
+
+static void *watch(void *argument) {
+  platform_wait_for_end((int)(intptr_t)argument);
+  _exit(1);
+}
+
+int watch_start(int pid) {
+  sigset_t all, before;
+  pthread_t thread;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread, NULL, watch, (void *)(intptr_t)pid);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (error != 0) return -error;
+  pthread_detach(thread);
+  return 0;
+}

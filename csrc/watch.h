@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_WATCH_H
+#define SHMLOADER_WATCH_H
+
+/*
+ * End this process within a second of the end of process pid, whatever this process is doing.
+ * Starts a thread that never returns. 0, or -errno: no thread.
+ */
+int watch_start(int pid);
+
+#endif
