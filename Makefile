@@ -1,0 +1,85 @@
+# One word each. Every target first sets up what it needs, in .venv: a C compiler, pip and Python
+# 3.11 or later are all that has to be there. Arguments pass through, `make test ARGS='-k ring'`, and
+# so do the build switches that setup.py lists, `make test SHMLOADER_PORTABLE=1`.
+
+PYTHON ?= $(or $(shell for python in python3.11 python3; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+  && echo $$python && break; done),$(error Python 3.11 or later is needed: set PYTHON to one))
+ARGS ?=
+
+venv := .venv/bin
+core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/*.pyx shmloader/*.pxd) \
+  $(wildcard shmloader/core/*.pxi)
+switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_DEBUG),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
+
+# For csrc/ alone, stricter than any build; optimised, because some warnings come only then.
+strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wextra -Wpedantic \
+  -Wcast-align -Wcast-qual -Wconversion -Wformat=2 -Wmissing-prototypes -Wpointer-arith -Wshadow \
+  -Wsign-conversion -Wstrict-prototypes -Wundef -Wvla -Wwrite-strings
+
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+.PHONY: build demo test bench lint sanitize package clean always
+
+build: .venv/built
+
+demo: build
+	$(venv)/python -m shmloader demo $(ARGS)
+
+test: build
+	$(venv)/python -m pytest $(ARGS)
+
+bench: build
+	$(venv)/python -m bench $(ARGS)
+
+lint: build
+	$(venv)/ruff check .
+	$(venv)/ruff format --check .
+	PATH="$(CURDIR)/$(venv):$$PATH" cython-lint shmloader
+	$(venv)/codespell
+	$(venv)/mypy
+	SHMLOADER_WERROR=1 $(venv)/python setup.py --quiet build_ext \
+	  --build-lib build/strict --build-temp build/strict
+	@for file in csrc/*.c; do \
+	  echo "strictly: $$file"; \
+	  $(strict_cc) $$file && $(strict_cc) -DSHMLOADER_PORTABLE $$file || exit 1; \
+	done
+
+# The C tests under each set of sanitizers that can share a process, with both ways of waiting.
+sanitize:
+	$(MAKE) -C tests/c run SAN=address,undefined
+	$(MAKE) -C tests/c run SAN=address,undefined PORTABLE=1
+	$(MAKE) -C tests/c run SAN=thread
+	$(MAKE) -C tests/c run SAN=thread PORTABLE=1
+
+# What would be published: the sdist, the wheel built from it alone, and that wheel imported.
+package: build
+	rm -rf dist build/package
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(venv)/python -m build --outdir dist
+	$(venv)/pip install --quiet --no-deps --target build/package dist/*.whl
+	cd build/package && ../../$(venv)/python -c \
+	  'import os, shmloader._core as core; assert core.__file__.startswith(os.getcwd()), core'
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -f shmloader/_core*.so
+	find shmloader tests bench -name __pycache__ -prune -exec rm -rf {} +
+
+# What a build needs, at the versions of constraints.txt.
+.venv/ready: constraints.txt
+	$(PYTHON) -m venv .venv
+	$(venv)/pip install --quiet --constraint constraints.txt setuptools cython numpy
+	touch $@
+
+# An editable install, so that what runs is this folder and only the extension can fall behind its
+# sources; tests/conftest.py refuses to start when it did. Without build isolation: what was just
+# installed builds it, and torch comes once, at its pinned version.
+.venv/built: .venv/ready pyproject.toml build/switches $(core_sources)
+	$(venv)/pip install --quiet --constraint constraints.txt --no-build-isolation \
+	  --editable '.[demo,bench,test,lint]'
+	touch $@
+
+# Holds the switches of the last build: a change of them is a reason to build again.
+build/switches: always
+	@mkdir -p build
+	@echo '$(switches)' | cmp -s - $@ || echo '$(switches)' > $@

@@ -1,0 +1,52 @@
+"""
+Build the one extension module; pyproject.toml says everything else.
+
+Switches, read from the environment:
+    SHMLOADER_SANITIZE: What gcc's -fsanitize takes: "address,undefined" or "thread".
+    SHMLOADER_DEBUG: 1 turns optimisation off and assertions on.
+    SHMLOADER_PORTABLE: 1 waits as on systems without a futex.
+    SHMLOADER_WERROR: 1 makes a warning an error: for this project's lint, not for users.
+"""
+
+import os
+from glob import glob
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+sanitize = os.environ.get("SHMLOADER_SANITIZE", "")
+debug = os.environ.get("SHMLOADER_DEBUG") == "1"
+portable = os.environ.get("SHMLOADER_PORTABLE") == "1"
+warnings_are_errors = os.environ.get("SHMLOADER_WERROR") == "1"
+
+compile_flags = ["-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra"]
+link_flags = []
+
+# Python's own flags come first: their -O and their -DNDEBUG have to be taken back.
+compile_flags += ["-O0", "-g", "-UNDEBUG"] if debug else ["-O3"]
+if sanitize:
+    compile_flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
+    link_flags += [f"-fsanitize={sanitize}"]
+if warnings_are_errors:
+    compile_flags += ["-Werror"]
+
+macros = [
+    ("_GNU_SOURCE", "1"),  # -std=c11 hides fallocate, syscall and madvise without it
+    ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
+]
+if portable:
+    macros += [("SHMLOADER_PORTABLE", "1")]
+
+core = Extension(
+    "shmloader._core",
+    sources=["shmloader/_core.pyx", *sorted(glob("csrc/*.c"))],
+    depends=[*glob("csrc/*.h"), *glob("shmloader/*.pxd"), *glob("shmloader/core/*.pxi")],
+    include_dirs=["csrc", numpy.get_include()],
+    define_macros=macros,
+    extra_compile_args=compile_flags,
+    extra_link_args=link_flags,
+)
+
+# The generated C goes to build/, so that the package's folder holds only what people wrote.
+setup(ext_modules=cythonize(core, build_dir="build/cython", language_level=3))

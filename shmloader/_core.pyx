@@ -1,0 +1,68 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+The only door to csrc/: rings and doorbell, ledger and desk, leases, and batches to bytes and back.
+
+Python never sees a pointer. The parts, in the order in which they build on each other:
+
+    tensors.pxi   memory behind a lease as torch tensors and ndarrays, and their description
+    gather.pxi    samples side by side into one piece of memory: what collating is
+    encode.pxi    a batch into a slot: payload and layout
+    decode.pxi    a slot, or a block that it was spilled to, into a batch
+    ledger.pxi    the trainer's end: place, receive, deliver
+    desk.pxi      the worker's end: take, allocate, commit
+"""
+
+import pickle
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from multiprocessing.reduction import ForkingPickler
+from threading import get_ident
+from types import BuiltinFunctionType, FunctionType
+
+import copyreg
+import numpy
+import torch
+
+from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
+
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBuffer_FillInfo,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.long cimport PyLong_FromLongLong
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_INCREF
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.string cimport memcpy, memset
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.unistd cimport close
+
+cnp.import_array()
+
+cdef extern from "Python.h":
+    int Py_EnterRecursiveCall(const char *where) except -1
+    void Py_LeaveRecursiveCall()
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
+cdef extern from "sys/mman.h":
+    enum:
+        MAP_NORESERVE
+
+cdef class Desk
+
+include "core/tensors.pxi"
+include "core/gather.pxi"
+include "core/encode.pxi"
+include "core/decode.pxi"
+include "core/ledger.pxi"
+include "core/desk.pxi"

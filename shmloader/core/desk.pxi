@@ -1,0 +1,398 @@
+# The worker's end of a segment: take an order, allocate from its slot, commit the answer.
+
+
+cdef uint64_t SLICE_NS = 1000000000   # longest park of a worker before it looks again
+
+
+def watch_process(int pid):
+    """
+    End this process as soon as another one is gone, even in the middle of user code.
+
+    Raises:
+        OSError: No thread can be started for it. A process that is gone already is no error.
+    """
+    cdef int error = watch_start(pid)
+    if error != 0:
+        raise OSError(-error, f"cannot watch process {pid} ({errno_name(-error)})")
+
+
+class Stopping(BaseException):
+    """The trainer wants this worker to leave while user code waits for pages."""
+
+
+@cython.final
+cdef class Desk:
+    """
+    A worker's end of a segment.
+
+    Memory of the slot is handed out on the worker's main thread between take and commit only.
+    """
+
+    cdef desk seat
+    cdef bint seated
+    cdef unsigned long thread
+    cdef object check_room
+    # The order in hand.
+    cdef int64_t slot
+    cdef char *slot_start
+    cdef uint64_t ticket
+    cdef uint64_t grant
+    cdef uint64_t pages
+    cdef uint64_t expected
+    cdef uint64_t cursor
+    cdef bint copy_in
+    cdef lease *held           # counts the aliases of this slot; NULL until memory is handed out
+    cdef lease *source         # the lease of the last allocation
+    # Per range: how many bytes this process has mapped ahead.
+    cdef uint64_t *populated
+    cdef int64_t taken_ns
+    cdef uint64_t blocked_ns
+
+    def __init__(self, int fd, uint32_t workers, uint32_t ranges, uint64_t range_bytes,
+                 uint32_t worker, check_room):
+        """
+        Map a segment and sit down at a worker's rings.
+
+        Args:
+            fd: The segment; a duplicate is kept.
+            worker: Which worker this is, counted from 0.
+            check_room: Called with a number of bytes before pages are added; raises if the
+                machine has no room for them.
+        """
+        cdef geometry shape
+        cdef void *base
+        cdef int own_fd
+        self.slot = -1
+        if geometry_init(&shape, workers, ranges, range_bytes) != 0 or worker >= workers:
+            raise ValueError(f"no worker {worker} of {workers}")
+        own_fd = duplicate(fd)
+        base = map_segment(own_fd, shape.total_bytes)
+        if base == NULL:
+            raise_mapping_error(own_fd, shape.total_bytes)
+        self.populated = <uint64_t *>malloc(ranges * sizeof(uint64_t))
+        if self.populated == NULL:
+            raise MemoryError(f"no memory for {ranges} ranges")
+        memset(self.populated, 0, ranges * sizeof(uint64_t))
+        desk_init(&self.seat, <uint8_t *>base, own_fd, &shape, worker)
+        self.thread = get_ident()
+        self.check_room = check_room
+
+    # The mapping stays until the process ends: an alias may outlive this object.
+
+    def __dealloc__(self):
+        free(self.populated)
+
+    def take(self, double timeout_s):
+        """
+        Wait for the next order, at most timeout_s seconds.
+
+        Returns:
+            ("place", index), ("resume", seed or None), ("quit", None), or None after the timeout.
+        """
+        cdef int64_t started = platform_now_ns()
+        cdef uint32_t cell = 0
+        cdef bint found = desk_take(&self.seat, &cell)
+        if not found:
+            found = self.park(timeout_s, &cell)
+            self.taken_ns = platform_now_ns()
+            clock_add(self.seat.block, 0, self.taken_ns - started, 0)
+        else:
+            self.taken_ns = started
+        if not found:
+            return None
+        if cell_verb(cell) == VERB_PLACE:
+            return ("place", self.begin(cell_slot(cell)))
+        if cell_verb(cell) == VERB_QUIT:
+            return ("quit", None)
+        seed = self.seat.block.resume_seed if self.seat.block.resume_has_seed else None
+        return ("resume", seed)
+
+    cdef bint park(self, double timeout_s, uint32_t *cell) except -1:
+        cdef int64_t deadline = platform_now_ns() + <int64_t>(timeout_s * 1e9)
+        cdef int64_t left = deadline - platform_now_ns()
+        cdef doorbell *bell = &self.seat.block.doorbell
+        cdef uint32_t armed
+        cdef bint found = False
+        cdef int outcome = 0
+        while not found and left > 0 and not desk_stopping(&self.seat):
+            with nogil:
+                armed = doorbell_arm(bell)
+                found = desk_take(&self.seat, cell)
+                if not found and not desk_stopping(&self.seat):
+                    outcome = doorbell_park(bell, armed, min(left, <int64_t>SLICE_NS))
+                doorbell_disarm(bell)
+            if outcome == -EINTR:
+                PyErr_CheckSignals()
+            if not found:
+                found = desk_take(&self.seat, cell)
+            left = deadline - platform_now_ns()
+        return found
+
+    cdef object begin(self, uint32_t slot):
+        """Take an order in hand and read its request out of the slot."""
+        cdef slot_order *order = &segment_header(self.seat.base, &self.seat.geometry, slot).order
+        cdef object index
+        self.slot = slot
+        self.slot_start = <char *>self.seat.base + segment_slot_offset(&self.seat.geometry, slot)
+        self.ticket = order.ticket
+        self.pages = order.pages_bytes
+        self.grant = order_grant(order)
+        self.expected = order.expect_bytes
+        self.copy_in = order.mode & ORDER_COPY_IN
+        self.cursor = 0
+        self.blocked_ns = 0
+        return read_request(order.request_kind, self.slot_start, order.request_bytes)
+
+    @property
+    def stopping(self):
+        """Whether the trainer wants all workers to leave."""
+        return desk_stopping(&self.seat)
+
+    @property
+    def hands_out(self):
+        """Whether slot memory may be handed out here and now."""
+        return self.slot >= 0 and get_ident() == self.thread
+
+    def leave_slot(self):
+        """Forget the order in hand: this is a forked child, the slot is its parent's."""
+        self.slot = -1
+
+    def resumed(self):
+        """Tell the trainer that the next epoch has begun here."""
+        desk_tell(&self.seat, VERB_RESUMED, 0)
+
+    def write(self, batch, bint is_error, dumps):
+        """
+        Write a batch, or an exception of user code, into the slot in hand.
+
+        The caller drops its references to the batch before it commits.
+
+        Raises:
+            BatchTooLarge: It needs more bytes than the budget or the range allow.
+            OutOfSharedMemory: There is no room for its pages.
+            Exception: Whatever pickling a leaf raises.
+        """
+        cdef slot_answer *answer = self.answer()
+        cdef Encoder encoder = Encoder.__new__(Encoder, self, dumps)
+        encoder.put(batch)
+        encoder.finish(answer)
+        answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
+
+    def write_end(self):
+        """Answer that this worker's iterable dataset is exhausted."""
+        self.write_empty(ANSWER_END)
+
+    def write_nothing(self):
+        """Answer a request that is skipped."""
+        self.write_empty(ANSWER_NOTHING)
+
+    cdef int write_empty(self, int kind) except -1:
+        cdef slot_answer *answer = self.answer()
+        answer.kind = kind
+        answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
+        answer.layout_offset = 0
+        return 0
+
+    cdef slot_answer *answer(self) noexcept:
+        return &segment_header(self.seat.base, &self.seat.geometry, self.slot).answer
+
+    def commit(self):
+        """
+        Publish the answer in hand.
+
+        A slot of which an alias is still alive in this process is published as kept: the trainer
+        delivers it and never lets it be written again.
+        """
+        cdef slot_answer *answer = self.answer()
+        answer.ticket = self.ticket
+        answer.pages_bytes = self.pages
+        answer.flags = 0
+        if self.held != NULL:
+            if lease_aliases(self.held) != 1:
+                answer.flags = ANSWER_KEPT
+            lease_drop(self.held)
+            self.held = NULL
+        clock_add(self.seat.block, platform_now_ns() - self.taken_ns - self.blocked_ns, 0,
+                  self.blocked_ns)
+        slot, self.slot = self.slot, -1
+        desk_tell(&self.seat, VERB_READY, slot)
+
+    def empty(self, shape, dtype):
+        """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
+        cdef object code = dtype_codes.get(dtype)
+        cdef int64_t dims[MAX_DIMS]
+        cdef DLDataType type_
+        cdef uint64_t total
+        cdef int ndim = 0
+        if code is None or len(shape) > MAX_DIMS:
+            return None
+        type_.code, type_.bits, type_.lanes = code[0], code[1], 1
+        total = type_.bits // 8
+        for size in shape:
+            dims[ndim] = size
+            if dims[ndim] < 0 or (size and total > (<uint64_t>1 << 62) // <uint64_t>size):
+                return None
+            total *= <uint64_t>dims[ndim]
+            ndim += 1
+        return self.tensor_at(self.allocate(total), type_, ndim, dims)
+
+    def gather(self, str what, samples):
+        """Collate "tensors", "arrays", "ints" or "floats" into the slot; None where torch must."""
+        if what == "tensors":
+            return gather_tensors(self, samples)
+        if what == "arrays":
+            return gather_arrays(self, samples)
+        if what == "ints":
+            return gather_ints(self, samples)
+        return gather_floats(self, samples)
+
+    cdef char *allocate(self, uint64_t length) except NULL:
+        """Memory of the slot, or private memory where the order says so, on a cache line."""
+        cdef uint64_t start
+        if self.copy_in:
+            self.source = lease_block_new(length)
+            if self.source == NULL:
+                raise MemoryError(f"no memory for {length} bytes of a batch")
+            return <char *>lease_block_start(self.source)
+        if self.held == NULL:
+            self.held = new_count()
+        self.source = self.held
+        start = round_up(self.cursor, CACHE_LINE)
+        self.need(start + length)
+        self.cursor = start + length
+        return self.slot_start + start
+
+    cdef object tensor_at(self, char *start, DLDataType dtype, int ndim, const int64_t *shape):
+        """A contiguous tensor over what allocate() returned last."""
+        cdef int64_t strides[MAX_DIMS]
+        cdef int64_t stride = 1
+        cdef int i
+        for i in range(ndim - 1, -1, -1):
+            strides[i] = stride
+            stride *= max(shape[i], 1)
+        try:
+            return tensor_over(self.source, start, dtype, ndim, shape, strides)
+        finally:
+            if self.copy_in:
+                lease_drop(self.source)
+
+    cdef int64_t offset_of(self, const char *start, uint64_t length) noexcept:
+        """Where in the slot's used part the bytes lie, or -1."""
+        if start < self.slot_start or start + length > self.slot_start + self.cursor:
+            return -1
+        return start - self.slot_start
+
+    cdef int need(self, uint64_t end) except -1:
+        """Make sure that the slot's first end bytes exist."""
+        if end > self.pages:
+            self.add_pages(end)
+        elif self.populated[self.slot] < end:
+            self.populate()
+        return 0
+
+    cdef int add_pages(self, uint64_t end) except -1:
+        cdef uint64_t page = self.seat.geometry.page_bytes
+        cdef uint64_t wanted = round_up(end, page)
+        cdef uint64_t target
+        cdef int error
+        if wanted > self.grant:
+            self.ask(wanted)
+        # What follows will probably need pages too: as learnt, or an eighth of what is there.
+        target = max(wanted, self.expected if self.pages < self.expected else wanted + self.pages // 8)
+        target = min(round_up(target, page), self.grant)
+        self.check_room(target - self.pages)
+        error = self.reserve(self.pages, target - self.pages)
+        if error != 0:
+            raise OutOfSharedMemory(
+                f"no room for {target - self.pages} more bytes of shared memory "
+                f"({errno_name(-error)}): free memory, raise the limit, or lower batch_size, "
+                "slots or prefetch_factor"
+            )
+        self.pages = target
+        self.populate()
+        return 0
+
+    cdef int reserve(self, uint64_t start, uint64_t length) except? 1:
+        cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, self.slot) + start
+        cdef int error = -EINTR
+        while error == -EINTR:
+            with nogil:
+                error = platform_reserve(self.seat.fd, offset, length)
+            PyErr_CheckSignals()
+        return error
+
+    cdef int populate(self) except -1:
+        """Map the slot's pages into this process at once, which is cheaper than one by one."""
+        cdef uint64_t done = self.populated[self.slot]
+        cdef uint64_t end = self.pages
+        if end > done:
+            with nogil:
+                platform_populate(self.slot_start + done, end - done)
+            self.populated[self.slot] = end
+        return 0
+
+    cdef int ask(self, uint64_t wanted) except -1:
+        """Ask the trainer for a larger grant and wait for its answer."""
+        cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
+        cdef doorbell *bell = &self.seat.block.doorbell
+        cdef int64_t started = platform_now_ns()
+        cdef uint32_t armed
+        cdef int outcome = 0
+        header.answer.ticket = self.ticket
+        header.answer.want_bytes = wanted
+        desk_tell(&self.seat, VERB_WANT, self.slot)
+        while order_grant(&header.order) < wanted:
+            if desk_stopping(&self.seat):
+                raise Stopping()
+            if order_refusal(&header.order) != REFUSAL_NONE:
+                self.raise_refusal(order_refusal(&header.order), wanted)
+            with nogil:
+                armed = doorbell_arm(bell)
+                if order_grant(&header.order) < wanted and not order_refusal(&header.order):
+                    outcome = doorbell_park(bell, armed, SLICE_NS)
+                doorbell_disarm(bell)
+            if outcome == -EINTR:
+                PyErr_CheckSignals()
+        self.grant = order_grant(&header.order)
+        self.blocked_ns += platform_now_ns() - started
+        return 0
+
+    cdef int raise_refusal(self, uint32_t refusal, uint64_t wanted) except -1:
+        if refusal == REFUSAL_RANGE:
+            raise BatchTooLarge(
+                f"batch of {wanted / 1e6:.1f} MB does not fit a slot's range of "
+                f"{self.seat.geometry.range_bytes / 1e6:.1f} MB: lower slots, prefetch_factor "
+                "or batch_size"
+            )
+        raise BatchTooLarge(
+            f"batch of {wanted / 1e6:.1f} MB does not fit ring_bytes: raise ring_bytes to at "
+            f"least {wanted} or lower batch_size"
+        )
+
+
+cdef extern from "slots.h" nogil:
+    uint64_t order_grant(slot_order *order)
+    uint32_t order_refusal(slot_order *order)
+
+
+cdef extern from "lease.h" nogil:
+    lease *lease_count_new()
+
+
+cdef lease *new_count() except NULL:
+    cdef lease *count = lease_count_new()
+    if count == NULL:
+        raise MemoryError("no memory for a lease")
+    return count
+
+
+cdef object read_request(uint32_t kind, const char *start, uint64_t length):
+    cdef const int64_t *numbers = <const int64_t *>start
+    cdef uint64_t i
+    if kind == REQUEST_INDICES:
+        return [numbers[i] for i in range(length // 8)]
+    if kind == REQUEST_INDEX:
+        return numbers[0]
+    if kind == REQUEST_NONES:
+        return [None] * numbers[0]
+    return pickle.loads(PyBytes_FromStringAndSize(start, length))

@@ -1,0 +1,391 @@
+# A batch into a slot.
+#
+# The layout is one stream of nodes, each a tag and what the tag says, in the order of a walk over
+# the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
+# in the slot are in place already; the walk notes where the others lie, and one pass copies them in
+# afterwards, so that the pages are asked for once and leaves that overlap in memory stay aliases of
+# each other. Objects that can be met twice are numbered in both walks alike: the number is the memo.
+#
+# Nothing is pickled but what no node can say, by the `pickling` module that the worker hands in, and
+# the names of classes and dtypes, once each: the trainer keeps what it has read of those.
+
+cdef enum Tag:
+    TAG_NONE
+    TAG_TRUE
+    TAG_FALSE
+    TAG_INT          # i64
+    TAG_BIG_INT      # bytes, little-endian, signed
+    TAG_FLOAT        # f64
+    TAG_COMPLEX      # two f64
+    TAG_STR          # bytes, UTF-8 with surrogates passed
+    TAG_BYTES        # bytes
+    TAG_LIST         # count, nodes; memo before
+    TAG_TUPLE        # count, nodes
+    TAG_DICT         # count, keys and values; memo before
+    TAG_TENSOR       # code, bits, dims, offset, shape, strides; memo
+    TAG_ARRAY        # type, order, dims, offset, shape; memo
+    TAG_SCALAR       # type, bytes
+    TAG_AGAIN        # number: the object with that number
+    TAG_NAMED        # bytes: the pickle of a class, function or dtype by its name
+    TAG_REDUCED      # callable, args; memo; parts of its state as in __reduce_ex__
+    TAG_PICKLED      # count of buffers, checksum, then offset and length of each part; memo
+
+cdef object generic = numpy.generic
+cdef dict names_written = {}   # class, function or dtype -> its pickle
+cdef dict is_reducible = {}    # type -> whether its instances are taken apart rather than pickled
+
+cdef struct Source:
+    char *start
+    uint64_t length
+    size_t patch      # where in the stream the offset stands
+    uint64_t offset
+
+
+cdef int by_start(const void *a, const void *b) noexcept nogil:
+    cdef const Source *x = <const Source *>a
+    cdef const Source *y = <const Source *>b
+    if x.start != y.start:
+        return 1 if x.start > y.start else -1
+    return (x.length < y.length) - (x.length > y.length)
+
+
+cdef bint takes_apart(object kind):
+    """Whether instances of a type travel as their __reduce_ex__ parts instead of a pickle."""
+    cdef object known = is_reducible.get(kind)
+    if known is None:
+        known = (
+            (issubclass(kind, (tuple, Mapping, Sequence)) or is_dataclass(kind))
+            and kind not in copyreg.dispatch_table
+            and kind not in ForkingPickler._extra_reducers
+        )
+        is_reducible[kind] = known
+    return known
+
+
+@cython.final
+@cython.internal
+cdef class Encoder:
+    cdef char *stream
+    cdef size_t used
+    cdef size_t capacity
+    cdef Source *sources
+    cdef size_t source_count
+    cdef size_t source_capacity
+    cdef uint64_t pickled_bytes
+    cdef list kept
+    cdef dict memo
+    cdef Desk desk
+    cdef object dumps
+
+    def __cinit__(self, Desk desk, dumps):
+        self.desk = desk
+        self.dumps = dumps
+        self.kept = []
+        self.memo = {}
+
+    def __dealloc__(self):
+        free(self.stream)
+        free(self.sources)
+
+    cdef char *extend(self, size_t count) except NULL:
+        cdef size_t capacity = self.capacity
+        cdef char *grown
+        if self.used + count > capacity:
+            capacity = 2 * capacity + count + 512
+            grown = <char *>realloc(self.stream, capacity)
+            if grown == NULL:
+                raise MemoryError(f"no memory for a layout of {capacity} bytes")
+            self.stream = grown
+            self.capacity = capacity
+        self.used += count
+        return self.stream + self.used - count
+
+    cdef int put_tag(self, int tag) except -1:
+        self.extend(1)[0] = <char>tag
+        return 0
+
+    cdef int put_number(self, int64_t value) except -1:
+        memcpy(self.extend(8), &value, 8)
+        return 0
+
+    cdef int put_text(self, int tag, const char *text, Py_ssize_t length) except -1:
+        self.put_tag(tag)
+        self.put_number(length)
+        memcpy(self.extend(length), text, length)
+        return 0
+
+    cdef int put_bytes(self, int tag, bytes text) except -1:
+        return self.put_text(tag, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+    cdef int put_source(self, char *start, uint64_t length) except -1:
+        """Write where the bytes will lie: known if they were made in the slot, else patched in."""
+        cdef size_t capacity
+        cdef Source *grown
+        cdef int64_t offset = self.desk.offset_of(start, length)
+        if length == 0 or offset >= 0:
+            return self.put_number(max(offset, 0))
+        if self.source_count == self.source_capacity:
+            capacity = 2 * self.source_capacity + 16
+            grown = <Source *>realloc(self.sources, capacity * sizeof(Source))
+            if grown == NULL:
+                raise MemoryError(f"no memory for {capacity} leaves")
+            self.sources = grown
+            self.source_capacity = capacity
+        self.sources[self.source_count] = Source(start, length, self.used, 0)
+        self.source_count += 1
+        return self.put_number(0)
+
+    cdef bint met_before(self, object value) except -1:
+        """Write a reference to an object that stands in the stream already; else number it."""
+        cdef object key = <size_t><void *>value
+        cdef object number = self.memo.get(key)
+        if number is None:
+            self.memo[key] = len(self.memo)
+            return False
+        self.put_tag(TAG_AGAIN)
+        self.put_number(number)
+        return True
+
+    cdef int put(self, object value) except -1:
+        cdef object kind = type(value)
+        if kind is Tensor:
+            self.put_tensor(value)
+        elif kind is ndarray:
+            self.put_array(value)
+        elif value is None:
+            self.put_tag(TAG_NONE)
+        elif kind is int:
+            self.put_int(value)
+        elif kind is float:
+            self.put_tag(TAG_FLOAT)
+            (<double *>self.extend(8))[0] = PyFloat_AS_DOUBLE(value)
+        elif kind is str:
+            self.put_str(value)
+        elif kind is bytes:
+            self.put_bytes(TAG_BYTES, value)
+        elif kind is bool:
+            self.put_tag(TAG_TRUE if value else TAG_FALSE)
+        elif kind is complex:
+            self.put_tag(TAG_COMPLEX)
+            (<double *>self.extend(8))[0] = value.real
+            (<double *>self.extend(8))[0] = value.imag
+        else:
+            Py_EnterRecursiveCall(b" while a batch is written")
+            try:
+                self.put_container(value, kind)
+            finally:
+                Py_LeaveRecursiveCall()
+        return 0
+
+    cdef int put_container(self, object value, object kind) except -1:
+        if kind is list:
+            return self.put_list(value)
+        if kind is dict:
+            return self.put_dict(value)
+        if kind is tuple:
+            return self.put_tuple(value)
+        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            return self.put_named(value)
+        if issubclass(kind, generic) and kind.__module__ == "numpy":
+            return self.put_scalar(value)
+        if takes_apart(kind):
+            return self.put_reduced(value)
+        return self.put_pickled(value)
+
+    cdef int put_int(self, object value) except -1:
+        cdef int overflow = 0
+        cdef int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow:
+            length = (value.bit_length() + 8) // 8
+            return self.put_bytes(TAG_BIG_INT, value.to_bytes(length, "little", signed=True))
+        self.put_tag(TAG_INT)
+        return self.put_number(number)
+
+    cdef int put_str(self, object value) except -1:
+        return self.put_bytes(TAG_STR, value.encode("utf-8", "surrogatepass"))
+
+    cdef int put_list(self, list value) except -1:
+        cdef object item
+        if self.met_before(value):
+            return 0
+        self.put_tag(TAG_LIST)
+        self.put_number(len(value))
+        for item in value:
+            self.put(item)
+        return 0
+
+    cdef int put_tuple(self, tuple value) except -1:
+        cdef object item
+        self.put_tag(TAG_TUPLE)
+        self.put_number(len(value))
+        for item in value:
+            self.put(item)
+        return 0
+
+    cdef int put_dict(self, dict value) except -1:
+        cdef object key, item
+        if self.met_before(value):
+            return 0
+        self.put_tag(TAG_DICT)
+        self.put_number(len(value))
+        for key, item in value.items():
+            self.put(key)
+            self.put(item)
+        return 0
+
+    cdef int put_tensor(self, object tensor) except -1:
+        cdef DLTensor is_
+        cdef uint64_t item_bytes
+        if not plain_tensor(tensor, &is_):
+            return self.put_pickled(tensor)
+        if self.met_before(tensor):
+            return 0
+        self.put_tag(TAG_TENSOR)
+        self.put_tag(is_.dtype.code)
+        self.put_tag(is_.dtype.bits)
+        self.put_tag(is_.ndim)
+        item_bytes = is_.dtype.bits // 8
+        self.put_source(
+            tensor_start(&is_), span_elements(is_.ndim, is_.shape, is_.strides) * item_bytes
+        )
+        if is_.ndim > 0:
+            memcpy(self.extend(8 * is_.ndim), is_.shape, 8 * is_.ndim)
+            memcpy(self.extend(8 * is_.ndim), is_.strides, 8 * is_.ndim)
+        return 0
+
+    cdef int put_array(self, cnp.ndarray array) except -1:
+        cdef int axis
+        if array.descr.hasobject:
+            return self.put_pickled(array)
+        if self.met_before(array):
+            return 0
+        if not cnp.PyArray_IS_C_CONTIGUOUS(array) and not cnp.PyArray_IS_F_CONTIGUOUS(array):
+            array = numpy.ascontiguousarray(array)
+            self.kept.append(array)
+        self.put_tag(TAG_ARRAY)
+        self.put_dtype(array.descr)
+        self.put_tag(not cnp.PyArray_IS_C_CONTIGUOUS(array))
+        self.put_tag(array.ndim)
+        self.put_source(<char *>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array))
+        for axis in range(array.ndim):
+            self.put_number(array.shape[axis])
+        return 0
+
+    cdef int put_dtype(self, cnp.dtype dtype) except -1:
+        """Write a native number type by its number, any other by its name."""
+        if dtype.num < cnp.NPY_OBJECT and dtype.byteorder in (c"=", c"|"):
+            self.put_tag(TAG_INT)
+            return self.put_number(dtype.num)
+        return self.put_named(dtype)
+
+    cdef int put_scalar(self, object value) except -1:
+        cdef cnp.ndarray array = numpy.asarray(value)
+        if array.descr.hasobject:
+            return self.put_pickled(value)
+        self.put_tag(TAG_SCALAR)
+        self.put_dtype(array.descr)
+        return self.put_bytes(TAG_BYTES, array.tobytes())
+
+    cdef int put_named(self, object value) except -1:
+        cdef bytes name = names_written.get(value)
+        if name is None:
+            name = pickle.dumps(value, 5)
+            names_written[value] = name
+        return self.put_bytes(TAG_NAMED, name)
+
+    cdef int put_reduced(self, object value) except -1:
+        """Write an object as the parts that pickle would build it from, natively."""
+        cdef object parts = value.__reduce_ex__(4)
+        cdef list items
+        cdef dict pairs
+        if type(parts) is not tuple or len(parts) > 5:
+            return self.put_pickled(value)
+        if (<size_t><void *>value) in self.memo:
+            return 0 if self.met_before(value) else -1
+        self.kept.append(parts)
+        self.put_tag(TAG_REDUCED)
+        self.put_named(parts[0])
+        self.put(parts[1])
+        self.met_before(value)
+        self.put(parts[2] if len(parts) > 2 else None)
+        items = list(parts[3]) if len(parts) > 3 and parts[3] is not None else []
+        pairs = dict(parts[4]) if len(parts) > 4 and parts[4] is not None else {}
+        self.kept.append((items, pairs))
+        self.put_list(items)
+        return self.put_dict(pairs)
+
+    cdef int put_pickled(self, object value) except -1:
+        """Write what no node can say as a pickle whose buffers lie in the payload."""
+        cdef bytes pickled
+        cdef list buffers
+        cdef object part
+        if self.met_before(value):
+            return 0
+        pickled, buffers = self.dumps(value)
+        self.pickled_bytes += len(pickled)
+        self.put_tag(TAG_PICKLED)
+        self.put_number(len(buffers))
+        self.put_number(zlib.crc32(pickled))
+        self.put_part(pickled)
+        for part in buffers:
+            self.put_part(part)
+        return 0
+
+    cdef int put_part(self, object part) except -1:
+        cdef Py_buffer view
+        PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
+        try:
+            self.kept.append(part)
+            self.put_number(view.len)
+            self.put_source(<char *>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+        return 0
+
+    cdef uint64_t place_sources(self, uint64_t cursor):
+        """Give every source its offset, overlapping ones a common stretch; returns the end."""
+        cdef size_t i
+        cdef char *stretch_start = NULL
+        cdef char *stretch_end = NULL
+        cdef uint64_t stretch_offset = 0
+        cdef Source *source
+        qsort(self.sources, self.source_count, sizeof(Source), by_start)
+        for i in range(self.source_count):
+            source = &self.sources[i]
+            if source.start >= stretch_end:
+                cursor = round_up(cursor, CACHE_LINE)
+                stretch_start, stretch_end = source.start, source.start
+                stretch_offset = cursor
+            source.offset = stretch_offset + (source.start - stretch_start)
+            if source.start + source.length > stretch_end:
+                stretch_end = source.start + source.length
+            cursor = stretch_offset + (stretch_end - stretch_start)
+        return cursor
+
+    cdef void copy_sources(self, char *slot) noexcept nogil:
+        cdef size_t i
+        cdef uint64_t total = 0
+        cdef Source *source
+        for i in range(self.source_count):
+            total += self.sources[i].length
+        for i in range(self.source_count):
+            source = &self.sources[i]
+            copy_bytes(slot + source.offset, source.start, source.length, total)
+            memcpy(self.stream + source.patch, &source.offset, 8)
+
+    cdef int finish(self, slot_answer *answer) except -1:
+        """Copy what is not in the slot yet, write the layout behind it and describe both."""
+        cdef uint64_t payload = self.place_sources(self.desk.cursor)
+        cdef uint64_t layout = round_up(payload, CACHE_LINE)
+        cdef char *slot
+        self.desk.need(layout + self.used)
+        slot = self.desk.slot_start
+        with nogil:
+            self.copy_sources(slot)
+            memcpy(slot + layout, self.stream, self.used)
+        answer.payload_bytes = payload
+        answer.layout_offset = layout
+        answer.layout_bytes = self.used
+        answer.pickled_bytes = self.pickled_bytes
+        self.desk.cursor = layout + self.used
+        return 0

@@ -1,0 +1,164 @@
+# Samples side by side into one piece of memory. Each function returns None where it does not apply,
+# and the caller falls back to torch's own collate with its own results and messages.
+
+
+cdef class Pieces:
+    """Where the samples of one leaf lie: pointers to pieces of equal length."""
+
+    cdef const void **starts
+    cdef Py_ssize_t count
+
+    def __cinit__(self, Py_ssize_t count):
+        self.starts = <const void **>malloc(max(count, 1) * sizeof(void *))
+        if self.starts == NULL:
+            raise MemoryError(f"no memory for {count} pointers")
+        self.count = count
+
+    def __dealloc__(self):
+        free(self.starts)
+
+
+cdef bint same_kind(const DLTensor *a, const DLTensor *b):
+    cdef int i
+    if a.ndim != b.ndim or a.dtype.code != b.dtype.code or a.dtype.bits != b.dtype.bits:
+        return False
+    for i in range(a.ndim):
+        if a.shape[i] != b.shape[i]:
+            return False
+    return True
+
+
+cdef object gather_tensors(Desk desk, samples):
+    """Stack exact, plain, contiguous tensors of one dtype and shape."""
+    cdef Py_ssize_t count = len(samples), i
+    cdef DLTensor first, other
+    cdef Pieces pieces
+    cdef object sample
+    if count == 0 or type(samples[0]) is not Tensor or not plain_tensor(samples[0], &first):
+        return None
+    if not is_contiguous(&first):
+        return None
+    pieces = Pieces(count)
+    pieces.starts[0] = tensor_start(&first)
+    for i in range(1, count):
+        sample = samples[i]
+        if type(sample) is not Tensor or not plain_tensor(sample, &other):
+            return None
+        if not same_kind(&first, &other) or not is_contiguous(&other):
+            return None
+        pieces.starts[i] = tensor_start(&other)
+    return stack_pieces(desk, pieces, first.dtype, first.ndim, first.shape)
+
+
+cdef object stack_pieces(Desk desk, Pieces pieces, DLDataType dtype, int ndim,
+                         const int64_t *sample_shape):
+    cdef int64_t shape[MAX_DIMS]
+    cdef size_t piece_bytes = dtype.bits // 8
+    cdef int i
+    cdef char *start
+    if ndim >= MAX_DIMS:
+        return None
+    shape[0] = pieces.count
+    for i in range(ndim):
+        shape[i + 1] = sample_shape[i]
+        piece_bytes *= <size_t>sample_shape[i]
+    start = desk.allocate(pieces.count * piece_bytes)
+    with nogil:
+        copy_gather(start, pieces.starts, pieces.count, piece_bytes)
+    return desk.tensor_at(start, dtype, ndim + 1, shape)
+
+
+cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
+    """The type of an array as torch.as_tensor would take it over; False where it would not."""
+    cdef int kind = array.descr.kind
+    if not cnp.PyArray_ISNOTSWAPPED(array):
+        return False
+    dtype.bits = <uint8_t>(8 * cnp.PyArray_ITEMSIZE(array))
+    dtype.lanes = 1
+    if kind == c"f" and dtype.bits in (16, 32, 64):
+        dtype.code = kDLFloat
+    elif kind == c"i":
+        dtype.code = kDLInt
+    elif kind == c"u":
+        dtype.code = kDLUInt
+    elif kind == c"b":
+        dtype.code = kDLBool
+    elif kind == c"c" and dtype.bits in (64, 128):
+        dtype.code = kDLComplex
+    else:
+        return False
+    return True
+
+
+cdef object gather_arrays(Desk desk, samples):
+    """Stack exact, C-contiguous, writable ndarrays of one dtype and shape into a tensor."""
+    cdef Py_ssize_t count = len(samples), i
+    cdef DLDataType dtype
+    cdef Pieces pieces
+    cdef cnp.ndarray first, other
+    cdef int64_t shape[MAX_DIMS]
+    cdef int axis
+    if count == 0 or type(samples[0]) is not ndarray:
+        return None
+    first = samples[0]
+    if not dlpack_type_of(first, &dtype) or first.ndim >= MAX_DIMS:
+        return None
+    for axis in range(first.ndim):
+        shape[axis] = first.shape[axis]
+    pieces = Pieces(count)
+    for i in range(count):
+        if type(samples[i]) is not ndarray:
+            return None
+        other = samples[i]
+        # torch.as_tensor warns of arrays that are not writable: it shall have them.
+        if not cnp.PyArray_ISCARRAY(other) or other.descr.num != first.descr.num:
+            return None
+        if other.ndim != first.ndim:
+            return None
+        for axis in range(first.ndim):
+            if other.shape[axis] != first.shape[axis]:
+                return None
+        pieces.starts[i] = cnp.PyArray_DATA(other)
+    return stack_pieces(desk, pieces, dtype, first.ndim, shape)
+
+
+cdef object gather_ints(Desk desk, samples):
+    """Turn exact ints that fit into an int64 tensor (B,)."""
+    cdef Py_ssize_t count = len(samples), i = 0
+    cdef int64_t shape[1]
+    cdef DLDataType dtype
+    cdef int overflow = 0
+    cdef int64_t *start
+    cdef object sample
+    for sample in samples:
+        if type(sample) is not int:
+            return None
+        PyLong_AsLongLongAndOverflow(sample, &overflow)
+        if overflow:
+            return None
+    start = <int64_t *>desk.allocate(count * 8)
+    for sample in samples:
+        start[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
+        i += 1
+    dtype.code, dtype.bits, dtype.lanes = kDLInt, 64, 1
+    shape[0] = count
+    return desk.tensor_at(<char *>start, dtype, 1, shape)
+
+
+cdef object gather_floats(Desk desk, samples):
+    """Turn exact floats into a float64 tensor (B,)."""
+    cdef Py_ssize_t count = len(samples), i = 0
+    cdef int64_t shape[1]
+    cdef DLDataType dtype
+    cdef double *start
+    cdef object sample
+    for sample in samples:
+        if type(sample) is not float:
+            return None
+    start = <double *>desk.allocate(count * 8)
+    for sample in samples:
+        start[i] = PyFloat_AS_DOUBLE(sample)
+        i += 1
+    dtype.code, dtype.bits, dtype.lanes = kDLFloat, 64, 1
+    shape[0] = count
+    return desk.tensor_at(<char *>start, dtype, 1, shape)

@@ -1,0 +1,425 @@
+# The trainer's end of a segment. Each method is one move of csrc/slots.c or one batch.
+
+KIND_NAMES = ("", "batch", "error", "end", "nothing")
+STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
+
+
+cdef struct Request:
+    int kind
+    char *start
+    uint64_t length
+
+
+@cython.final
+cdef class Ledger:
+    """
+    The trainer's private truth about a segment, and its end of all rings.
+
+    Only the thread that iterates may call it. What it hands out may be dropped on any thread.
+    """
+
+    cdef ledger *book
+    cdef object __weakref__
+    cdef uint32_t slots
+    cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
+    cdef public uint64_t waited_ns
+    cdef public uint64_t batches
+    cdef public uint64_t bytes
+    cdef public uint64_t spilled
+    cdef public uint64_t pickled_bytes
+    cdef public uint64_t pickled_batches
+
+    def __init__(self, int fd, uint32_t workers, uint32_t slots, uint32_t spares,
+                 uint64_t range_bytes, uint64_t ring_bytes):
+        """
+        Map a segment and take it over.
+
+        Args:
+            fd: A file of zeros, `segment_bytes(...)` long; a duplicate is kept.
+            slots: Ranges in use; spares: ranges that replace retired ones.
+            ring_bytes: Ceiling in bytes for what the slots keep.
+
+        Raises:
+            OSError: The file cannot be mapped.
+        """
+        cdef geometry shape
+        cdef void *base
+        cdef int own_fd
+        if geometry_init(&shape, workers, slots + spares, range_bytes) != 0:
+            raise ValueError(f"no segment of {workers} workers and {slots} slots")
+        own_fd = duplicate(fd)
+        base = map_segment(own_fd, shape.total_bytes)
+        if base == NULL:
+            raise_mapping_error(own_fd, shape.total_bytes)
+        if platform_reserve(own_fd, 0, shape.slots_offset) != 0:
+            munmap(base, shape.total_bytes)
+            raise_mapping_error(own_fd, shape.slots_offset)
+        self.book = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
+        self.slots = slots
+        if self.book == NULL:
+            munmap(base, shape.total_bytes)
+            close(own_fd)
+            raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
+
+    def __dealloc__(self):
+        if self.book != NULL:
+            ledger_unref(self.book)
+
+    def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False):
+        """
+        Write a request into a free slot and send it to a worker, once for each ticket.
+
+        Returns:
+            Whether there was a free slot; without one nothing has happened.
+
+        Raises:
+            OutOfSharedMemory: There is no room for the request's pages.
+            Exception: Whatever pickling an index that is not made of ints raises.
+        """
+        cdef Request request
+        cdef int64_t outcome
+        cdef object kept
+        if ticket < self.next_ticket:
+            return True
+        ledger_collect(self.book)
+        if self.book.free_count == 0:
+            return False
+        kept = write_request(index, &request)
+        outcome = ledger_place(self.book, worker, ticket, request.kind, request.start,
+                               request.length, ORDER_COPY_IN if copy_in else 0)
+        if outcome >= 0:
+            self.next_ticket = ticket + 1
+            return True
+        if outcome == -EAGAIN or outcome == -EINTR:
+            return False
+        raise OutOfSharedMemory(
+            f"no room for a request of {request.length} bytes in shared memory "
+            f"({errno_name(-outcome)}): free memory or lower batch_size"
+        )
+
+    def tell_resume(self, uint32_t worker, seed):
+        """Tell a worker to begin the next epoch, with the seed that its data pipe shares."""
+        cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
+        block.resume_has_seed = seed is not None
+        block.resume_seed = seed if seed is not None else 0
+        ledger_tell(self.book, worker, VERB_RESUME)
+
+    def tell_quit(self, uint32_t worker):
+        """Tell a worker to leave once it has done what was sent before."""
+        ledger_tell(self.book, worker, VERB_QUIT)
+
+    def stop(self):
+        """Tell all workers to leave as soon as they look, without doing what was sent."""
+        ledger_stop(self.book, True)
+
+    def restart(self):
+        """Make the segment ready for new workers; all old ones have been reaped."""
+        ledger_restart(self.book)
+        self.next_ticket = 0
+
+    def receive(self):
+        """
+        Take the next news of any worker.
+
+        Returns:
+            (worker, verb, slot, ticket, kind) or None. The verb is "ready", "want" or "resumed";
+            the kind of what is ready is "batch", "error", "end" or "nothing".
+
+        Raises:
+            WorkerBroken: A worker sent what the protocol does not allow.
+        """
+        cdef message news
+        cdef ledger_entry *entry
+        if not ledger_receive(self.book, &news):
+            return None
+        if news.verb == 0:
+            raise WorkerBroken(
+                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}; its memory "
+                "was overwritten, perhaps by native code of the dataset"
+            )
+        if news.verb == VERB_RESUMED:
+            return (news.worker, "resumed", 0, 0, "")
+        entry = &self.book.entries[news.slot]
+        if news.verb == VERB_WANT:
+            return (news.worker, "want", news.slot, entry.ticket, "")
+        return (news.worker, "ready", news.slot, entry.ticket, KIND_NAMES[entry.answer.kind])
+
+    def wait(self, double timeout_s):
+        """
+        Park until some worker may have news, at most timeout_s seconds.
+
+        Raises:
+            BaseException: Whatever the handler of a signal that arrives raises.
+        """
+        cdef doorbell *bell = &segment_control(self.book.base).doorbell
+        cdef int64_t started = platform_now_ns()
+        cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
+        cdef uint32_t armed
+        cdef int outcome = 0
+        with nogil:
+            armed = doorbell_arm(bell)
+            if not ledger_has_news(self.book):
+                outcome = doorbell_park(bell, armed, timeout_ns)
+            doorbell_disarm(bell)
+        self.waited_ns += platform_now_ns() - started
+        if outcome == -EINTR:
+            PyErr_CheckSignals()
+
+    def deliver(self, uint32_t slot, bint spill, loads):
+        """
+        Turn a ready slot into its batch.
+
+        Args:
+            spill: Copy the batch to private memory and free the slot now.
+            loads: Turns a pickle and its buffers into an object.
+
+        Returns:
+            The batch; unless spilled its tensors and arrays are views of the slot, which is
+            released when the last of them is gone.
+
+        Raises:
+            WorkerBroken: The layout contradicts itself; the slot is free then.
+            MemoryError: No private memory for a spilled batch; the slot stays ready.
+        """
+        cdef ledger_entry *entry = &self.book.entries[slot]
+        cdef slot_answer answer = entry.answer
+        cdef char *start = <char *>self.book.base + segment_slot_offset(&self.book.geometry, slot)
+        cdef bytes layout = PyBytes_FromStringAndSize(start + answer.layout_offset,
+                                                      answer.layout_bytes)
+        cdef lease *held
+        if spill:
+            held = spill_block(start, answer.payload_bytes)
+            start = <char *>lease_block_start(held)
+            ledger_free(self.book, slot)
+            self.spilled += 1
+        else:
+            held = ledger_lease(self.book, slot, 1)
+        self.batches += 1
+        self.bytes += answer.payload_bytes
+        self.pickled_bytes += answer.pickled_bytes
+        self.pickled_batches += answer.pickled_bytes != 0
+        try:
+            return decode(held, start, answer.payload_bytes, layout, loads)
+        finally:
+            lease_drop(held)
+
+    def discard(self, uint32_t slot):
+        """Free a ready slot whose batch nobody wants."""
+        ledger_free(self.book, slot)
+
+    def reclaim(self, uint32_t worker):
+        """Free what a worker held that has been reaped."""
+        ledger_reclaim(self.book, worker)
+
+    @property
+    def wanting(self):
+        """How many workers wait for a larger grant."""
+        return self.book.wanting
+
+    def wants(self):
+        """The slots whose workers wait for a larger grant: (slot, ticket, bytes)."""
+        return [
+            (slot, self.book.entries[slot].ticket, self.book.entries[slot].want_bytes)
+            for slot in range(self.book.geometry.ranges)
+            if self.book.entries[slot].want_bytes != 0
+        ]
+
+    @property
+    def ready(self):
+        """How many answers were received and are still in their slots."""
+        return self.book.counts[<int>SLOT_READY]
+
+    def ready_slots(self):
+        """Those answers: (worker, slot, ticket, kind)."""
+        return [
+            (self.book.entries[slot].worker, slot, self.book.entries[slot].ticket,
+             KIND_NAMES[self.book.entries[slot].answer.kind])
+            for slot in range(self.book.geometry.ranges)
+            if self.book.entries[slot].state == SLOT_READY
+        ]
+
+    @property
+    def unread(self):
+        """How many answers wait in the rings."""
+        return ledger_unread(self.book)
+
+    @property
+    def copies_in(self):
+        """Whether so many slots were retired that workers should no longer hand out their memory."""
+        return self.book.counts[<int>SLOT_RETIRED] > self.slots // 2
+
+    def room(self, uint32_t slot, uint64_t want_bytes):
+        """The largest grant within the budget for a placed slot, after trimming free slots."""
+        return ledger_room(self.book, slot, want_bytes)
+
+    def grant(self, uint32_t slot, uint64_t grant_bytes):
+        """Let a worker fill a placed slot up to grant_bytes."""
+        ledger_grant(self.book, slot, grant_bytes)
+
+    def refuse(self, uint32_t slot, bint for_range):
+        """Tell a worker that its batch can never fit, by the range or by the budget."""
+        ledger_refuse(self.book, slot, REFUSAL_RANGE if for_range else REFUSAL_BUDGET)
+
+    def oldest(self):
+        """The lowest ticket that was placed and is not delivered, or None."""
+        cdef uint64_t ticket = ledger_oldest(self.book)
+        return None if ticket == <uint64_t>-1 else ticket
+
+    def expect(self, uint64_t batch_bytes):
+        """Set how many bytes of each slot are touched ahead."""
+        self.book.expect_bytes = batch_bytes
+
+    def mark_fork(self):
+        """Note the leased slots, which a child forked now may read; None if there are none."""
+        cdef bytes marks = bytes(self.book.geometry.ranges)
+        ledger_collect(self.book)
+        if ledger_fork(self.book, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
+            return None
+        return marks
+
+    def unmark_fork(self, bytes marks):
+        """Take the note back: that child is gone."""
+        ledger_unfork(self.book, <const uint8_t *>PyBytes_AS_STRING(marks))
+
+    def counts(self):
+        """How many slots are in each state, by name."""
+        ledger_collect(self.book)
+        return {name: self.book.counts[i] for i, name in enumerate(STATE_NAMES)}
+
+    def idle_slots(self):
+        """How many slots are free, placed or ready: those that keep the workers busy."""
+        ledger_collect(self.book)
+        return (self.book.counts[<int>SLOT_FREE] + self.book.counts[<int>SLOT_PLACED]
+                + self.book.counts[<int>SLOT_READY])
+
+    @property
+    def ring_bytes(self):
+        """Ceiling in bytes for what the slots keep."""
+        return self.book.ring_bytes
+
+    @property
+    def range_bytes(self):
+        """Length in bytes of each slot's range."""
+        return self.book.geometry.range_bytes
+
+    @property
+    def resident_bytes(self):
+        """Bytes of pages that the slots are known to have."""
+        cdef uint64_t total = 0
+        cdef uint32_t slot
+        for slot in range(self.book.geometry.ranges):
+            total += self.book.entries[slot].pages_bytes
+        return total
+
+    def clocks(self):
+        """Per worker: (busy, starved, blocked) in seconds."""
+        cdef uint32_t worker
+        cdef list result = []
+        for worker in range(self.book.geometry.workers):
+            result.append(read_clock(segment_worker(self.book.base, &self.book.geometry, worker)))
+        return result
+
+
+def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
+    """The length in bytes of a segment of these numbers."""
+    cdef geometry shape
+    if geometry_init(&shape, workers, ranges, range_bytes) != 0:
+        raise ValueError(f"no segment of {workers} workers and {ranges} ranges of {range_bytes} B")
+    return shape.total_bytes
+
+
+def parking():
+    """How processes park here: "futex" or "sleep"."""
+    return PLATFORM_PARKING.decode()
+
+
+cdef extern from "segment.h" nogil:
+    struct worker_clock:
+        pass
+
+    uint64_t clock_busy_ns(worker_block *block)
+    uint64_t clock_starved_ns(worker_block *block)
+    uint64_t clock_blocked_ns(worker_block *block)
+    void clock_add(worker_block *block, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
+
+
+cdef tuple read_clock(worker_block *block):
+    return (clock_busy_ns(block) / 1e9, clock_starved_ns(block) / 1e9,
+            clock_blocked_ns(block) / 1e9)
+
+
+cdef int duplicate(int fd) except -1:
+    cdef int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)
+    if own_fd < 0:
+        raise OSError(errno, f"cannot duplicate the segment's descriptor {fd}")
+    return own_fd
+
+
+cdef extern from "<fcntl.h>" nogil:
+    int fcntl(int fd, int command, ...)
+    enum:
+        F_DUPFD_CLOEXEC
+
+
+cdef void *map_segment(int fd, uint64_t length):
+    cdef void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+    return NULL if base == MAP_FAILED else base
+
+
+cdef int raise_mapping_error(int fd, uint64_t length) except -1:
+    cdef int error = errno
+    close(fd)
+    raise OSError(error, f"cannot map {length} bytes of shared memory ({errno_name(error)})")
+
+
+cdef object errno_name(int error):
+    import errno as names
+    import os
+    return f"{names.errorcode.get(error, error)}: {os.strerror(error)}"
+
+
+cdef lease *spill_block(const char *start, uint64_t length) except NULL:
+    cdef lease *block = lease_block_new(length)
+    if block == NULL:
+        raise MemoryError(f"no private memory for a batch of {length} bytes that is copied out")
+    with nogil:
+        copy_plain(lease_block_start(block), start, length)
+    return block
+
+
+cdef object write_request(index, Request *request):
+    """Describe a request's bytes; returns what keeps them alive."""
+    cdef bytes kept
+    if type(index) is list and len(index) > 0 and type(index[0]) is int:
+        kept = pack_ints(index)
+        if kept is not None:
+            return describe(request, REQUEST_INDICES, kept)
+    elif type(index) is int:
+        kept = pack_ints([index])
+        if kept is not None:
+            return describe(request, REQUEST_INDEX, kept)
+    elif type(index) is list and len(index) > 0 and index.count(None) == len(index):
+        return describe(request, REQUEST_NONES, pack_ints([len(index)]))
+    return describe(request, REQUEST_PICKLED, bytes(ForkingPickler.dumps(index)))
+
+
+cdef bytes describe(Request *request, int kind, bytes kept):
+    request.kind = kind
+    request.start = PyBytes_AS_STRING(kept)
+    request.length = PyBytes_GET_SIZE(kept)
+    return kept
+
+
+cdef bytes pack_ints(list values):
+    """Pack exact ints as int64; None where one is something else or does not fit."""
+    cdef Py_ssize_t count = len(values), i
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * count)
+    cdef int64_t *numbers = <int64_t *>PyBytes_AS_STRING(packed)
+    cdef int overflow = 0
+    for i in range(count):
+        if type(values[i]) is not int:
+            return None
+        numbers[i] = PyLong_AsLongLongAndOverflow(values[i], &overflow)
+        if overflow:
+            return None
+    return packed

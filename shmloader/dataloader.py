@@ -1,0 +1,221 @@
+"""DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
+
+import weakref
+from typing import TypeVar
+
+import torch.utils.data
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+from shmloader import stats as records
+from shmloader.iterator import RingIterator
+from shmloader.segment import Shape, Shelf, default_ring_bytes
+
+T = TypeVar("T", covariant=True)
+
+# Slots beyond what torch has in flight: for the batches that a training step holds.
+_SLOTS_TO_HOLD = 4
+_RING_BYTES_MIN = 1 << 16
+_SLOTS_MAX = 1 << 20
+
+# Attributes that live with a process and are not copied or pickled with the loader.
+_OF_THIS_PROCESS = ("_shelf", "_iterators")
+
+
+def _check_positive(name, value, least):
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} should be an int or None, but got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} should be at least {least}, but got {value}")
+
+
+class DataLoader(torch.utils.data.DataLoader[T]):
+    """
+    A torch DataLoader whose workers write batches into shared memory.
+
+    Takes every argument of `torch.utils.data.DataLoader` and behaves like it. With `num_workers=0`
+    it is torch's own path.
+
+    Args:
+        slots: Number of slots; each holds one batch on its way or in use. Default:
+            `prefetch_factor * num_workers + 4`; the 4 serve batches that are held. Fewer only cost
+            speed, at least 1.
+        slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages.
+            Default: learnt from the first batch.
+        ring_bytes: Ceiling in bytes for what all slots keep. Default: half of the memory. With
+            `slots=None` and `slot_bytes` given it bounds the number of slots.
+
+    Raises:
+        ValueError, TypeError: As torch's, and for options out of range.
+
+    While iterating:
+        BatchTooLarge: A batch needs more than `ring_bytes`.
+        OutOfSharedMemory: The machine has no room for a batch's pages.
+    """
+
+    def __init__(
+        self,
+        dataset,
+        batch_size=1,
+        shuffle=None,
+        sampler=None,
+        batch_sampler=None,
+        num_workers=0,
+        collate_fn=None,
+        pin_memory=False,
+        drop_last=False,
+        timeout=0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
+        generator=None,
+        *,
+        prefetch_factor=None,
+        persistent_workers=False,
+        pin_memory_device="",
+        in_order=True,
+        slots=None,
+        slot_bytes=None,
+        ring_bytes=None,
+    ):
+        self._set_options(slots, slot_bytes, ring_bytes)
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+
+    def _set_options(self, slots=None, slot_bytes=None, ring_bytes=None):
+        _check_positive("slots", slots, 1)
+        _check_positive("slot_bytes", slot_bytes, 1)
+        _check_positive("ring_bytes", ring_bytes, _RING_BYTES_MIN)
+        if slots is not None and slots > _SLOTS_MAX:
+            raise ValueError(f"slots should be at most {_SLOTS_MAX}, but got {slots}")
+        if slot_bytes is not None and ring_bytes is not None and slot_bytes > ring_bytes:
+            raise ValueError(
+                f"slot_bytes of {slot_bytes} exceeds ring_bytes of {ring_bytes}: raise ring_bytes "
+                f"to at least {slot_bytes} or lower slot_bytes"
+            )
+        self.slots = slots
+        self.slot_bytes = slot_bytes
+        self.ring_bytes = ring_bytes
+        self._forget_process()
+
+    def _forget_process(self):
+        self._shelf = Shelf()
+        self._iterators = weakref.WeakSet()
+
+    def _segment_shape(self):
+        """The counts and bytes that an iterator's segment shall have."""
+        ring_bytes = self.ring_bytes or default_ring_bytes()
+        slots = self.slots
+        if slots is None:
+            slots = self.prefetch_factor * self.num_workers + _SLOTS_TO_HOLD
+            if self.ring_bytes is not None and self.slot_bytes is not None:
+                slots = max(1, min(slots, self.ring_bytes // self.slot_bytes))
+        return Shape(self.num_workers, slots, ring_bytes, ring_bytes)
+
+    def _get_iterator(self):
+        if self.num_workers == 0:
+            return _SingleProcessDataLoaderIter(self)
+        self.check_worker_number_rationality()
+        iterator = RingIterator(self, self._shelf)
+        self._iterators.add(iterator)
+        return iterator
+
+    def stats(self):
+        """
+        Count what this loader has done since it was made.
+
+        Returns:
+            A `shmloader.stats.Stats` over all epochs and live iterators.
+        """
+        return self._shelf.stats()
+
+    def close(self):
+        """
+        Stop all workers and free all shared memory that no batch in use lies in.
+
+        Batches that are held stay valid. Iterating again starts afresh.
+        """
+        for iterator in list(self._iterators):
+            iterator._shutdown_workers()
+        self._iterator = None
+        self._shelf.clear()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        for name in _OF_THIS_PROCESS:
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._forget_process()
+
+
+def _class_over(kind):
+    """The class of a wrapped loader: ours before the one that it had."""
+    if kind in (torch.utils.data.DataLoader, DataLoader):
+        return DataLoader
+    if issubclass(kind, DataLoader):
+        return kind
+    return type(kind.__name__, (DataLoader, kind), {"__reduce_ex__": _reduce_wrapped})
+
+
+def _reduce_wrapped(loader, protocol):
+    # The class was made by wrap() and has no name to be pickled by.
+    return _rebuild_wrapped, (type(loader).__bases__[1], loader.__getstate__())
+
+
+def _rebuild_wrapped(kind, state):
+    loader = object.__new__(_class_over(kind))
+    loader.__setstate__(state)
+    return loader
+
+
+def wrap(torch_loader, **options):
+    """
+    Make any torch DataLoader, of a subclass too, deliver through shared memory.
+
+    Neither the dataset nor a sampler is built again: the new loader shares them with the old one.
+
+    Args:
+        torch_loader: A `torch.utils.data.DataLoader`.
+        options: `slots`, `slot_bytes`, `ring_bytes` as for `DataLoader`.
+
+    Returns:
+        A `shmloader.DataLoader` that is also an instance of the given loader's class.
+
+    Raises:
+        TypeError: It is no torch DataLoader, or an option is unknown.
+    """
+    if not isinstance(torch_loader, torch.utils.data.DataLoader):
+        raise TypeError(
+            f"wrap() takes a torch.utils.data.DataLoader, but got {type(torch_loader).__name__}"
+        )
+    loader = object.__new__(_class_over(type(torch_loader)))
+    state = {name: value for name, value in vars(torch_loader).items() if name != "_iterator"}
+    loader.__dict__.update(state, _iterator=None)
+    loader._set_options(**options)
+    return loader

@@ -1,0 +1,83 @@
+"""
+Slots that a child of the trainer may still read.
+
+When user code forks while batches are held, the child has the same views, and nobody can ask it
+when it drops them. The slots leased at that moment stay out of use until the child is gone. A pipe
+tells: the child inherits its write end, and only the end of the last holder closes it.
+"""
+
+import os
+import select
+import threading
+import weakref
+
+_ledgers = weakref.WeakSet()
+_own_fork = threading.local()
+_pending = None  # (read end, write end, marks) between the two hooks of one fork
+_children = {}  # read end -> [(weak ledger, marks)]
+
+
+def watch(ledger):
+    """Keep what is leased from this ledger safe from forks of user code."""
+    _ledgers.add(ledger)
+
+
+class ours:
+    """A context in which forks are our own workers', which read no batch of the trainer."""
+
+    def __enter__(self):
+        _own_fork.on = True
+
+    def __exit__(self, *_):
+        _own_fork.on = False
+
+
+def _before():
+    global _pending
+    _pending = None
+    if getattr(_own_fork, "on", False):
+        return
+    marked = [(weakref.ref(ledger), ledger.mark_fork()) for ledger in _ledgers]
+    marked = [(ledger, marks) for ledger, marks in marked if marks is not None]
+    if marked:
+        _pending = (*os.pipe(), marked)
+
+
+def _after_in_parent():
+    global _pending
+    if _pending is not None:
+        read_end, write_end, marked = _pending
+        os.close(write_end)
+        _children[read_end] = marked
+        _pending = None
+
+
+def _after_in_child():
+    global _pending
+    for read_end in _children:
+        os.close(read_end)
+    _children.clear()
+    if _pending is not None:
+        # The write end stays open as long as this process, or one that it forks, lives.
+        os.close(_pending[0])
+        _pending = None
+
+
+def poll():
+    """Free the slots whose children are gone."""
+    if not _children:
+        return
+    ends = select.poll()
+    for read_end in _children:
+        ends.register(read_end, select.POLLHUP)
+    for read_end, _ in ends.poll(0):
+        os.close(read_end)
+        for reference, marks in _children.pop(read_end):
+            ledger = reference()
+            if ledger is not None:
+                ledger.unmark_fork(marks)
+
+
+os.register_at_fork(
+    before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+)

@@ -1,0 +1,74 @@
+"""What a loader has done so far, as a record."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Stats:
+    """
+    Counts over all epochs of a loader since it was made.
+
+    Attributes:
+        batches: Batches delivered.
+        bytes: Bytes of their payload.
+        wait_s: Seconds the trainer was parked, waiting for a batch.
+        worker_busy_s: Seconds workers fetched, collated and wrote, all workers together.
+        worker_starved_s: Seconds workers were parked without an order: nothing asked of them.
+        worker_blocked_s: Seconds workers were parked in mid-batch, waiting for a larger grant.
+        spilled: Batches copied to private memory because too many slots were held.
+        retired: Slots taken out of use because a worker kept an alias of its batch.
+        resident_bytes: Bytes of shared memory that have pages now, idle segments included.
+        pickled_bytes: Bytes of pickles that rode beside the tensors.
+        pickled_batches: Batches that had such a pickle.
+        slots: How many slots are in each state now, by the state's name.
+    """
+
+    batches: int = 0
+    bytes: int = 0
+    wait_s: float = 0.0
+    worker_busy_s: float = 0.0
+    worker_starved_s: float = 0.0
+    worker_blocked_s: float = 0.0
+    spilled: int = 0
+    retired: int = 0
+    resident_bytes: int = 0
+    pickled_bytes: int = 0
+    pickled_batches: int = 0
+    slots: dict[str, int] = field(default_factory=dict)
+
+    def __add__(self, other):
+        """Count two records together."""
+        states = {**self.slots, **other.slots}
+        sums = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in self.__dataclass_fields__
+            if name != "slots"
+        }
+        slots = {state: self.slots.get(state, 0) + other.slots.get(state, 0) for state in states}
+        return Stats(**sums, slots=slots)
+
+
+def of_ledger(ledger):
+    """Read what one segment's ledger and workers have counted."""
+    counts = ledger.counts()
+    clocks = ledger.clocks()
+    return Stats(
+        batches=ledger.batches,
+        bytes=ledger.bytes,
+        wait_s=ledger.waited_ns / 1e9,
+        worker_busy_s=sum(busy for busy, _, _ in clocks),
+        worker_starved_s=sum(starved for _, starved, _ in clocks),
+        worker_blocked_s=sum(blocked for _, _, blocked in clocks),
+        spilled=ledger.spilled,
+        retired=counts["retired"],
+        resident_bytes=ledger.resident_bytes,
+        pickled_bytes=ledger.pickled_bytes,
+        pickled_batches=ledger.pickled_batches,
+        slots=counts,
+    )
+
+
+def past(record):
+    """What stays true of a record when its segment is gone."""
+    gone = {"resident_bytes": 0, "slots": {}}
+    return Stats(**{**record.__dict__, **gone})

@@ -1,0 +1,270 @@
+"""
+Requests out, batches in: the trainer's side of one iterator, below torch's scheduling.
+
+Drawing and placing are separate. torch draws indices when it draws; a request waits here, in ticket
+order, until a slot is free. Answers are received as they come and turned into batches only when
+they are delivered, so that batches which arrive early do not count as held.
+
+An interrupt may come between any two lines. Placing and receiving are each one call into C, the
+ledger knows what happened, and what Python forgot is found again before the trainer parks.
+"""
+
+import warnings
+from collections import deque
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
+
+from shmloader import forks, pickling
+from shmloader.errors import RetentionWarning
+
+_WARN_AFTER_SPILLS = 16
+
+
+class Parcel:
+    """An answer that was received and not delivered: in its slot, or the batch it spilled to."""
+
+    __slots__ = ("batch", "in_slot", "number", "slot")
+
+    def __init__(self, slot, number):
+        self.slot = slot
+        self.number = number
+        self.in_slot = True
+        self.batch = None
+
+
+class Failure(ExceptionWrapper):
+    """An error of the trainer's own that stands in a batch's place, for torch to raise."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def reraise(self):
+        """Raise the error as it is."""
+        raise self.error
+
+
+class Transport:
+    """
+    One iterator's requests and answers.
+
+    Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
+    """
+
+    def __init__(self, segment, reserve):
+        """
+        Take over a segment.
+
+        Args:
+            reserve: How many slots must not be leased, so that the workers stay busy.
+        """
+        self.segment = segment
+        self.ledger = segment.ledger
+        self._reserve = reserve
+        self._waiting = deque()  # (worker, message, ticket) in ticket order
+        self._next_ticket = 0
+        self._numbers = {}  # ticket of this epoch -> torch's task number
+        self._received = {}  # task number -> Parcel
+        self._early = 0  # how many of those were spilled before delivery
+        self._failed = deque()  # (task number, Failure): requests that could not be written
+        self._warned = False
+        forks.watch(self.ledger)
+
+    # Requests
+
+    def put(self, worker, message):
+        """Queue what torch puts into an index queue: a task, a resume, or None to quit."""
+        ticket = None
+        if isinstance(message, tuple):
+            ticket = self._next_ticket
+            self._next_ticket += 1
+            self._numbers[ticket] = message[0]
+        self._waiting.append((worker, message, ticket))
+        self.pump()
+
+    def pump(self):
+        """Place waiting requests while there are free slots, and settle grants."""
+        forks.poll()
+        if self.ledger.wanting:
+            self._settle_wants()
+        while self._waiting and self._send(*self._waiting[0]):
+            self._waiting.popleft()
+
+    def _send(self, worker, message, ticket):
+        if message is None:
+            self.ledger.tell_quit(worker)
+            return True
+        if isinstance(message, _ResumeIteration):
+            self.ledger.tell_resume(worker, message.seed)
+            return True
+        return self._place(worker, ticket, message[1])
+
+    def _place(self, worker, ticket, index):
+        try:
+            return self.ledger.place(worker, ticket, index, self.ledger.copies_in)
+        except Exception as error:
+            # Such as an index that cannot be pickled: torch would wait for its batch for ever.
+            if ticket in self._numbers:
+                self._failed.append((self._numbers.pop(ticket), Failure(error)))
+            return True
+
+    def forget_worker(self, worker):
+        """Take back what was meant for a worker that was reaped."""
+        self._waiting = deque(item for item in self._waiting if item[0] != worker)
+        self.ledger.reclaim(worker)
+
+    # Epochs
+
+    def begin_epoch(self):
+        """Give up what the last epoch left; its answers that are still to come are discarded."""
+        self._numbers.clear()
+        self._received.clear()
+        self._failed.clear()
+        self._early = 0
+        for _, slot, _, _ in self.ledger.ready_slots():
+            self.ledger.discard(slot)
+
+    # Answers
+
+    def receive(self, pending, wanted):
+        """
+        Take the next answer that torch shall see.
+
+        Args:
+            pending: torch's record of the tasks that it expects, by number.
+            wanted: The number of the task that it waits for; None: any.
+
+        Returns:
+            (number, Parcel), a message of torch's own, or None.
+        """
+        self.pump()
+        if self._failed:
+            return self._failed.popleft()
+        found = self._find_again(pending, wanted)
+        while found is None:
+            news = self.ledger.receive()
+            if news is None:
+                return None
+            found = self._accept(*news)
+        return found
+
+    def _find_again(self, pending, wanted):
+        """Find an answer that was handed over before and lost to an interrupt."""
+        if wanted is None:
+            # Out of order nothing is kept for later, so whatever is here was lost.
+            wanted = next((number for number in self._received if number in pending), None)
+        parcel = self._received.get(wanted)
+        if parcel is None or len(pending.get(wanted, ())) != 1:
+            return None
+        return wanted, parcel
+
+    def _accept(self, worker, verb, slot, ticket, kind):
+        if verb == "resumed":
+            return _ResumeIteration(), None
+        if verb == "want":
+            self._settle_wants()
+            return None
+        number = self._numbers.get(ticket)
+        if number is None or kind in ("end", "nothing"):
+            return self._accept_empty(worker, slot, number, kind)
+        self._received[number] = parcel = Parcel(slot, number)
+        del self._numbers[ticket]
+        return number, parcel
+
+    def _accept_empty(self, worker, slot, number, kind):
+        """Free the slot of an answer without a batch, or of one from an epoch given up."""
+        self.ledger.discard(slot)
+        self.pump()
+        if number is None or kind == "nothing":
+            return None
+        return number, _IterableDatasetStopIteration(worker)
+
+    def wait(self, timeout_s):
+        """Park until there may be news, at most timeout_s seconds."""
+        in_slots = len(self._received) - self._early
+        if self.ledger.ready == in_slots or not self._recover():
+            self.ledger.wait(timeout_s)
+
+    def _recover(self):
+        """Take up answers that the ledger received and Python lost to an interrupt; any there?"""
+        known = {parcel.slot for parcel in self._received.values() if parcel.in_slot}
+        lost = [answer for answer in self.ledger.ready_slots() if answer[1] not in known]
+        for worker, slot, ticket, kind in lost:
+            self._accept(worker, "ready", slot, ticket, kind)
+        return bool(lost)
+
+    def deliver(self, parcel):
+        """
+        Turn an answer into its batch, or into the error that stands in its place.
+
+        The batch's tensors and arrays are views of the slot, unless so many slots are held that
+        the workers would run out of them: then it is copied out and the slot is free at once.
+        """
+        if parcel.in_slot:
+            self._decode(parcel, spill=self._must_spill())
+        else:
+            self._early -= 1
+        del self._received[parcel.number]
+        return parcel.batch
+
+    def _must_spill(self):
+        return self.ledger.wanting > 0 or self.ledger.idle_slots() <= self._reserve
+
+    def _decode(self, parcel, spill):
+        parcel.in_slot = False
+        try:
+            parcel.batch = self.ledger.deliver(parcel.slot, spill, pickling.loads)
+        except Exception as error:
+            parcel.batch = Failure(error)
+        if spill:
+            self._advise()
+
+    def _advise(self):
+        if self._warned or self.ledger.spilled < _WARN_AFTER_SPILLS:
+            return
+        self._warned = True
+        warnings.warn(
+            f"{self.ledger.spilled} batches were copied out of their slots, because more batches "
+            f"are held than slots can be spared: raise slots (now {self.segment.shape.slots}) by "
+            "the number of batches that you keep, or drop them sooner. Nothing is lost but the "
+            "time of a copy.",
+            RetentionWarning,
+            stacklevel=6,
+        )
+
+    # Grants
+
+    def _settle_wants(self):
+        for slot, ticket, want_bytes in self.ledger.wants():
+            self._settle(slot, ticket, want_bytes)
+
+    def _settle(self, slot, ticket, want_bytes):
+        """Grant what a worker wants for the batch it is writing, refuse it, or let it wait."""
+        ledger = self.ledger
+        if want_bytes > min(ledger.ring_bytes, ledger.range_bytes):
+            ledger.refuse(slot, want_bytes <= ledger.ring_bytes)
+            return
+        is_oldest = ticket == ledger.oldest()
+        if is_oldest:
+            self._spill_for(slot, want_bytes)
+        if is_oldest or ledger.room(slot, want_bytes) >= want_bytes:
+            ledger.grant(slot, want_bytes)
+
+    def _spill_for(self, slot, want_bytes):
+        """Copy later answers out of their slots until the oldest ticket has what it needs."""
+        for parcel in list(self._received.values()):
+            if self.ledger.room(slot, want_bytes) >= want_bytes:
+                return
+            if parcel.in_slot:
+                self._decode(parcel, spill=True)
+                self._early += 1
+
+    @property
+    def has_news(self):
+        """Whether answers wait in the rings."""
+        return self.ledger.unread > 0
+
+    @property
+    def ready(self):
+        """How many answers wait: received, failed and in the rings."""
+        return len(self._received) + len(self._failed) + self.ledger.unread

@@ -1,0 +1,221 @@
+"""The worker's loop: take an order, fetch, collate, commit; leave when the trainer is gone."""
+
+import os
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import IterDataPipe, _DatasetKind
+from torch.utils.data._utils import signal_handling
+from torch.utils.data._utils import worker as stock
+from torch.utils.data.graph_settings import apply_random_seed
+
+from shmloader import collate, pickling
+from shmloader._core import Stopping, watch_process
+from shmloader.errors import ShmloaderError, UnsendableBatch
+
+_LOOK_AGAIN_S = 5.0
+
+
+@dataclass
+class Assignment:
+    """All that a worker process is started with."""
+
+    worker_id: int
+    num_workers: int
+    dataset_kind: int
+    dataset: Any
+    auto_collation: bool
+    collate_fn: Any
+    drop_last: bool
+    base_seed: int
+    worker_init_fn: Any
+    shared_seed: int | None
+    handle: Any
+    trainer_pid: int
+    trainer_started: str | None
+
+
+def start_time(pid):
+    """When a process started, in the kernel's ticks as text; None where nobody says."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def run(assignment):
+    """Be a worker until the trainer says quit, or is gone."""
+    try:
+        worker = _Worker(assignment)
+        worker.prepare()
+        worker.serve()
+    except (KeyboardInterrupt, Stopping):
+        # The trainer gets the interrupt too and has the word; or it wants this worker to leave.
+        pass
+
+
+class _Worker:
+    def __init__(self, assignment):
+        self._given = assignment
+        self._dataset = assignment.dataset
+        self._fetcher = None
+        self._init_error = None
+        self._exhausted = False
+        self._shared_rng = torch.Generator()
+        self._where = f"in DataLoader worker process {assignment.worker_id}"
+
+    def prepare(self):
+        """Become what torch's worker is before its first task: signals, seeds, worker info."""
+        given = self._given
+        self._watch_trainer()
+        signal_handling._set_worker_signal_handlers()
+        torch.multiprocessing._set_thread_name("pt_data_worker")
+        torch.set_num_threads(1)
+        self._seed()
+        self._share_seed(given.shared_seed)
+        stock._worker_info = stock.WorkerInfo(
+            id=given.worker_id,
+            num_workers=given.num_workers,
+            seed=given.base_seed + given.worker_id,
+            dataset=self._dataset,
+        )
+        self._desk = given.handle.sit_down(given.worker_id)
+        collate.install(self._desk)
+        self._initialise()
+
+    def _watch_trainer(self):
+        # A thread without Python's lock: it ends this process even in the middle of user code.
+        given = self._given
+        watch_process(given.trainer_pid)
+        if start_time(given.trainer_pid) != given.trainer_started:
+            os._exit(1)
+
+    def _seed(self):
+        base_seed, worker_id = self._given.base_seed, self._given.worker_id
+        random.seed(base_seed + worker_id)
+        torch.manual_seed(base_seed + worker_id)
+        numpy.random.seed(stock._generate_state(base_seed, worker_id))
+
+    def _share_seed(self, seed):
+        if not isinstance(self._dataset, IterDataPipe):
+            return
+        if seed is None:
+            raise AssertionError("shared_seed must be provided for IterDataPipe workers")
+        self._shared_rng.manual_seed(seed)
+        self._dataset = apply_random_seed(self._dataset, self._shared_rng)
+
+    def _initialise(self):
+        """Run the user's init function and begin the first epoch; an error answers a request."""
+        try:
+            if self._given.worker_init_fn is not None:
+                self._given.worker_init_fn(self._given.worker_id)
+            self._begin_epoch()
+        except Exception:
+            self._init_error = ExceptionWrapper(where=self._where)
+
+    def _begin_epoch(self):
+        given = self._given
+        self._fetcher = _DatasetKind.create_fetcher(
+            given.dataset_kind,
+            self._dataset,
+            given.auto_collation,
+            given.collate_fn,
+            given.drop_last,
+        )
+
+    def serve(self):
+        """Answer every request in the order in which it was sent."""
+        while True:
+            order = self._desk.take(_LOOK_AGAIN_S)
+            if self._desk.stopping:
+                return
+            if order is None:
+                continue
+            verb, value = order
+            if verb == "quit":
+                return
+            if verb == "resume":
+                self._resume(value)
+            else:
+                self._answer(value)
+            del order, value
+
+    def _resume(self, seed):
+        # Said before the dataset is asked for its iterator, as in torch.
+        self._desk.resumed()
+        self._exhausted = False
+        self._share_seed(seed)
+        self._begin_epoch()
+
+    def _answer(self, index):
+        if self._exhausted:
+            self._desk.write_nothing()
+        elif self._init_error is not None:
+            self._write_error(self._init_error)
+            self._init_error = None
+        else:
+            self._fetch_and_write(index)
+        # No name refers to the batch any more: an alias that is alive now is the user's.
+        self._desk.commit()
+
+    def _fetch_and_write(self, index):
+        try:
+            batch = self._fetch(index)
+        except StopIteration if self._is_iterable else ():
+            self._exhausted = True
+            self._desk.write_end()
+        except Exception:
+            self._write_error(ExceptionWrapper(where=self._where))
+        else:
+            self._write(batch)
+
+    @property
+    def _is_iterable(self):
+        return self._given.dataset_kind == _DatasetKind.Iterable
+
+    def _fetch(self, index):
+        if self._fetcher is None:
+            # Initialising failed and was reported once; from then on torch says this.
+            raise UnboundLocalError(
+                "cannot access local variable 'fetcher' where it is not associated with a value"
+            )
+        return self._fetcher.fetch(index)
+
+    def _write(self, batch):
+        try:
+            self._desk.write(batch, False, pickling.dumps)
+        except Exception as error:
+            self._write_error(self._wrap_write_error(batch, error))
+
+    def _wrap_write_error(self, batch, error):
+        try:
+            if isinstance(error, (ShmloaderError, MemoryError, OSError)):
+                raise error
+            raise _explain(batch, error) from error
+        except Exception:
+            return ExceptionWrapper(where=self._where)
+
+    def _write_error(self, wrapper):
+        try:
+            self._desk.write(wrapper, True, pickling.dumps)
+        except Exception:
+            # A class that cannot be sent by name, such as one made in a function: keep the text.
+            wrapper.exc_type = RuntimeError
+            self._desk.write(wrapper, True, pickling.dumps)
+
+
+def _explain(batch, error):
+    """An error that names the leaf because of which a batch could not be written."""
+    found = pickling.find_unsendable(batch)
+    if found is None:
+        return UnsendableBatch(f"the batch cannot be sent to the trainer: {error}")
+    path, leaf = found
+    return UnsendableBatch(
+        f"{path} ({type(leaf).__name__}) cannot be sent to the trainer: {error}. Return tensors, "
+        "arrays, numbers, strings or picklable objects"
+    )
