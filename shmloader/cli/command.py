@@ -1,0 +1,44 @@
+"""
+What every command of the command line shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+
+class CommandError(RuntimeError):
+    """
+    A command cannot go on; the text is for the person who typed it.
+    """
+
+
+def require_extra(extra: str, packages: Mapping[str, str]) -> None:
+    """
+    Check that the packages of an optional extra are installed.
+
+    Args:
+        extra: Name of the extra in this project's metadata.
+        packages: Module name to package name.
+
+    Raises:
+        CommandError: A module is missing; the text names its package and the remedy.
+    """
+    missing = [package for module, package in packages.items() if find_spec(module) is None]
+    if missing:
+        raise CommandError(
+            f"not installed: {', '.join(missing)}; "
+            f"install what is missing with: pip install 'shmloader[{extra}]'"
+        )
+
+
+def positive_integer(text: str) -> int:
+    """
+    Parse an argument that must be a whole number of at least 1.
+    """
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number

@@ -1,0 +1,46 @@
+"""
+A progress bar that starts no thread, so that workers may be forked and clocks read beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+@contextmanager
+def progress_bar(console: Console, text: str, total: int) -> Iterator[Callable[[], None]]:
+    """
+    Show a bar while the block runs; where the console is no terminal, show nothing.
+
+    Args:
+        console: Where to show it.
+        text: What is going on.
+        total: How many advances make it full.
+
+    Yields:
+        A function that advances the bar by one and draws it.
+    """
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        task = progress.add_task(text, total=total)
+
+        def advance() -> None:
+            progress.advance(task)
+            progress.refresh()
+
+        yield advance

@@ -1,0 +1,138 @@
+"""
+Large batches that cost nothing to fetch, so that collating and moving them is what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from shmloader.cli.clocks import Clocks, read_clocks
+from shmloader.cli.contenders import CONTENDERS, Contender
+from shmloader.cli.demo import Sizes
+from shmloader.cli.digest import digest_batch
+
+SHAPE = (3, 224, 224)
+SAMPLE_BYTES = torch.Size(SHAPE).numel() * torch.float32.itemsize
+
+
+class SamplePool(Dataset):
+    """
+    Ready-made samples from a pool that is larger than the processor's cache.
+
+    A sample is image (3, 224, 224) float32 and its index, an int.
+    """
+
+    def __init__(self, pool_samples: int, samples: int) -> None:
+        generator = torch.Generator().manual_seed(pool_samples)
+        self.pool = torch.rand((pool_samples, *SHAPE), generator=generator).unbind()
+        self.samples = samples
+
+    def __reduce__(self) -> tuple[type[SamplePool], tuple[int, int]]:
+        # Spawned workers make the pool again: sent as it is, it would need its size in /dev/shm.
+        return SamplePool, (len(self.pool), self.samples)
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.pool[index % len(self.pool)], index
+
+
+@dataclass
+class Transport:
+    """
+    What one contender's rounds over the same large batches cost.
+    """
+
+    name: str
+    batch_bytes: int
+    batches: int
+    digests: list[str]
+    faults: int  # page faults of the trainer to receive every batch and read it once
+    rounds: list[Clocks] = field(default_factory=list)
+
+    @property
+    def batch_times_s(self) -> list[float]:
+        """Seconds per batch, one value for each round."""
+        return [spent.wall_s / self.batches for spent in self.rounds]
+
+    @property
+    def batch_cpus_s(self) -> list[float]:
+        """Seconds of CPU that the trainer uses per batch, one value for each round."""
+        return [spent.cpu_s / self.batches for spent in self.rounds]
+
+    @property
+    def batch_s(self) -> float:
+        """Seconds per batch: the median of the rounds."""
+        return median(self.batch_times_s)
+
+    @property
+    def batch_cpu_s(self) -> float:
+        """Seconds of CPU that the trainer uses per batch: the median of the rounds."""
+        return median(self.batch_cpus_s)
+
+
+def move_batches(sizes: Sizes, advance: Callable[[], None]) -> list[Transport]:
+    """
+    Move the same large batches through each contender's loader, in turns.
+
+    Args:
+        sizes: Pool, batch size, batches per round, rounds and workers.
+        advance: Called after each pass, off the clock.
+
+    Returns:
+        One record for each contender.
+    """
+    dataset = SamplePool(sizes.pool_samples, sizes.large_batch_size * sizes.large_batches)
+    loaders = [large_loader(contender, dataset, sizes) for contender in CONTENDERS]
+    transports = []
+    for contender, loader in zip(CONTENDERS, loaders, strict=True):
+        transports.append(checked_pass(contender.name, loader))
+        advance()
+    for _ in range(sizes.rounds):
+        for transport, loader in zip(transports, loaders, strict=True):
+            transport.rounds.append(timed_pass(loader))
+            advance()
+    return transports
+
+
+def large_loader(contender: Contender, dataset: Dataset, sizes: Sizes) -> DataLoader:
+    """One contender's loader; its workers stay for every pass."""
+    return contender.loader_class(
+        dataset,
+        batch_size=sizes.large_batch_size,
+        num_workers=sizes.workers,
+        persistent_workers=True,
+    )
+
+
+def checked_pass(name: str, loader: DataLoader) -> Transport:
+    """
+    Receive and hash every batch without a time being taken, and count the page faults.
+
+    An earlier pass reads every batch too, so that memory which stays mapped is counted as such.
+    """
+    for batch in loader:
+        digest_batch(batch)
+    started = read_clocks()
+    digests = []
+    for batch in loader:
+        digests.append(digest_batch(batch))
+        batch_bytes = sum(leaf.nbytes for leaf in batch)
+    faults = (read_clocks() - started).faults
+    return Transport(name, batch_bytes, len(digests), digests, faults)
+
+
+def timed_pass(loader: DataLoader) -> Clocks:
+    """
+    Receive every batch and drop it.
+    """
+    started = read_clocks()
+    for _ in loader:
+        pass
+    return read_clocks() - started
