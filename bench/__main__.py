@@ -1,0 +1,170 @@
+"""
+Every contender on every workload, one process per run, contenders alternated.
+
+    python -m bench                                        all of it, into bench/results/
+    python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
+    python -m bench --redraw bench/results                 table and pictures of an earlier run
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+
+from bench import contenders, machine, pictures, table
+from bench.results import Results
+from bench.run import add_shared_options
+from bench.workloads import WORKLOADS
+
+RESULTS = Path(__file__).parent / "results"
+RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
+
+_RUN_S = 300  # a run that takes longer has failed
+_QUICK = {"repeats": 1, "epochs": 2}
+_DEFAULT = {"repeats": 5, "epochs": 5}
+
+console = Console(stderr=True)
+
+
+def main() -> int:
+    """
+    Run what the options name; the exit code tells whether every batch was right.
+    """
+    options = _options()
+    if options.redraw:
+        return _report(options.redraw)
+    options.out.mkdir(parents=True, exist_ok=True)
+    about = {**machine.describe(), "command": shlex.join(["python", "-m", "bench", *sys.argv[1:]])}
+    (options.out / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+    with (options.out / RUNS).open("w") as lines:
+        for record in _records(options):
+            lines.write(json.dumps(record) + "\n")
+            lines.flush()
+    return _report(options.out)
+
+
+def _records(options: argparse.Namespace) -> Iterator[dict]:
+    """
+    Yield a record per run: each contender once per workload, then all again, rotated.
+    """
+    names = _runnable(options.contender)
+    loads = options.workload or list(WORKLOADS)
+    total = options.repeats * len(loads) * len(names)
+    for repeat in range(options.repeats):
+        for place, load in enumerate(loads):
+            for turn in range(len(names)):
+                # Another one comes first each time, so that none has the same place throughout.
+                name = names[(turn + repeat) % len(names)]
+                begin = time.perf_counter()
+                record = {"repeat": repeat, **_run(load, name, options)}
+                number = (repeat * len(loads) + place) * len(names) + turn + 1
+                _progress(f"{number}/{total}", record, time.perf_counter() - begin)
+                yield record
+
+
+def _runnable(wanted: list[str] | None) -> list[str]:
+    """
+    Drop the contenders that cannot run here, with a word about each.
+    """
+    found = []
+    for name in wanted or contenders.names():
+        reason = contenders.load(name).available()
+        if reason:
+            console.print(f"skipped {name}: {reason}")
+        else:
+            found.append(name)
+    if not found:
+        sys.exit("no contender can run here")
+    return found
+
+
+def _run(load: str, name: str, options: argparse.Namespace) -> dict:
+    """
+    Start bench.run for one contender and read its line; a failure is a record too.
+    """
+    command = [sys.executable, "-m", "bench.run", "--workload", load, "--contender", name]
+    command += ["--workers", str(options.workers), "--epochs", str(options.epochs)]
+    command += ["--context", options.context]
+    command += ["--batches", str(options.batches)] if options.batches else []
+    command += [f"--{switch}" for switch in ("restart", "syscalls") if getattr(options, switch)]
+    failed = {"workload": load, "contender": name, "correct": False}
+    # Files, not pipes: torch's shared-memory manager outlives the run with our end in its hand.
+    with tempfile.TemporaryFile("w+") as line, tempfile.TemporaryFile("w+") as errors:
+        try:
+            subprocess.run(
+                command, cwd=machine.CHECKOUT, stdout=line, stderr=errors, timeout=_RUN_S
+            )
+            return json.loads(_text(line).rpartition("\n")[2])
+        except subprocess.TimeoutExpired:
+            return {**failed, "mistake": f"no result within {_RUN_S} s"}
+        except json.JSONDecodeError:
+            return {**failed, "mistake": _text(errors)[-600:] or "the process printed nothing"}
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read().strip()
+
+
+def _progress(turn: str, record: dict, seconds: float) -> None:
+    cost = f"{record['ms_per_batch']:9.3f} ms" if "ms_per_batch" in record else "   failed   "
+    name = f"{record['workload']:<11} {record['contender']:<10}"
+    console.print(f"{turn:>8}  {name} {cost}  ({seconds:.1f} s)", highlight=False)
+    if not record["correct"]:
+        reason = record["mistake"].splitlines()[-1]
+        console.print(f"          WRONG: {reason}", markup=False, soft_wrap=True)
+
+
+def _report(folder: Path) -> int:
+    """
+    Write the table and the pictures of the runs in `folder`, and print the comparison.
+    """
+    results = Results.read(folder / RUNS)
+    about = json.loads((folder / ABOUT).read_text())
+    (folder / TABLE).write_text(table.markdown(results, about))
+    table.show(results)
+    for path in [folder / TABLE, *pictures.draw(results, folder)]:
+        console.print(f"wrote {path}", highlight=False)
+    return 0 if all(run["correct"] for run in results.runs) else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="may be repeated")
+    parser.add_argument("--contender", action="append", choices=contenders.names())
+    parser.add_argument("--repeats", type=int, help="processes per contender and workload")
+    parser.add_argument("--quick", action="store_true", help="one repeat of two epochs")
+    parser.add_argument("--out", type=Path, help="folder for the results")
+    parser.add_argument("--redraw", type=Path, metavar="FOLDER", help="run nothing, draw again")
+    add_shared_options(parser)
+    parser.set_defaults(epochs=None)
+    options = parser.parse_args()
+    for name, value in (_QUICK if options.quick else _DEFAULT).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    options.out = options.out or _default_folder(options)
+    return options
+
+
+def _default_folder(options: argparse.Namespace) -> Path:
+    """
+    Only a whole run may replace the published results.
+    """
+    chosen = (options.workload, options.contender, options.quick, options.batches, options.restart)
+    return RESULTS / "partial" if any(chosen) else RESULTS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

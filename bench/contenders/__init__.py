@@ -1,0 +1,33 @@
+"""
+The contenders, one module each, found by being here.
+
+A module has `label` (its name in tables), `available()` (None, or why it cannot run here) and
+`make_loader(workload, workers, persistent, context)`, which returns an iterable of batches with a
+`close()`. A contender that delivers no batches has `measure(workload, workers, epochs)` instead and
+returns the record itself. Modules whose name begins with an underscore are helpers.
+"""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+BASELINE = "torch_fd"
+SUBJECT = "ours"
+LIMIT = "limit"
+
+_FIRST = (SUBJECT, BASELINE, "torch_fs", LIMIT)
+
+
+def names() -> list[str]:
+    """
+    List the contenders: ours, torch, the limit, then the others by name.
+    """
+    found = {each.name for each in pkgutil.iter_modules(__path__) if not each.name.startswith("_")}
+    return [name for name in _FIRST if name in found] + sorted(found.difference(_FIRST))
+
+
+def load(name: str) -> ModuleType:
+    """
+    Import the module of one contender.
+    """
+    return importlib.import_module(f"{__name__}.{name}")

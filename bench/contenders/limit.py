@@ -1,0 +1,148 @@
+"""
+What the same workers do with no transport at all.
+
+Each worker fetches its share of the batches and collates it into a warm private buffer with the
+best copy there is (see gather.py). Nothing is sent and nothing is waited for except the common
+start of an epoch, so what a loader takes beyond it is its transport. The trainer sleeps.
+
+Workers that a barrier wakes often share one core for some milliseconds, as long as a short epoch.
+So each spins for a moment after the barrier, until the kernel has spread them over the cores.
+"""
+
+import multiprocessing
+import resource
+import time
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from bench.batches import difference, leaves, payload_bytes
+from bench.gather import warm_collate
+from bench.workloads import Workload
+
+label = "limit"
+
+_START_S = 120  # longest wait of one process for the others at the start of an epoch
+_SPREAD_S = 0.03
+
+
+@dataclass
+class Report:
+    """
+    What one worker found; `epochs` holds the start and the end of each batch, per epoch.
+    """
+
+    mistake: str | None
+    batch_mb: float
+    leaf_count: int
+    epochs: list[list[float]] = field(default_factory=list)
+    cpu_s: float = 0.0
+    minor_faults: int = 0
+
+
+def available() -> str | None:
+    """
+    Say why this contender cannot run here; it always can.
+    """
+    return None
+
+
+def measure(workload: Workload, workers: int, epochs: int) -> dict:
+    """
+    Run `epochs` timed epochs after a warm-up that checks every batch whole.
+
+    Returns:
+        The record of bench.run, without what only a loader can have.
+    """
+    workload.dataset()  # built before the fork, like every contender's
+    fork = multiprocessing.get_context("fork")
+    barrier = fork.Barrier(workers, timeout=_START_S)
+    pipes = [fork.Pipe(duplex=False) for _ in range(workers)]
+    processes = [
+        fork.Process(
+            target=_work, args=(workload, worker, workers, epochs, barrier, sender), daemon=True
+        )
+        for worker, (_, sender) in enumerate(pipes)
+    ]
+    for process in processes:
+        process.start()
+    for _, sender in pipes:
+        sender.close()  # so that a worker's death ends the wait for its report
+    reports = [receiver.recv() for receiver, _ in pipes]
+    for process in processes:
+        process.join()
+    return _record(workload, reports, epochs)
+
+
+def _work(workload: Workload, worker: int, workers: int, epochs: int, barrier, sender) -> None:
+    torch.set_num_threads(1)  # as every DataLoader does in its workers
+    dataset = workload.dataset()
+    share = workload.requests()[worker::workers]
+    collate = warm_collate(workload, [dataset[index] for index in share[0]])
+    report = Report(*_check(workload, dataset, share, collate))
+    for _ in range(epochs):
+        barrier.wait()
+        _spin(_SPREAD_S)
+        _epoch(dataset, share, collate, report)
+    sender.send(report)
+
+
+def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | None, float, int]:
+    """
+    Compare every batch of this worker's share; return the mistake, and what a batch is.
+    """
+    expect = workload.collate_fn or default_collate
+    mistake = None
+    for request in share:
+        samples = [dataset[index] for index in request]
+        batch = collate(samples)
+        mistake = mistake or difference(expect(samples), batch)
+    return mistake, payload_bytes(batch) / 1e6, len(leaves(batch))
+
+
+def _epoch(dataset, share: list, collate, report: Report) -> None:
+    clock = time.perf_counter  # one clock for all processes
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.process_time()
+    done = [clock()]
+    for request in share:
+        collate([dataset[index] for index in request])
+        done.append(clock())
+    report.cpu_s += time.process_time() - used[1]
+    report.minor_faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt - used[0]
+    report.epochs.append(done)
+
+
+def _spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def _record(workload: Workload, reports: list[Report], epochs: int) -> dict:
+    mistakes = [report.mistake for report in reports if report.mistake]
+    taken = [_wall_s(done) for done in zip(*(report.epochs for report in reports), strict=True)]
+    epoch_ms = [seconds * 1e3 / workload.batches for seconds in taken]
+    each = np.concatenate([np.diff(done) for report in reports for done in report.epochs])
+    batches = workload.batches * epochs
+    return {
+        "correct": not mistakes,
+        "mistake": mistakes[0] if mistakes else None,
+        "batches": workload.batches,
+        "batch_mb": reports[0].batch_mb,
+        "leaves": reports[0].leaf_count,
+        "ms_per_batch": median(epoch_ms),
+        "epoch_ms_per_batch": epoch_ms,
+        "worker_ms_median": float(np.median(each)) * 1e3,
+        "worker_cpu_ms": sum(report.cpu_s for report in reports) * 1e3 / batches,
+        "worker_minor_faults": sum(report.minor_faults for report in reports) / batches,
+    }
+
+
+def _wall_s(epochs: tuple[list[float], ...]) -> float:
+    """
+    The longest of the workers: none waits for another, and all of them run at the same time.
+    """
+    return max(done[-1] - done[0] for done in epochs)

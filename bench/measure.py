@@ -1,0 +1,224 @@
+"""
+One contender on one workload: a checked warm-up epoch, then timed epochs.
+"""
+
+import time
+from dataclasses import asdict, dataclass, field, is_dataclass
+from itertools import zip_longest
+from statistics import median
+
+import numpy as np
+from torch.utils.data import DataLoader
+
+from bench import syscalls, usage
+from bench.batches import difference, leaves, payload_bytes, touch
+from bench.workloads import Workload
+
+_TOUCH_TRIALS = 200
+_LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
+_MISSING = object()
+
+
+@dataclass
+class WarmUp:
+    """
+    What the untimed epoch found: is every batch right, and how much is held at most.
+    """
+
+    first_batch_s: float = 0.0
+    mistake: str | None = None
+    touches: list = field(default_factory=list)
+    peaks: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Epoch:
+    """
+    One timed epoch; the waits are those of next(), in ms.
+    """
+
+    ms_per_batch: float
+    waits_ms: list[float]
+    touches: list
+
+
+def measure(
+    contender, workload: Workload, workers: int, epochs: int, persistent: bool, context: str
+) -> tuple[dict, object]:
+    """
+    Run one warm-up epoch and `epochs` timed ones.
+
+    Returns:
+        The record of bench.run, and the loader, which is still open.
+    """
+    size = _size(workload)  # builds the pool, which belongs to no contender's time or memory
+    before = usage.resources()
+    begin = time.perf_counter()
+    loader = contender.make_loader(workload, workers, persistent=persistent, context=context)
+    warm_up = check(loader, workload, begin)
+    counted = usage.totals()
+    timed = [timed_epoch(loader) for _ in range(epochs)]
+    used = _difference(usage.totals(), counted)
+    record = {
+        **_correctness(warm_up, timed),
+        **size,
+        **_times(timed),
+        "first_batch_s": warm_up.first_batch_s,
+        **per_batch(used, workload.batches * epochs),
+        **_peaks(warm_up.peaks, before),
+        "stats": _stats(loader),
+    }
+    return record, loader
+
+
+def check(loader, workload: Workload, begin: float) -> WarmUp:
+    """
+    Compare every batch of one epoch, whole, with the dataset collated in this process.
+
+    Args:
+        begin: When the loader began to be made, on `time.perf_counter`.
+    """
+    seen = WarmUp()
+    look_every = max(1, workload.batches // _LOOKS)
+    pairs = zip_longest(_note_first(loader, begin, seen), _expected(workload), fillvalue=_MISSING)
+    for turn, (batch, right) in enumerate(pairs):
+        seen.mistake = seen.mistake or _mistake(turn, right, batch)
+        if right is _MISSING:
+            break
+        seen.touches.append(touch(right))
+        if turn % look_every == 0:
+            _raise_peaks(seen.peaks, usage.resources())
+    return seen
+
+
+def timed_epoch(loader) -> Epoch:
+    """
+    Take every batch and touch it; the epoch lasts from iter() to the end of the iteration.
+    """
+    clock = time.perf_counter_ns
+    asked, got, touches = [], [], []
+    begin = clock()
+    batches = iter(loader)
+    while True:
+        asked.append(clock())
+        batch = next(batches, _MISSING)
+        got.append(clock())
+        if batch is _MISSING:
+            break
+        touches.append(touch(batch))
+    ms_per_batch = (got[-1] - begin) / 1e6 / max(1, len(touches))
+    asked[0] = begin
+    waits = [(end - start) / 1e6 for start, end in zip(asked, got, strict=True)]
+    return Epoch(ms_per_batch, waits[:-1], touches)
+
+
+def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
+    """
+    Turn what was used into figures per batch; CPU seconds become ms.
+    """
+    figures = {}
+    for name, amount in used.items():
+        scale, name = (1e3, name[:-1] + "ms") if name.endswith("_s") else (1, name)
+        figures[name] = amount * scale / batches
+    return figures
+
+
+def count_system_calls(loader, workload: Workload) -> dict:
+    """
+    Trace the trainer for one epoch and the workers for another; only persistent ones last.
+    """
+    trainer, workers = usage.process_ids()
+
+    def epoch() -> None:
+        timed_epoch(loader)
+
+    return {
+        name: _calls_per_batch(syscalls.count(pids, epoch), workload.batches)
+        for name, pids in (("trainer", [trainer]), ("workers", workers))
+        if pids
+    }
+
+
+def _calls_per_batch(calls: dict[str, int], batches: int) -> dict[str, float]:
+    figures = {name: round(number / batches, 2) for name, number in calls.items()}
+    return {"all": round(sum(calls.values()) / batches, 2), **figures}
+
+
+def _expected(workload: Workload) -> DataLoader:
+    return DataLoader(
+        workload.dataset(), batch_size=workload.batch_size, collate_fn=workload.collate_fn
+    )
+
+
+def _note_first(loader, begin: float, seen: WarmUp):
+    for batch in loader:
+        seen.first_batch_s = seen.first_batch_s or time.perf_counter() - begin
+        yield batch
+
+
+def _size(workload: Workload) -> dict[str, float]:
+    """
+    What a batch is, and the trainer's CPU that touching it costs.
+    """
+    batch = next(iter(_expected(workload)))
+    begin = time.process_time()
+    for _ in range(_TOUCH_TRIALS):
+        touch(batch)
+    touch_cpu_ms = (time.process_time() - begin) * 1e3 / _TOUCH_TRIALS
+    return {
+        "batches": workload.batches,
+        "batch_mb": payload_bytes(batch) / 1e6,
+        "leaves": len(leaves(batch)),
+        "touch_cpu_ms": touch_cpu_ms,
+    }
+
+
+def _mistake(turn: int, right, batch) -> str | None:
+    if right is _MISSING or batch is _MISSING:
+        return f"the epoch has {'more than' if right is _MISSING else 'only'} {turn} batches"
+    found = difference(right, batch)
+    return f"batch {turn}: {found}" if found else None
+
+
+def _correctness(warm_up: WarmUp, timed: list[Epoch]) -> dict:
+    mistake = warm_up.mistake
+    for number, epoch in enumerate(timed):
+        if not mistake and epoch.touches != warm_up.touches:
+            mistake = f"timed epoch {number}: a touched value is not the dataset's"
+    return {"correct": mistake is None, "mistake": mistake}
+
+
+def _times(timed: list[Epoch]) -> dict:
+    waits = np.concatenate([epoch.waits_ms[1:] for epoch in timed])
+    epoch_ms = [epoch.ms_per_batch for epoch in timed]
+    return {
+        "ms_per_batch": median(epoch_ms),
+        "epoch_ms_per_batch": epoch_ms,
+        "next_ms_median": float(np.median(waits)),
+        "next_ms_p99": float(np.percentile(waits, 99)),
+        "epoch_first_batch_ms": median(epoch.waits_ms[0] for epoch in timed),
+    }
+
+
+def _raise_peaks(peaks: dict[str, float], now: dict[str, float]) -> None:
+    for name, amount in now.items():
+        peaks[name] = max(amount, peaks.get(name, amount))
+
+
+def _peaks(peaks: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    """
+    Peaks above what the process held before the loader was made.
+    """
+    return {f"{name}_peak": peaks[name] - before[name] for name in before}
+
+
+def _difference(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    return {name: after[name] - before[name] for name in after}
+
+
+def _stats(loader) -> dict | None:
+    """
+    The loader's own counters, where it has them.
+    """
+    stats = loader.stats() if hasattr(loader, "stats") else None
+    return asdict(stats) if is_dataclass(stats) else None

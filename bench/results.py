@@ -1,0 +1,122 @@
+"""
+Records of runs, kept as JSON lines, and the figures that compare them.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.contenders import BASELINE, LIMIT
+from bench.workloads import WORKLOADS
+
+
+@dataclass(frozen=True)
+class Cell:
+    """
+    All runs of one contender on one workload.
+    """
+
+    workload: str
+    contender: str
+    runs: list[dict]
+
+    @property
+    def label(self) -> str:
+        """
+        The contender's name for people.
+        """
+        return self.runs[-1].get("label", self.contender)
+
+    @property
+    def correct(self) -> bool:
+        """
+        Whether every batch of every run was right.
+        """
+        return all(run["correct"] for run in self.runs)
+
+    def middle(self, name: str) -> float | None:
+        """
+        Return the median of one figure over the runs, or None if this contender has none.
+        """
+        values = self.values(name)
+        return median(values) if values else None
+
+    def values(self, name: str) -> list[float]:
+        """
+        Return one figure of each run that has it.
+        """
+        return [run[name] for run in self.runs if run.get(name) is not None]
+
+
+class Results:
+    """
+    The runs of one benchmark, by workload and contender.
+    """
+
+    def __init__(self, runs: list[dict]):
+        self.runs = runs
+
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        """
+        Read the lines that `bench` wrote.
+        """
+        return cls([json.loads(line) for line in path.read_text().splitlines()])
+
+    def workloads(self) -> list[str]:
+        """
+        List the workloads that were run, in the order of workloads.py.
+        """
+        return [name for name in WORKLOADS if any(run["workload"] == name for run in self.runs)]
+
+    def contenders(self) -> list[str]:
+        """
+        List the contenders that were run, in the order of their first run.
+        """
+        return list(dict.fromkeys(run["contender"] for run in self.runs))
+
+    def cell(self, workload: str, contender: str) -> Cell | None:
+        """
+        Return the runs of one contender on one workload, or None if there are none.
+        """
+        wanted = (workload, contender)
+        runs = [run for run in self.runs if (run["workload"], run["contender"]) == wanted]
+        return Cell(workload, contender, runs) if runs else None
+
+    def cells(self) -> list[Cell]:
+        """
+        List every cell, workload by workload.
+        """
+        return [cell for workload in self.workloads() for cell in self.cells_of(workload)]
+
+    def cells_of(self, workload: str) -> list[Cell]:
+        """
+        List the cells of one workload.
+        """
+        cells = [self.cell(workload, contender) for contender in self.contenders()]
+        return [cell for cell in cells if cell]
+
+    def times_baseline(self, cell: Cell) -> float | None:
+        """
+        How many times torch's rate: the median over the repeats of the ratio within each.
+        """
+        return self._ratio(cell, BASELINE)
+
+    def efficiency(self, cell: Cell) -> float | None:
+        """
+        The limit's time over this contender's, compared within each repeat.
+        """
+        return self._ratio(cell, LIMIT)
+
+    def _ratio(self, cell: Cell, other: str) -> float | None:
+        rival = self.cell(cell.workload, other)
+        theirs = _by_repeat(rival) if rival else {}
+        ratios = [
+            theirs[repeat] / ms for repeat, ms in _by_repeat(cell).items() if repeat in theirs
+        ]
+        return median(ratios) if ratios else None
+
+
+def _by_repeat(cell: Cell) -> dict[int, float]:
+    return {run["repeat"]: run["ms_per_batch"] for run in cell.runs if run.get("ms_per_batch")}

@@ -1,0 +1,119 @@
+"""
+The results as tables: a short one on the terminal, both in table.md.
+"""
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import machine
+from bench.contenders import BASELINE, LIMIT
+from bench.results import Cell, Results
+
+Rows = list[list[str]]
+
+_DETAILS: list[tuple[str, Callable[[Cell], str]]] = [
+    ("next() ms median", lambda cell: _figure(cell.middle("next_ms_median"))),
+    ("p99", lambda cell: _figure(cell.middle("next_ms_p99"))),
+    ("trainer CPU ms", lambda cell: _figure(cell.middle("trainer_cpu_ms"))),
+    ("of it touching", lambda cell: _figure(cell.middle("touch_cpu_ms"))),
+    ("worker CPU ms", lambda cell: _figure(cell.middle("worker_cpu_ms"))),
+    ("faults trainer", lambda cell: _figure(cell.middle("trainer_minor_faults"))),
+    ("major", lambda cell: _figure(cell.middle("trainer_major_faults"))),
+    ("faults workers", lambda cell: _figure(cell.middle("worker_minor_faults"))),
+    ("switches", lambda cell: _figure(cell.middle("trainer_voluntary_switches"))),
+    ("descriptors", lambda cell: _figure(cell.middle("descriptors_peak"))),
+    ("shared MB", lambda cell: _figure(cell.middle("shared_mb_peak"))),
+    ("private MB", lambda cell: _figure(cell.middle("private_mb_peak"))),
+    ("first batch s", lambda cell: _figure(cell.middle("first_batch_s"))),
+    ("next epoch ms", lambda cell: _figure(cell.middle("epoch_first_batch_ms"))),
+]
+
+
+def show(results: Results) -> None:
+    """
+    Print the comparison on the terminal.
+    """
+    heads, rows = comparison(results)
+    table = Table(title="ms per batch, median over the runs")
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place < 2 else "right")
+    for row in rows:
+        table.add_row(*row, end_section=row is _last_of_workload(rows, row[0]))
+    Console(width=120).print(table)
+
+
+def markdown(results: Results, about: dict) -> str:
+    """
+    Write both tables, the machine and the command as a page.
+    """
+    parts = [
+        "# Results\n",
+        f"{machine.sentence(about)}.\n",
+        f"Command: `{about['command']}`\n",
+        "Lower is better except in the two ratios; the range is over the repeats. "
+        f"The ratios are taken within each repeat, against {BASELINE} and {LIMIT}.\n",
+        _markdown_table(*comparison(results)),
+        "Per batch, except the peaks (held above what the process had before the loader was made) "
+        "and the seconds. Descriptors and memory are those of all processes together.\n",
+        _markdown_table(*details(results)),
+    ]
+    return "\n".join(parts)
+
+
+def comparison(results: Results) -> tuple[list[str], Rows]:
+    """
+    One row per workload and contender: time, spread, ratio to torch, efficiency, correctness.
+    """
+    heads = ["workload", "contender", "MB", "ms per batch", "range", "times torch", "efficiency"]
+    rows = [
+        [
+            cell.workload,
+            cell.label,
+            _figure(cell.middle("batch_mb")),
+            _figure(cell.middle("ms_per_batch")),
+            _range(cell.values("ms_per_batch")),
+            _figure(results.times_baseline(cell)),
+            _figure(results.efficiency(cell)),
+            "yes" if cell.correct else "NO",
+        ]
+        for cell in results.cells()
+    ]
+    return [*heads, "correct"], rows
+
+
+def details(results: Results) -> tuple[list[str], Rows]:
+    """
+    One row per workload and loader: what a batch costs besides time.
+    """
+    rows = [
+        [cell.workload, cell.label, *(show_one(cell) for _, show_one in _DETAILS)]
+        for cell in results.cells()
+        if cell.contender != LIMIT
+    ]
+    return ["workload", "contender", *(head for head, _ in _DETAILS)], rows
+
+
+def _markdown_table(heads: list[str], rows: Rows) -> str:
+    lines = [heads, ["---", "---", *("---:" for _ in heads[2:])], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _last_of_workload(rows: Rows, workload: str) -> list[str]:
+    return [row for row in rows if row[0] == workload][-1]
+
+
+def _range(values: list[float]) -> str:
+    return f"{_figure(min(values))} to {_figure(max(values))}" if values else "-"
+
+
+def _figure(value: float | None) -> str:
+    """
+    Three significant digits without an exponent.
+    """
+    if value is None:
+        return "-"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{float(f'{value:.3g}'):.6f}".rstrip("0").rstrip(".")

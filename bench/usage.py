@@ -1,0 +1,155 @@
+"""
+What a run costs the machine, read from Linux: CPU, page faults, switches, descriptors, memory.
+
+Counters are totals since the process began; the caller subtracts. A worker that is reaped moves
+from its own clock to the trainer's account of its children, so the sum of both never loses it.
+"""
+
+import os
+import re
+import resource
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero")
+_MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) *(.*)$")
+
+
+def descendants(pid: int) -> list[int]:
+    """
+    List the processes below `pid`, nearest first.
+    """
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, _read(path).split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def process_ids() -> tuple[int, list[int]]:
+    """
+    Return the trainer's process id and those of its workers.
+    """
+    return os.getpid(), descendants(os.getpid())
+
+
+def totals() -> dict[str, float]:
+    """
+    Return CPU seconds, page faults and voluntary switches so far, trainer and workers apart.
+    """
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _, workers = process_ids()
+    faults = [_faults(worker) for worker in workers]
+    return {
+        "trainer_cpu_s": time.process_time(),
+        "worker_cpu_s": reaped.ru_utime + reaped.ru_stime + sum(map(_cpu_s, workers)),
+        "trainer_minor_faults": own.ru_minflt,
+        "trainer_major_faults": own.ru_majflt,
+        "worker_minor_faults": reaped.ru_minflt + sum(minor for minor, _ in faults),
+        "worker_major_faults": reaped.ru_majflt + sum(major for _, major in faults),
+        "trainer_voluntary_switches": own.ru_nvcsw,
+    }
+
+
+def resources() -> dict[str, float]:
+    """
+    Return what trainer and workers hold at this moment.
+
+    Returns:
+        Open descriptors of the trainer and of all processes together, shared memory in MB (also the
+        part that is in flight and mapped nowhere), private memory in MB (a page that processes
+        share after a fork counts once).
+    """
+    trainer, workers = process_ids()
+    pids = [trainer, *workers]
+    return {
+        "trainer_descriptors": len(_listing(Path("/proc/self/fd"))),
+        "descriptors": sum(len(_listing(Path(f"/proc/{pid}/fd"))) for pid in pids),
+        "shared_mb": _shared_bytes(pids) / 1e6,
+        "private_mb": sum(map(_private_bytes, pids)) / 1e6,
+    }
+
+
+def _cpu_s(pid: int) -> float:
+    """
+    Read another process's CPU clock: its id is made of the pid, to the nanosecond.
+    """
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
+
+
+def _faults(pid: int) -> tuple[int, int]:
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return (int(fields[7]), int(fields[9])) if fields else (0, 0)
+
+
+def _private_bytes(pid: int) -> int:
+    found = re.search(
+        r"^Pss_Anon: +(\d+) kB", _read(Path(f"/proc/{pid}/smaps_rollup")), re.MULTILINE
+    )
+    return int(found[1]) * 1024 if found else 0
+
+
+def _shared_bytes(pids: list[int]) -> int:
+    """
+    Sum over shared objects, each once: its blocks where it can be opened, else its Rss.
+    """
+    sizes = {}
+    for pid in pids:
+        for inode, size in _mapped_objects(pid):
+            sizes[inode] = max(size, sizes.get(inode, 0))
+    for pid in pids:
+        sizes.update(_sizes(_open_objects(pid)))
+        sizes.update(_sizes(Path("/dev/shm").glob(f"torch_{pid}_*")))
+    return sum(sizes.values())
+
+
+def _mapped_objects(pid: int) -> list[tuple[int, int]]:
+    found, inode = {}, None
+    for line in _read(Path(f"/proc/{pid}/smaps")).splitlines():
+        header = _MAPPING.match(line)
+        if header:
+            inode = int(header[1]) if header[2].startswith(_SHARED) else None
+        elif inode and line.startswith("Rss:"):
+            found[inode] = found.get(inode, 0) + int(line.split()[1]) * 1024
+    return list(found.items())
+
+
+def _open_objects(pid: int) -> list[Path]:
+    return [path for path in _listing(Path(f"/proc/{pid}/fd")) if _target(path).startswith(_SHARED)]
+
+
+def _sizes(paths: Iterable[Path]) -> dict[int, int]:
+    found = {}
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:  # closed or unlinked meanwhile
+            continue
+        found[status.st_ino] = status.st_blocks * 512
+    return found
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
+
+
+def _listing(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
