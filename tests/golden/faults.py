@@ -1,0 +1,159 @@
+"""
+Things that go wrong in a worker, and a dataset in which they do.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import Dataset, get_worker_info
+
+
+class NeedsTwoArguments(Exception):
+    """
+    Cannot be made from a message alone.
+    """
+
+    def __init__(self, code, reason):
+        super().__init__(code, reason)
+
+
+class TakesMessage(Exception):
+    """
+    Takes its text by keyword and has a class attribute of that name.
+    """
+
+    message = "a default"
+
+    def __init__(self, *, message):
+        super().__init__(message)
+
+
+class ShowsMessage(Exception):
+    """
+    Has a property `message`, but takes no such argument.
+    """
+
+    @property
+    def message(self):
+        return self.args[0]
+
+
+def raises(make_error):
+    def fault():
+        raise make_error()
+
+    return fault
+
+
+def raise_from_another():
+    try:
+        raise OSError(2, "no such picture")
+    except OSError as error:
+        raise ValueError("sample is broken") from error
+
+
+def raise_during_another():
+    try:
+        raise OSError(2, "no such picture")
+    except OSError:
+        return {}["sample"]
+
+
+EXCEPTIONS = {
+    "value": raises(lambda: ValueError("sample is broken")),
+    "no_text": raises(ValueError),
+    "key": lambda: {}["sample"],
+    "index": lambda: [][3],
+    "assertion": raises(lambda: AssertionError("never")),
+    "stop_iteration": raises(lambda: StopIteration("early")),
+    "os": raises(lambda: FileNotFoundError(2, "no such file", "picture.jpg")),
+    "unicode": lambda: b"\xff".decode("ascii"),
+    "json": lambda: json.loads("{"),
+    "two_arguments": raises(lambda: NeedsTwoArguments(4, "sample is broken")),
+    "message_keyword": raises(lambda: TakesMessage(message="sample is broken")),
+    "message_property": raises(lambda: ShowsMessage("sample is broken")),
+    "group": raises(lambda: ExceptionGroup("several", [ValueError("a"), KeyError("b")])),
+    "cause": raise_from_another,
+    "context": raise_during_another,
+    "recursion": raises(lambda: RecursionError("too deep")),
+    "memory": raises(lambda: MemoryError("too big")),
+    "torch": lambda: torch.zeros(2) @ torch.zeros(3),
+}
+
+
+def kill_self_with(number):
+    # Long enough for the trainer to wait in next() when it comes, as it would in a real loop.
+    time.sleep(0.3)
+    os.kill(os.getpid(), number)
+    time.sleep(30)
+
+
+def die_after_a_while(leave):
+    # Long enough as well for torch's feeder thread to send the batch before.
+    time.sleep(0.3)
+    leave()
+
+
+def leave_silently():
+    die_after_a_while(lambda: os._exit(0))
+
+
+DEATHS = {
+    "sigkill": lambda: kill_self_with(signal.SIGKILL),
+    "sigsegv": lambda: kill_self_with(signal.SIGSEGV),
+    "sigbus": lambda: kill_self_with(signal.SIGBUS),
+    "sigterm": lambda: kill_self_with(signal.SIGTERM),
+    "sys_exit": lambda: die_after_a_while(lambda: sys.exit(3)),
+    "os_exit": lambda: die_after_a_while(lambda: os._exit(3)),
+}
+
+
+class Faulty(Dataset):
+    """
+    Eight numbers; asking for one of them goes wrong.
+    """
+
+    def __init__(self, fault, at=2):
+        self.fault = fault
+        self.at = at
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == self.at:
+            self.fault()
+        return torch.tensor([index])
+
+
+class FaultyInOneWorker(Faulty):
+    """
+    Eight numbers; the fault happens in worker 0 alone, whatever it is asked for.
+    """
+
+    def __getitem__(self, index):
+        if get_worker_info().id == 0:
+            self.fault()
+        return torch.tensor([index])
+
+
+class Gated(Dataset):
+    """
+    Four numbers that come once a file exists.
+    """
+
+    def __init__(self, gate: Path):
+        self.gate = gate
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        while not self.gate.exists():
+            time.sleep(0.005)
+        return torch.tensor([index])

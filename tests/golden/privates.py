@@ -1,0 +1,168 @@
+"""
+Loaders and datasets as others write them: classes that reach into torch's DataLoader.
+"""
+
+import inspect
+import os
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+LONGEST_WAIT_S = 10.0
+
+
+def wait_until(condition):
+    """
+    Return whether a condition became true in time.
+    """
+    deadline = time.monotonic() + LONGEST_WAIT_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def is_gone(pid):
+    """
+    Tell whether a process has ended and been reaped.
+    """
+    return not Path("/proc", str(pid)).exists()
+
+
+def pids_of(iterator):
+    return [worker.pid for worker in iterator._workers]
+
+
+class WorkerFacts(Dataset):
+    """
+    Each sample tells what a worker knows of itself.
+    """
+
+    def __init__(self, name):
+        self.name = name
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return {
+            "id": info.id,
+            "workers": info.num_workers,
+            "seed": info.seed,
+            "dataset": info.dataset is self and info.dataset.name,
+            "method": info.worker_method,
+            "type": type(info).__qualname__,
+            "torch_threads": torch.get_num_threads(),
+            "thread_name": Path("/proc/self/comm").read_text().strip(),
+            "is_main_thread": threading.current_thread() is threading.main_thread(),
+            "parent": os.getppid(),
+        }
+
+
+def first_of(samples):
+    return samples[0]
+
+
+class Forever:
+    """
+    A batch sampler that starts again and again.
+    """
+
+    def __init__(self, batch_sampler):
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.batch_sampler)
+
+
+def sampled_forever(base):
+    """
+    Return a loader class whose one iterator serves all epochs, put in behind the guard's back.
+    """
+
+    class SampledForever(base):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            object.__setattr__(self, "batch_sampler", Forever(self.batch_sampler))
+            self.iterator = super().__iter__()
+
+        def __len__(self):
+            return len(self.batch_sampler.batch_sampler)
+
+        def __iter__(self):
+            for _ in range(len(self)):
+                yield next(self.iterator)
+
+        def reset(self):
+            self.iterator._shutdown_workers()
+            self.iterator = self._get_iterator()
+
+    return SampledForever
+
+
+def unlocked_for_many_epochs(base):
+    """
+    Return a loader class that opens torch's guard by its mangled name to do the same.
+    """
+
+    class UnlockedForManyEpochs(base):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self._DataLoader__initialized = False
+            epoch = self.batch_sampler
+            self.batch_sampler = Forever(epoch)
+            self._DataLoader__initialized = True
+            self.length = len(epoch)
+            self.iterator = super().__iter__()
+
+        def __len__(self):
+            return self.length
+
+        def __iter__(self):
+            for _ in range(self.length):
+                yield next(self.iterator)
+
+    return UnlockedForManyEpochs
+
+
+class CountsItself(DataLoader):
+    """
+    Counts how often one was made.
+    """
+
+    made = 0
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        type(self).made += 1
+
+
+def numbering_batches(base):
+    """
+    Return a loader class with an argument of its own that numbers the batches it yields.
+    """
+
+    class NumberingBatches(base):
+        def __init__(self, *arguments, first=0, **options):
+            super().__init__(*arguments, **options)
+            self.first = first
+
+        def __iter__(self):
+            return iter(enumerate(super().__iter__(), self.first))
+
+    return NumberingBatches
+
+
+def rebuilt(loader, **changes):
+    """
+    Return a loader of the same class, made of the attributes named like its parameters.
+
+    This is how frameworks put in a sampler of their own.
+    """
+    names = inspect.signature(type(loader).__init__).parameters
+    options = {name: getattr(loader, name) for name in names if hasattr(loader, name)}
+    return type(loader)(**{**options, "batch_sampler": None, **changes})
