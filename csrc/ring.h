@@ -127,10 +127,16 @@ static inline bool ring_pop(struct ring_reader *end, uint32_t *value) {
   return true;
 }
 
-/* How many values wait: exact for the reader, a lower bound by the time anybody uses it. */
+/* How many values wait, for the reader: a lower bound by the time anybody uses it. */
 static inline uint32_t ring_length(struct ring_reader *end) {
   /* relaxed: a count for people. */
   return atomic_load_explicit(&end->ring->write_pos, memory_order_relaxed) - end->read_pos;
+}
+
+/* How many values wait, for the writer: an upper bound by the time anybody uses it. */
+static inline uint32_t ring_backlog(struct ring_writer *end) {
+  /* relaxed: a count for people. */
+  return end->write_pos - atomic_load_explicit(&end->ring->read_pos, memory_order_relaxed);
 }
 
 #endif

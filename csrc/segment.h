@@ -56,9 +56,6 @@ enum answer_kind {
 /* The order's mode: hand out no slot memory, copy the batch in. */
 #define ORDER_COPY_IN 1u
 
-/* Why a grant was refused; the values of slot_order.refusal, 0 means it was not. */
-enum refusal { REFUSAL_NONE = 0, REFUSAL_BUDGET = 1, REFUSAL_RANGE = 2 };
-
 /* The trainer's half of a slot's header. Written by the trainer, read by the worker. */
 struct slot_order {
   alignas(CACHE_LINE) uint64_t ticket;
@@ -69,7 +66,8 @@ struct slot_order {
   uint32_t mode;
   /* Raised while the worker waits, hence atomic: bytes of the range that it may fill. */
   _Atomic uint64_t grant_bytes;
-  _Atomic uint32_t refusal;
+  /* The want that was refused; 0: none. A later, smaller want is asked anew. */
+  _Atomic uint64_t refused_bytes;
 };
 
 /* The worker's half. Written by the worker that holds the slot, read by the trainer. */
@@ -152,6 +150,7 @@ struct geometry {
   uint64_t range_bytes;   /* length of one slot's range */
   uint64_t worker_stride; /* from one worker block to the next */
   uint64_t table_offset;
+  uint64_t table_end;
   uint64_t slots_offset;
   uint64_t total_bytes;
 };
@@ -172,7 +171,8 @@ static inline int geometry_init(struct geometry *geometry, uint32_t workers, uin
   uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
   uint64_t stride = sizeof(struct worker_block) + 2 * ring_bytes(capacity);
   uint64_t table = sizeof(struct control_block) + workers * stride;
-  uint64_t slots = round_up(table + ranges * sizeof(struct slot_header), HUGE_BYTES);
+  uint64_t table_end = table + ranges * sizeof(struct slot_header);
+  uint64_t slots = round_up(table_end, HUGE_BYTES);
   uint64_t range = round_up(range_bytes, HUGE_BYTES);
   *geometry = (struct geometry){.workers = workers,
                                 .ranges = ranges,
@@ -181,6 +181,7 @@ static inline int geometry_init(struct geometry *geometry, uint32_t workers, uin
                                 .range_bytes = range,
                                 .worker_stride = stride,
                                 .table_offset = table,
+                                .table_end = table_end,
                                 .slots_offset = slots,
                                 .total_bytes = slots + ranges * range};
   return 0;

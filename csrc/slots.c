@@ -242,7 +242,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   /* relaxed: the push publishes the order. */
   atomic_store_explicit(&order->grant_bytes, entry->grant_bytes, memory_order_relaxed);
   /* relaxed: as above. */
-  atomic_store_explicit(&order->refusal, REFUSAL_NONE, memory_order_relaxed);
+  atomic_store_explicit(&order->refused_bytes, 0, memory_order_relaxed);
   memcpy(ledger->base + segment_slot_offset(&ledger->geometry, slot), request, bytes);
 
   /* The ring holds every slot and the control values besides, so the push cannot fail. */
@@ -398,13 +398,18 @@ void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
 }
 
-void ledger_refuse(struct ledger *ledger, uint32_t slot, enum refusal refusal) {
+void ledger_refuse(struct ledger *ledger, uint32_t slot) {
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
-  set_want(ledger, &ledger->entries[slot], 0);
+  uint64_t want_bytes = ledger->entries[slot].want_bytes;
   /* relaxed: the refusal is the whole message. */
-  atomic_store_explicit(&order->refusal, (uint32_t)refusal, memory_order_relaxed);
+  atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_relaxed);
+  set_want(ledger, &ledger->entries[slot], 0);
   uint32_t worker = ledger->entries[slot].worker;
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
+}
+
+uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker) {
+  return ring_backlog(&ledger->task_rings[worker]);
 }
 
 uint32_t ledger_unread(struct ledger *ledger) {

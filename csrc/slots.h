@@ -123,7 +123,10 @@ uint64_t ledger_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes);
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
 
 /* Refuse a PLACED slot's want and wake its worker, which answers with an error. */
-void ledger_refuse(struct ledger *ledger, uint32_t slot, enum refusal refusal);
+void ledger_refuse(struct ledger *ledger, uint32_t slot);
+
+/* Orders in a worker's task ring that it has not taken. */
+uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker);
 
 /* Answers in the ready rings that were not received. */
 uint32_t ledger_unread(struct ledger *ledger);
@@ -161,10 +164,10 @@ static inline uint64_t order_grant(struct slot_order *order) {
   return atomic_load_explicit(&order->grant_bytes, memory_order_acquire);
 }
 
-/* Why a want was refused, or REFUSAL_NONE. Any process; wait-free. */
-static inline uint32_t order_refusal(struct slot_order *order) {
+/* The want that was refused last, or 0. Any process; wait-free. */
+static inline uint64_t order_refused(struct slot_order *order) {
   /* relaxed: the refusal is the whole message. */
-  return atomic_load_explicit(&order->refusal, memory_order_relaxed);
+  return atomic_load_explicit(&order->refused_bytes, memory_order_relaxed);
 }
 
 /* True from the moment the trainer wants all workers to leave. Any process; wait-free. */

@@ -63,9 +63,6 @@ cdef extern from "segment.h" nogil:
         ANSWER_NOTHING
         ANSWER_KEPT
         ORDER_COPY_IN
-        REFUSAL_NONE
-        REFUSAL_BUDGET
-        REFUSAL_RANGE
         CACHE_LINE
 
     struct slot_order:
@@ -104,7 +101,7 @@ cdef extern from "segment.h" nogil:
         uint32_t ranges
         uint32_t page_bytes
         uint64_t range_bytes
-        uint64_t slots_offset
+        uint64_t table_end
         uint64_t total_bytes
 
     int geometry_init(geometry *self, uint32_t workers, uint32_t ranges, uint64_t range_bytes)
@@ -172,7 +169,10 @@ cdef extern from "slots.h" nogil:
     void ledger_collect(ledger *self)
     uint64_t ledger_room(ledger *self, uint32_t slot, uint64_t want_bytes)
     void ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
-    void ledger_refuse(ledger *self, uint32_t slot, int refusal)
+    void ledger_refuse(ledger *self, uint32_t slot)
+    uint64_t order_grant(slot_order *order)
+    uint64_t order_refused(slot_order *order)
+    uint32_t ledger_untaken(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
     uint64_t ledger_oldest(const ledger *self)

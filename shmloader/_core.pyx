@@ -14,6 +14,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
 """
 
 import pickle
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass

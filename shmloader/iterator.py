@@ -41,6 +41,14 @@ class _IndexQueue:
         """Send a task, a resume, or None."""
         self._transport.put(self._worker_id, message)
 
+    def qsize(self):
+        """How many messages the worker has not taken yet."""
+        return self._transport.untaken(self._worker_id)
+
+    def empty(self):
+        """Whether the worker has taken all messages."""
+        return self.qsize() == 0
+
 
 class _DataQueue:
     """What torch knows as the result queue, for code that asks how full it is."""
@@ -168,9 +176,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             process.start()
         except (TypeError, AttributeError, PicklingError):
             warnings.warn(
-                "a worker process could not be started, because its dataset, collate_fn or "
-                "worker_init_fn cannot be pickled, as the start methods spawn and forkserver "
-                "need: use multiprocessing_context='fork', or define them at module level",
+                "Got pickle error when attempting to start a worker Process: the dataset, "
+                "collate_fn and worker_init_fn are pickled for the start methods spawn and "
+                "forkserver. Define them at module level, or use multiprocessing_context='fork'.",
                 stacklevel=2,
             )
             raise

@@ -205,7 +205,8 @@ class Transport:
         else:
             self._early -= 1
         del self._received[parcel.number]
-        return parcel.batch
+        batch, parcel.batch = parcel.batch, None
+        return batch
 
     def _must_spill(self):
         return self.ledger.wanting > 0 or self.ledger.idle_slots() <= self._reserve
@@ -242,7 +243,7 @@ class Transport:
         """Grant what a worker wants for the batch it is writing, refuse it, or let it wait."""
         ledger = self.ledger
         if want_bytes > min(ledger.ring_bytes, ledger.range_bytes):
-            ledger.refuse(slot, want_bytes <= ledger.ring_bytes)
+            ledger.refuse(slot)
             return
         is_oldest = ticket == ledger.oldest()
         if is_oldest:
@@ -258,6 +259,11 @@ class Transport:
             if parcel.in_slot:
                 self._decode(parcel, spill=True)
                 self._early += 1
+
+    def untaken(self, worker):
+        """How many requests wait for a worker, here and in its ring."""
+        waiting = sum(1 for item in self._waiting if item[0] == worker)
+        return waiting + self.ledger.untaken(worker)
 
     @property
     def has_news(self):

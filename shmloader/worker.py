@@ -18,6 +18,7 @@ from shmloader._core import Stopping, watch_process
 from shmloader.errors import ShmloaderError, UnsendableBatch
 
 _LOOK_AGAIN_S = 5.0
+_LAST_WORDS = 3000  # characters
 
 
 @dataclass
@@ -204,8 +205,10 @@ class _Worker:
         try:
             self._desk.write(wrapper, True, pickling.dumps)
         except Exception:
-            # A class that cannot be sent by name, such as one made in a function: keep the text.
+            # A class that cannot be sent by name, such as one made in a function, or no room for
+            # the text: keep what fits into the page that held the request.
             wrapper.exc_type = RuntimeError
+            wrapper.exc_msg = wrapper.exc_msg[-_LAST_WORDS:]
             self._desk.write(wrapper, True, pickling.dumps)
 
 

@@ -174,6 +174,9 @@ cdef class Desk:
         """
         cdef slot_answer *answer = self.answer()
         cdef Encoder encoder = Encoder.__new__(Encoder, self, dumps)
+        if is_error and (self.held == NULL or lease_aliases(self.held) == 1):
+            # What was collated before is of no use, and its pages may be all there are.
+            self.cursor = 0
         encoder.put(batch)
         encoder.finish(answer)
         answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
@@ -344,11 +347,11 @@ cdef class Desk:
         while order_grant(&header.order) < wanted:
             if desk_stopping(&self.seat):
                 raise Stopping()
-            if order_refusal(&header.order) != REFUSAL_NONE:
-                self.raise_refusal(order_refusal(&header.order), wanted)
+            if order_refused(&header.order) == wanted:
+                self.raise_refusal(wanted)
             with nogil:
                 armed = doorbell_arm(bell)
-                if order_grant(&header.order) < wanted and not order_refusal(&header.order):
+                if order_grant(&header.order) < wanted and order_refused(&header.order) != wanted:
                     outcome = doorbell_park(bell, armed, SLICE_NS)
                 doorbell_disarm(bell)
             if outcome == -EINTR:
@@ -357,8 +360,8 @@ cdef class Desk:
         self.blocked_ns += platform_now_ns() - started
         return 0
 
-    cdef int raise_refusal(self, uint32_t refusal, uint64_t wanted) except -1:
-        if refusal == REFUSAL_RANGE:
+    cdef int raise_refusal(self, uint64_t wanted) except -1:
+        if wanted > self.seat.geometry.range_bytes:
             raise BatchTooLarge(
                 f"batch of {wanted / 1e6:.1f} MB does not fit a slot's range of "
                 f"{self.seat.geometry.range_bytes / 1e6:.1f} MB: lower slots, prefetch_factor "
@@ -368,11 +371,6 @@ cdef class Desk:
             f"batch of {wanted / 1e6:.1f} MB does not fit ring_bytes: raise ring_bytes to at "
             f"least {wanted} or lower batch_size"
         )
-
-
-cdef extern from "slots.h" nogil:
-    uint64_t order_grant(slot_order *order)
-    uint32_t order_refusal(slot_order *order)
 
 
 cdef extern from "lease.h" nogil:

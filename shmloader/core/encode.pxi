@@ -31,6 +31,7 @@ cdef enum Tag:
     TAG_PICKLED      # count of buffers, checksum, then offset and length of each part; memo
 
 cdef object generic = numpy.generic
+cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
 cdef dict names_written = {}   # class, function or dtype -> its pickle
 cdef dict is_reducible = {}    # type -> whether its instances are taken apart rather than pickled
 
@@ -261,6 +262,10 @@ cdef class Encoder:
             return 0
         if not cnp.PyArray_IS_C_CONTIGUOUS(array) and not cnp.PyArray_IS_F_CONTIGUOUS(array):
             array = numpy.ascontiguousarray(array)
+            self.kept.append(array)
+        if array.descr.byteorder == foreign_byteorder:
+            # As pickled by torch's queues: the same values, in the machine's order.
+            array = array.astype(array.dtype.newbyteorder("="))
             self.kept.append(array)
         self.put_tag(TAG_ARRAY)
         self.put_dtype(array.descr)

@@ -51,9 +51,9 @@ cdef class Ledger:
         base = map_segment(own_fd, shape.total_bytes)
         if base == NULL:
             raise_mapping_error(own_fd, shape.total_bytes)
-        if platform_reserve(own_fd, 0, shape.slots_offset) != 0:
+        if platform_reserve(own_fd, 0, shape.table_end) != 0:
             munmap(base, shape.total_bytes)
-            raise_mapping_error(own_fd, shape.slots_offset)
+            raise_mapping_error(own_fd, shape.table_end)
         self.book = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
         self.slots = slots
         if self.book == NULL:
@@ -238,6 +238,10 @@ cdef class Ledger:
             if self.book.entries[slot].state == SLOT_READY
         ]
 
+    def untaken(self, uint32_t worker):
+        """How many orders a worker has not taken yet."""
+        return ledger_untaken(self.book, worker)
+
     @property
     def unread(self):
         """How many answers wait in the rings."""
@@ -256,9 +260,9 @@ cdef class Ledger:
         """Let a worker fill a placed slot up to grant_bytes."""
         ledger_grant(self.book, slot, grant_bytes)
 
-    def refuse(self, uint32_t slot, bint for_range):
-        """Tell a worker that its batch can never fit, by the range or by the budget."""
-        ledger_refuse(self.book, slot, REFUSAL_RANGE if for_range else REFUSAL_BUDGET)
+    def refuse(self, uint32_t slot):
+        """Tell a worker that its batch can never fit."""
+        ledger_refuse(self.book, slot)
 
     def oldest(self):
         """The lowest ticket that was placed and is not delivered, or None."""
