@@ -20,7 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from multiprocessing.reduction import ForkingPickler
 from threading import get_ident
-from types import BuiltinFunctionType, FunctionType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
+)
 
 import copyreg
 import numpy
@@ -39,9 +44,11 @@ from cpython.buffer cimport (
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.object cimport PyObject
 from cpython.long cimport PyLong_FromLongLong
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset

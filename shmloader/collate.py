@@ -1,17 +1,20 @@
 """
 default_collate whose outputs are allocated in the slot that this worker is writing.
 
-torch keeps its collate functions in a map that users may change. Here the stock entries of that map
-are replaced, in the worker alone, by functions that write into the slot; an entry that a user put
-there stays. What these functions do not cover, and every error, is the stock function's.
+torch keeps its collate functions in a map that users may change. In the worker alone, the stock
+entries of that map are replaced by functions that write into the slot; an entry that a user put
+there stays. While the map holds nothing of the user's, collate() itself, which default_collate
+calls, walks the samples natively. What is not covered, and every error, is the stock function's.
 """
 
 import os
 
+import numpy
 import torch
 from torch.utils.data._utils import collate as stock
 
 _desk = None  # the worker's end of its segment, in a worker process
+_stock_collate = stock.collate
 
 
 def install(desk):
@@ -19,14 +22,9 @@ def install(desk):
     global _desk
     _desk = desk
     os.register_at_fork(after_in_child=_leave_slot)
-    replacements = {
-        stock.collate_tensor_fn: _collate_tensors,
-        stock.collate_numpy_array_fn: _collate_arrays,
-        stock.collate_int_fn: _collate_ints,
-        stock.collate_float_fn: _collate_floats,
-    }
     for kind, function in stock.default_collate_fn_map.items():
-        stock.default_collate_fn_map[kind] = replacements.get(function, function)
+        stock.default_collate_fn_map[kind] = _REPLACEMENTS.get(function, function)
+    stock.collate = _collate
 
 
 def _leave_slot():
@@ -66,10 +64,19 @@ def empty(shape, dtype=None):
     return torch.empty(sizes, dtype=dtype) if tensor is None else tensor
 
 
+def _collate(batch, *, collate_fn_map=None):
+    if _slot_is_open() and _is_untouched(collate_fn_map):
+        return _desk.collate(batch, collate_fn_map, _stock_collate)
+    return _stock_collate(batch, collate_fn_map=collate_fn_map)
+
+
+def _is_untouched(functions):
+    """Whether a map of collate functions is torch's own and holds nothing of the user's."""
+    return functions is stock.default_collate_fn_map and tuple(functions.items()) == _UNTOUCHED
+
+
 def _collate_tensors(batch, *, collate_fn_map=None):
-    if not _slot_is_open():
-        return stock.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
-    stacked = _desk.gather("tensors", batch)
+    stacked = _gather("tensors", batch)
     if stacked is None:
         stacked = _stack_into_slot(batch)
     if stacked is None:
@@ -77,41 +84,69 @@ def _collate_tensors(batch, *, collate_fn_map=None):
     return stacked
 
 
+def _gather(what, batch):
+    return _desk.gather(what, batch) if _slot_is_open() else None
+
+
 def _stack_into_slot(batch):
     """Stack alike tensors of any strides into the slot; None where torch may promote or refuse."""
     first = batch[0]
-    for sample in batch:
-        if (
-            type(sample) is not torch.Tensor
-            or sample.dtype != first.dtype
-            or sample.shape != first.shape
-            or sample.layout != torch.strided
-            or sample.device.type != "cpu"
-            or sample.requires_grad
-        ):
-            return None
+    if not _slot_is_open() or not all(_is_alike(sample, first) for sample in batch):
+        return None
     out = _desk.empty((len(batch), *first.shape), first.dtype)
     return None if out is None else torch.stack(batch, 0, out=out)
 
 
+def _is_alike(sample, first):
+    return (
+        type(sample) is torch.Tensor
+        and sample.dtype == first.dtype
+        and sample.shape == first.shape
+        and sample.layout == torch.strided
+        and sample.device.type == "cpu"
+        and not sample.requires_grad
+        and not sample.is_nested
+    )
+
+
 def _collate_arrays(batch, *, collate_fn_map=None):
-    # A changed tensor entry shall see the samples, as torch's own array function shows them to it.
-    if _slot_is_open() and collate_fn_map.get(torch.Tensor) is _collate_tensors:
-        stacked = _desk.gather("arrays", batch)
-        if stacked is not None:
-            return stacked
-    return stock.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
+    stacked = None
+    # A tensor entry of the user's shall see the samples, as torch's array function shows them.
+    if collate_fn_map is not None and collate_fn_map.get(torch.Tensor) is _collate_tensors:
+        stacked = _gather("arrays", batch)
+    if stacked is None:
+        stacked = stock.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
+    return stacked
 
 
 def _collate_ints(batch, *, collate_fn_map=None):
-    stacked = _desk.gather("ints", batch) if _slot_is_open() else None
+    stacked = _gather("ints", batch)
     if stacked is None:
-        return stock.collate_int_fn(batch, collate_fn_map=collate_fn_map)
+        stacked = stock.collate_int_fn(batch, collate_fn_map=collate_fn_map)
     return stacked
 
 
 def _collate_floats(batch, *, collate_fn_map=None):
-    stacked = _desk.gather("floats", batch) if _slot_is_open() else None
+    stacked = _gather("floats", batch)
     if stacked is None:
-        return stock.collate_float_fn(batch, collate_fn_map=collate_fn_map)
+        stacked = stock.collate_float_fn(batch, collate_fn_map=collate_fn_map)
     return stacked
+
+
+_REPLACEMENTS = {
+    stock.collate_tensor_fn: _collate_tensors,
+    stock.collate_numpy_array_fn: _collate_arrays,
+    stock.collate_int_fn: _collate_ints,
+    stock.collate_float_fn: _collate_floats,
+}
+# torch's map as install() leaves it when nobody else changed it. A torch with another map is served
+# by its own collate(), with the replacements above.
+_UNTOUCHED = (
+    (torch.Tensor, _collate_tensors),
+    (numpy.ndarray, _collate_arrays),
+    ((numpy.bool_, numpy.number, numpy.object_), stock.collate_numpy_scalar_fn),
+    (float, _collate_floats),
+    (int, _collate_ints),
+    (str, stock.collate_str_fn),
+    (bytes, stock.collate_str_fn),
+)

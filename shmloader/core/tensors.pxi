@@ -4,7 +4,6 @@ cdef enum:
     MAX_DIMS = 64   # of a tensor or array; torch and numpy allow as many
 
 cdef object Tensor = torch.Tensor
-cdef object strided = torch.strided
 cdef object ndarray = numpy.ndarray
 cdef const DLPackExchangeAPI *dlpack = NULL
 
@@ -70,10 +69,8 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     Returns 1, or 0 where the raw bytes would not be the values (lazy conjugation or negation,
     another device or layout, a type that DLPack lacks) or autograd is involved.
     """
-    if tensor.requires_grad or tensor.layout is not strided:
-        return 0
     if dlpack.dltensor_from_py_object_no_sync(<void *>tensor, description) != 0:
-        forget_error()
+        forget_error()   # no strides: sparse and other layouts; or no such type in DLPack
         return 0
     if description.device.device_type != kDLCPU or description.dtype.lanes != 1:
         return 0
@@ -81,9 +78,61 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
         return 0
     if description.dtype.code >= 32 or not known_type[description.dtype.code][description.dtype.bits]:
         return 0
-    if tensor.is_neg() or (description.dtype.code == kDLComplex and tensor.is_conj()):
+    if is_negated(tensor) or needs_grad(tensor):
+        return 0
+    if description.dtype.code == kDLComplex and tensor.is_conj():
         return 0
     return 1
+
+
+cdef extern from "Python.h":
+    ctypedef object (*PyCFunction)(object, PyObject *)
+    ctypedef object (*getter)(object, void *)
+    ctypedef struct PyMethodDef:
+        PyCFunction ml_meth
+        int ml_flags
+    ctypedef struct PyMethodDescrObject:
+        PyMethodDef *d_method
+    ctypedef struct PyGetSetDef:
+        getter get
+        void *closure
+    ctypedef struct PyGetSetDescrObject:
+        PyGetSetDef *d_getset
+    enum:
+        METH_NOARGS
+
+
+# Asked for every sample of every batch, so straight at the function behind torch's method or
+# attribute: a call through Python's lookup takes four times as long. NULL: look it up.
+cdef PyCFunction is_neg_of = NULL
+cdef PyGetSetDef *requires_grad_of = NULL
+
+
+cdef int find_functions() except -1:
+    global is_neg_of, requires_grad_of
+    cdef object method = Tensor.is_neg
+    cdef object attribute = Tensor.requires_grad
+    cdef PyMethodDef *definition
+    if type(method) is MethodDescriptorType:
+        definition = (<PyMethodDescrObject *>method).d_method
+        if definition.ml_flags == METH_NOARGS:
+            is_neg_of = definition.ml_meth
+    if type(attribute) is GetSetDescriptorType:
+        requires_grad_of = (<PyGetSetDescrObject *>attribute).d_getset
+    return 0
+
+
+find_functions()
+
+
+cdef inline bint is_negated(object tensor) except -1:
+    return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
+
+
+cdef inline bint needs_grad(object tensor) except -1:
+    if requires_grad_of == NULL:
+        return tensor.requires_grad
+    return requires_grad_of.get(tensor, requires_grad_of.closure) is True
 
 
 cdef extern from "Python.h":
