@@ -160,9 +160,21 @@ def belongings() -> set[str]:
 def shared_memory() -> Iterator[str]:
     """
     Name the POSIX shared-memory objects and semaphores of the machine.
+
+    Those of torch that carry the pid of another live program are not ours.
     """
+    table = process_table()
     for name in os.listdir("/dev/shm"):
-        yield f"/dev/shm/{name}"
+        maker = int(name.split("_")[1]) if name.startswith("torch_") else 0
+        if not is_stranger(maker, table):
+            yield f"/dev/shm/{name}"
+
+
+def is_stranger(pid: int, table: dict[int, "Process"]) -> bool:
+    """
+    Say whether a live process neither is this one nor comes from it.
+    """
+    return pid in table and os.getpid() not in (pid, *ancestors(pid, table))
 
 
 def mappings() -> Iterator[str]:
