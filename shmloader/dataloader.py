@@ -45,6 +45,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             Default: learnt from the first batch.
         ring_bytes: Ceiling in bytes for what all slots keep. Default: half of the memory. With
             `slots=None` and `slot_bytes` given it bounds the number of slots.
+        keep_pages: Whether the memory stays for the next epoch, which is what makes it fast. False
+            gives it back when an epoch's workers end; `close()` does so at any time.
 
     Raises:
         ValueError, TypeError: As torch's, and for options out of range.
@@ -77,8 +79,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         slots=None,
         slot_bytes=None,
         ring_bytes=None,
+        keep_pages=True,
     ):
-        self._set_options(slots, slot_bytes, ring_bytes)
+        self._set_options(slots, slot_bytes, ring_bytes, keep_pages)
         super().__init__(
             dataset,
             batch_size,
@@ -99,7 +102,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             in_order=in_order,
         )
 
-    def _set_options(self, slots=None, slot_bytes=None, ring_bytes=None):
+    def _set_options(self, slots=None, slot_bytes=None, ring_bytes=None, keep_pages=True):
         _check_positive("slots", slots, 1)
         _check_positive("slot_bytes", slot_bytes, 1)
         _check_positive("ring_bytes", ring_bytes, _RING_BYTES_MIN)
@@ -113,10 +116,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.slots = slots
         self.slot_bytes = slot_bytes
         self.ring_bytes = ring_bytes
+        self.keep_pages = keep_pages
         self._forget_process()
 
     def _forget_process(self):
-        self._shelf = Shelf()
+        self._shelf = Shelf(self.keep_pages)
         self._iterators = weakref.WeakSet()
 
     def _segment_shape(self):
@@ -145,6 +149,15 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             A `shmloader.stats.Stats` over all epochs and live iterators.
         """
         return self._shelf.stats()
+
+    def held(self):
+        """
+        Tell which batches still occupy a slot, because something points into it.
+
+        Returns:
+            A list of `shmloader.stats.Held`, one for each; spilled batches occupy none.
+        """
+        return self._shelf.held()
 
     def close(self):
         """

@@ -71,6 +71,7 @@ def _address_limit():
 def _create_memfd(total_bytes):
     descriptor = os.memfd_create("shmloader", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
+        os.fchmod(descriptor, 0o600)
         os.ftruncate(descriptor, total_bytes)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
@@ -208,7 +209,9 @@ class Shelf:
     are warm then, which is why it is kept.
     """
 
-    def __init__(self):
+    def __init__(self, keep_pages=True):
+        """Keep segments, with their pages, or none."""
+        self._keep_pages = keep_pages
         self._idle = []
         self._lent = weakref.WeakSet()
         self._past = records.Stats()
@@ -238,7 +241,7 @@ class Shelf:
     def give_back(self, segment):
         """Keep a segment for the next epoch, unless something may still read its retired slots."""
         self._lent.discard(segment)
-        if segment.ledger.counts()["retired"]:
+        if not self._keep_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
         else:
             self._idle.append(segment)
@@ -257,7 +260,13 @@ class Shelf:
         while self._idle:
             self._close(self._idle.pop())
 
+    def _ledgers(self):
+        return [segment.ledger for segment in (*self._idle, *self._lent)]
+
     def stats(self):
         """Count over all segments, those that are gone too."""
-        ledgers = [segment.ledger for segment in (*self._idle, *self._lent)]
-        return sum((records.of_ledger(ledger) for ledger in ledgers), self._past)
+        return sum(map(records.of_ledger, self._ledgers()), self._past)
+
+    def held(self):
+        """The batches that are held in the slots of all segments."""
+        return [held for ledger in self._ledgers() for held in records.held_of_ledger(ledger)]

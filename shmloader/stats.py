@@ -48,6 +48,27 @@ class Stats:
         return Stats(**sums, slots=slots)
 
 
+@dataclass(frozen=True)
+class Held:
+    """
+    A batch whose slot is still in use.
+
+    Attributes:
+        ticket: Which batch of its iterator it is, counted from 0.
+        held_s: Seconds since it was delivered.
+        leases: How many storages and arrays' bases still point into its slot.
+    """
+
+    ticket: int
+    held_s: float
+    leases: int
+
+
+def held_of_ledger(ledger):
+    """Read which batches of one segment are held."""
+    return [Held(*record) for record in ledger.held()]
+
+
 def of_ledger(ledger):
     """Read what one segment's ledger and workers have counted."""
     counts = ledger.counts()

@@ -285,6 +285,17 @@ cdef class Ledger:
         """Take the note back: that child is gone."""
         ledger_unfork(self.book, <const uint8_t *>PyBytes_AS_STRING(marks))
 
+    def held(self):
+        """The slots that are leased: (ticket, seconds since delivery, aliases) each."""
+        cdef int64_t now = platform_now_ns()
+        ledger_collect(self.book)
+        return [
+            (self.book.entries[slot].ticket, (now - self.book.entries[slot].leased_ns) / 1e9,
+             lease_aliases(&self.book.entries[slot].lease))
+            for slot in range(self.book.geometry.ranges)
+            if self.book.entries[slot].state == SLOT_LEASED
+        ]
+
     def counts(self):
         """How many slots are in each state, by name."""
         ledger_collect(self.book)
