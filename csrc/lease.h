@@ -44,7 +44,7 @@ static inline uint32_t lease_aliases(struct lease *lease) {
   return atomic_load_explicit(&lease->aliases, memory_order_acquire);
 }
 
-/* A lease over nothing of its own, with one alias: a worker counts the aliases of a slot with it. */
+/* A lease over nothing of its own, with one alias: workers count the aliases of a slot with it. */
 struct lease *lease_count_new(void);
 
 /* Private memory of bytes behind its own lease with one alias; NULL: no memory. */

@@ -54,11 +54,11 @@ static inline struct timespec platform_timespec(int64_t ns) {
 
 /*
  * Park until *word differs from expected, a wake, a signal or the timeout.
- * Any thread of any process that maps the word; may park for timeout_ns (0 returns at once).
+ * Any thread of any process that maps the word; may park for timeout_ns (<= 0 returns at once).
  * 0: look again (woken, or the word had changed); -ETIMEDOUT; -EINTR: a signal arrived.
  */
 static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
-  struct timespec timeout = platform_timespec(timeout_ns);
+  struct timespec timeout = platform_timespec(timeout_ns > 0 ? timeout_ns : 0);
   /* Not FUTEX_PRIVATE: the word is shared between processes. */
   long outcome = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
   if (outcome == 0 || errno == EAGAIN) return 0;
@@ -107,28 +107,7 @@ static inline void platform_wait_for_end(int pid) {
   while (kill(pid, 0) == 0 || errno == EPERM) nanosleep(&nap, NULL);
 }
 
-/*
- * Make the pages of [offset, offset + bytes) of the file exist, so that no store can fault for want
- * of memory. Pieces of 64 MiB, because a signal undoes the whole call on tmpfs.
- * 0, or -errno (-ENOSPC: the backing is full; -EINTR: a signal arrived, pieces so far are kept).
- */
-static inline int platform_reserve(int fd, uint64_t offset, uint64_t bytes) {
-  const uint64_t piece_bytes = 64u << 20;
-  while (bytes > 0) {
-    uint64_t piece = bytes < piece_bytes ? bytes : piece_bytes;
-#if defined(__linux__)
-    if (fallocate(fd, 0, (off_t)offset, (off_t)piece) != 0) return -errno;
-#else
-    int error = posix_fallocate(fd, (off_t)offset, (off_t)piece);
-    if (error != 0) return -error;
-#endif
-    offset += piece;
-    bytes -= piece;
-  }
-  return 0;
-}
-
-/* Give the pages of [offset, offset + bytes) back to the machine; the bytes read as zero. 0 or -errno. */
+/* Give the pages of [offset, offset + bytes) back; the bytes read as zero then. 0 or -errno. */
 static inline int platform_punch(int fd, uint64_t offset, uint64_t bytes) {
 #if defined(__linux__) && defined(FALLOC_FL_PUNCH_HOLE)
   int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -137,6 +116,35 @@ static inline int platform_punch(int fd, uint64_t offset, uint64_t bytes) {
   (void)fd, (void)offset, (void)bytes;
   return -EOPNOTSUPP;
 #endif
+}
+
+static inline int platform_reserve_piece(int fd, uint64_t offset, uint64_t bytes) {
+#if defined(__linux__)
+  return fallocate(fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : -errno;
+#else
+  return -posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+#endif
+}
+
+/*
+ * Make the pages of [offset, offset + bytes) of the file exist, so that no store can fault for want
+ * of memory. Pieces of 64 MiB, because a signal undoes the whole call on tmpfs. Nothing may lie
+ * there yet, except what a call that was interrupted has left.
+ * 0, or -errno (-EINTR: a signal arrived, pieces so far are kept for the next try;
+ * -ENOSPC and others: the backing is full, and no piece is left).
+ */
+static inline int platform_reserve(int fd, uint64_t offset, uint64_t bytes) {
+  const uint64_t piece_bytes = 64u << 20;
+  for (uint64_t done = 0; done < bytes;) {
+    uint64_t piece = bytes - done < piece_bytes ? bytes - done : piece_bytes;
+    int error = platform_reserve_piece(fd, offset + done, piece);
+    if (error != 0) {
+      if (error != -EINTR && done > 0) (void)platform_punch(fd, offset, done);
+      return error;
+    }
+    done += piece;
+  }
+  return 0;
 }
 
 /*

@@ -29,6 +29,7 @@ enum verb {
 #define SLOT_BITS 24
 #define SLOT_MASK ((UINT32_C(1) << SLOT_BITS) - 1)
 #define SLOTS_MAX (UINT32_C(1) << (SLOT_BITS - 1))
+#define SEGMENT_WORKERS_MAX (UINT32_C(1) << 16)
 
 static inline uint32_t cell_make(enum verb verb, uint32_t slot) {
   return (uint32_t)verb << SLOT_BITS | slot;
@@ -164,8 +165,9 @@ static inline uint64_t round_up(uint64_t bytes, uint64_t unit) {
 /* Fill in a geometry. 0, or -EINVAL: a number is zero or too large, or the total exceeds 2^62. */
 static inline int geometry_init(struct geometry *geometry, uint32_t workers, uint32_t ranges,
                                 uint64_t range_bytes) {
-  if (workers == 0 || ranges == 0 || ranges > SLOTS_MAX || workers > SLOTS_MAX) return -EINVAL;
-  if (range_bytes == 0 || range_bytes > (UINT64_C(1) << 62) / ranges - HUGE_BYTES) return -EINVAL;
+  if (workers == 0 || workers > SEGMENT_WORKERS_MAX) return -EINVAL;
+  if (ranges == 0 || ranges > SLOTS_MAX) return -EINVAL;
+  if (range_bytes == 0 || range_bytes > (UINT64_C(1) << 61) / ranges - HUGE_BYTES) return -EINVAL;
   /* Each slot stands in a ring once, and beside it there may be a want and a resume or quit. */
   uint32_t capacity = ring_capacity(ranges + 8);
   uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);

@@ -16,15 +16,17 @@
  * and makes no difference to the trainer, which needs to know only who may write to it.
  *
  * Budget. committed_bytes is, over all slots, the grant of those PLACED and the pages of all
- * others; placing keeps it within ring_bytes by trimming FREE slots or granting less. Only
- * ledger_grant may exceed it, and its caller does so for the oldest ticket alone.
+ * others; placing keeps it within ring_bytes by trimming FREE slots or granting less. It may be
+ * exceeded by the pages of a request, without which nothing could be asked, and by ledger_grant,
+ * whose caller does so for the oldest ticket alone.
  *
  * Release. The last alias may die on any thread, so that thread only pushes the slot onto a stack
  * (Treiber's); the trainer takes the whole stack at once, which leaves no room for the ABA problem.
  * In a forked child all of this happens to the child's copy of the ledger.
  *
  * Death of a worker at any instruction leaves its slots PLACED, its rings and its half of their
- * headers in any state; ledger_reclaim frees them once it is reaped. Pages it added without
+ * headers in any state; ledger_reclaim frees them once it is reaped and empties the rings, so that
+ * nothing it said can be taken for the answer of whoever sits there next. Pages it added without
  * saying so are punched out, so that the ledger's count is right again.
  */
 
@@ -32,14 +34,23 @@
 
 #include <stdlib.h>
 
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
 static uint64_t commitment(const struct ledger_entry *entry) {
   return entry->state == SLOT_PLACED ? entry->grant_bytes : entry->pages_bytes;
+}
+
+static uint64_t kept(const struct ledger_entry *entry) {
+  bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_HELD;
+  return waits || entry->state == SLOT_RETIRED ? entry->pages_bytes : 0;
 }
 
 /* Every change of a slot's state, grant or pages happens between leave and enter. */
 static struct ledger_entry *leave(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   ledger->committed_bytes -= commitment(entry);
+  ledger->kept_bytes -= kept(entry);
   ledger->counts[entry->state]--;
   return entry;
 }
@@ -47,6 +58,7 @@ static struct ledger_entry *leave(struct ledger *ledger, uint32_t slot) {
 static void enter(struct ledger *ledger, struct ledger_entry *entry, enum slot_state state) {
   entry->state = state;
   ledger->committed_bytes += commitment(entry);
+  ledger->kept_bytes += kept(entry);
   ledger->counts[state]++;
 }
 
@@ -66,8 +78,19 @@ static void set_want(struct ledger *ledger, struct ledger_entry *entry, uint64_t
   entry->want_bytes = want_bytes;
 }
 
+/* Punch the pages that a worker may have added without saying so; those that stay are counted. */
+static void retake_unseen(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
+  if (unseen > 0 && platform_punch(ledger->fd, offset, unseen) != 0) {
+    entry->pages_bytes = entry->grant_bytes;
+  }
+}
+
 static void make_free(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = leave(ledger, slot);
+  if (entry->state == SLOT_PLACED) retake_unseen(ledger, slot);
   set_want(ledger, entry, 0);
   if (entry->forks > 0) {
     enter(ledger, entry, SLOT_HELD);
@@ -97,16 +120,15 @@ static void slot_lease_end(struct lease *lease) {
   ledger_unref(ledger);
 }
 
-static void open_rings(struct ledger *ledger) {
+/* Empty the rings between the trainer and a worker that is not there. */
+static void open_rings(struct ledger *ledger, uint32_t worker) {
   const struct geometry *geometry = &ledger->geometry;
-  for (uint32_t worker = 0; worker < geometry->workers; worker++) {
-    struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
-    struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
-    ring_init(tasks, 0);
-    ring_init(ready, 0);
-    ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
-    ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
-  }
+  struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
+  struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
+  ring_init(tasks, 0);
+  ring_init(ready, 0);
+  ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
+  ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
 }
 
 static void fill_ledger(struct ledger *ledger, uint32_t slots) {
@@ -135,6 +157,7 @@ static void free_ledger(struct ledger *ledger) {
 
 struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry, uint32_t slots,
                           uint64_t ring_bytes_limit) {
+  if (slots == 0 || slots > geometry->ranges) return NULL;
   struct ledger *ledger = calloc(1, sizeof *ledger);
   if (ledger == NULL) return NULL;
   ledger->base = base;
@@ -154,7 +177,7 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   /* relaxed: nobody else knows the ledger yet. */
   atomic_store_explicit(&ledger->references, 1, memory_order_relaxed);
   fill_ledger(ledger, slots);
-  open_rings(ledger);
+  for (uint32_t worker = 0; worker < geometry->workers; worker++) open_rings(ledger, worker);
   return ledger;
 }
 
@@ -194,14 +217,13 @@ static uint64_t trim_free(struct ledger *ledger, uint64_t missing_bytes) {
 
 uint64_t ledger_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes) {
   uint64_t others = ledger->committed_bytes - commitment(&ledger->entries[slot]);
+  /* What a worker wants may be any number: the sum below must not wrap. */
+  want_bytes = min_u64(want_bytes, ledger->geometry.range_bytes);
   if (others + want_bytes > ledger->ring_bytes) {
     others -= trim_free(ledger, others + want_bytes - ledger->ring_bytes);
   }
   return others < ledger->ring_bytes ? ledger->ring_bytes - others : 0;
 }
-
-static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* What a slot may fill without asking: its share or the pages it has, as the budget allows. */
 static uint64_t standing_grant(struct ledger *ledger, uint32_t slot, uint64_t request_bytes) {
@@ -245,8 +267,11 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   atomic_store_explicit(&order->refused_bytes, 0, memory_order_relaxed);
   memcpy(ledger->base + segment_slot_offset(&ledger->geometry, slot), request, bytes);
 
-  /* The ring holds every slot and the control values besides, so the push cannot fail. */
-  ring_push(&ledger->task_rings[worker], cell_make(VERB_PLACE, slot));
+  /* The ring holds every slot and the control values besides: full means a forged read_pos. */
+  if (!ring_push(&ledger->task_rings[worker], cell_make(VERB_PLACE, slot))) {
+    make_free(ledger, slot);
+    return -EPROTO;
+  }
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
   return slot;
 }
@@ -265,6 +290,7 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
   if (answer->kind < ANSWER_BATCH || answer->kind > ANSWER_NOTHING) return "unknown answer kind";
   if (answer->pages_bytes > ledger->geometry.range_bytes) return "more pages than the range has";
   if (answer->pages_bytes > granted) return "more pages than granted";
+  if (answer->pages_bytes % ledger->geometry.page_bytes != 0) return "a part of a page";
   if (answer->payload_bytes > answer->pages_bytes) return "payload beyond the slot's pages";
   if (answer->layout_offset > answer->pages_bytes) return "layout starts beyond the slot's pages";
   if (answer->layout_bytes > answer->pages_bytes - answer->layout_offset) {
@@ -279,6 +305,8 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
   leave(ledger, slot);
+  /* User code in the worker may have given up waiting, as with a timeout of its own. */
+  set_want(ledger, entry, 0);
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
   enter(ledger, entry, SLOT_READY);
@@ -292,7 +320,8 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
-  if (entry->answer.want_bytes <= entry->grant_bytes) return "wants what it has";
+  /* One that gave up waiting and asks again may have been granted it in the meantime. */
+  if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
   set_want(ledger, entry, entry->answer.want_bytes);
   return NULL;
 }
@@ -344,13 +373,10 @@ void ledger_free(struct ledger *ledger, uint32_t slot) { make_free(ledger, slot)
 
 void ledger_reclaim(struct ledger *ledger, uint32_t worker) {
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
-    struct ledger_entry *entry = &ledger->entries[slot];
-    if (entry->state != SLOT_PLACED || entry->worker != worker) continue;
-    uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
-    uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
-    if (unseen > 0) platform_punch(ledger->fd, offset, unseen);
-    make_free(ledger, slot);
+    const struct ledger_entry *entry = &ledger->entries[slot];
+    if (entry->state == SLOT_PLACED && entry->worker == worker) make_free(ledger, slot);
   }
+  open_rings(ledger, worker);
 }
 
 void ledger_restart(struct ledger *ledger) {
@@ -361,7 +387,6 @@ void ledger_restart(struct ledger *ledger) {
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     if (ledger->entries[slot].state == SLOT_READY) make_free(ledger, slot);
   }
-  open_rings(ledger);
   ledger_stop(ledger, false);
 }
 
@@ -388,6 +413,7 @@ void ledger_collect(struct ledger *ledger) {
 }
 
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
+  if (ledger->entries[slot].state != SLOT_PLACED) return;
   struct ledger_entry *entry = leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   enter(ledger, entry, SLOT_PLACED);
@@ -401,8 +427,8 @@ void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
 void ledger_refuse(struct ledger *ledger, uint32_t slot) {
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   uint64_t want_bytes = ledger->entries[slot].want_bytes;
-  /* relaxed: the refusal is the whole message. */
-  atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_relaxed);
+  /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
+  atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_release);
   set_want(ledger, &ledger->entries[slot], 0);
   uint32_t worker = ledger->entries[slot].worker;
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);

@@ -58,6 +58,7 @@ struct ledger {
   uint64_t share_bytes;     /* the grant that every slot gets without asking */
   uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
+  uint64_t kept_bytes;      /* the part of it that waits for somebody else: leased, held, retired */
 };
 
 /* What a worker said. */
@@ -70,23 +71,25 @@ struct message {
 
 /*
  * Make the ledger of a mapped, zeroed segment: slots of its ranges start FREE, the rest SPARE.
- * Owns the mapping and fd from here on. NULL: no memory (mapping and fd are still the caller's).
+ * Owns the mapping and fd from here on. NULL: no memory, or slots is 0 or more than the ranges
+ * (mapping and fd are still the caller's then).
  */
 struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry, uint32_t slots,
                           uint64_t ring_bytes);
 
-/* Give up one reference; the mapping goes with the last, when the last lease has ended. Any thread. */
+/* Give up one reference; the mapping goes when the last lease has ended. Any thread. */
 void ledger_unref(struct ledger *ledger);
 
 /*
  * Write a request into a FREE slot and push it to a worker. Trainer only; wait-free but for pages.
  * The slot (>= 0); -EAGAIN: no slot is FREE; -E2BIG: the request exceeds a range;
- * -ENOSPC, -EINTR, ...: no pages for it. Unless a slot is returned nothing has happened.
+ * -EPROTO: the worker's ring was overwritten; -ENOSPC, -EINTR, ...: no pages for it. Unless a slot
+ * is returned nothing has happened.
  */
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode);
 
-/* Push VERB_RESUME or VERB_QUIT. Trainer only; wait-free. False: the ring is full (never in use). */
+/* Push VERB_RESUME or VERB_QUIT. Trainer only; wait-free. False: the ring is full. */
 bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb);
 
 /*
@@ -104,7 +107,10 @@ struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliase
 /* READY or PLACED -> FREE (or RETIRED). For PLACED the worker must have been reaped. */
 void ledger_free(struct ledger *ledger, uint32_t slot);
 
-/* Free all slots that a reaped worker held, and give back pages it may have added unseen. */
+/*
+ * Free all slots that a reaped worker held, give back pages it may have added unseen, and empty its
+ * rings for another worker: what was not received before is lost. Trainer only.
+ */
 void ledger_reclaim(struct ledger *ledger, uint32_t worker);
 
 /* Make the segment as good as new for other workers: all that could write to it were reaped. */
@@ -119,7 +125,7 @@ void ledger_collect(struct ledger *ledger);
 /* The largest grant that the budget allows this PLACED slot now, trimming FREE slots if needed. */
 uint64_t ledger_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes);
 
-/* Raise a PLACED slot's grant and wake its worker. */
+/* Raise a PLACED slot's grant and wake its worker. In any other state nothing happens. */
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
 
 /* Refuse a PLACED slot's want and wake its worker, which answers with an error. */
@@ -166,8 +172,8 @@ static inline uint64_t order_grant(struct slot_order *order) {
 
 /* The want that was refused last, or 0. Any process; wait-free. */
 static inline uint64_t order_refused(struct slot_order *order) {
-  /* relaxed: the refusal is the whole message. */
-  return atomic_load_explicit(&order->refused_bytes, memory_order_relaxed);
+  /* sync refused-A <- refused-R: the trainer is done with what said the want. */
+  return atomic_load_explicit(&order->refused_bytes, memory_order_acquire);
 }
 
 /* True from the moment the trainer wants all workers to leave. Any process; wait-free. */

@@ -147,6 +147,7 @@ cdef extern from "slots.h" nogil:
         uint64_t share_bytes
         uint64_t expect_bytes
         uint64_t committed_bytes
+        uint64_t kept_bytes
 
     struct message:
         uint32_t worker

@@ -253,6 +253,14 @@ class Ledger:
         Take the note back: that child is gone.
         """
 
+    def held(self) -> list[tuple[int, float, int]]:
+        """
+        List the slots that are leased.
+
+        Returns:
+            (ticket, seconds since delivery, aliases) for each.
+        """
+
     def counts(self) -> dict[str, int]:
         """
         Count the slots in each state.
@@ -365,6 +373,11 @@ class Desk:
         Forget the order in hand: this is a forked child, the slot is its parent's.
         """
 
+    def keep_slot(self) -> None:
+        """
+        Do not let the slot in hand be used again: a child just forked may read what it holds.
+        """
+
     def resumed(self) -> None:
         """
         Tell the trainer that the next epoch has begun here.
@@ -427,6 +440,23 @@ class Desk:
 
         Returns:
             A tensor (B, *sample shape); None where torch's own collate has to see to it.
+
+        Raises:
+            BatchTooLarge, OutOfSharedMemory, Stopping: As for `write`.
+        """
+
+    def collate(
+        self, samples: Any, functions: dict[Any, Callable[..., Any]], original: Callable[..., Any]
+    ) -> Any:
+        """
+        Collate samples into the slot in hand as torch's collate() would with its stock functions.
+
+        Args:
+            functions: torch's map of collate functions, handed on to `original`.
+            original: torch's collate(), for what is not covered and for every error.
+
+        Returns:
+            What `original` would return; tensors (B, *sample shape) lie in the slot where they can.
 
         Raises:
             BatchTooLarge, OutOfSharedMemory, Stopping: As for `write`.

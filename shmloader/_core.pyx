@@ -25,6 +25,8 @@ from types import (
     FunctionType,
     GetSetDescriptorType,
     MethodDescriptorType,
+    ModuleType,
+    NoneType,
 )
 
 import copyreg
@@ -49,7 +51,7 @@ from cpython.long cimport PyLong_FromLongLong
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EINTR, EPROTO, errno
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap

@@ -21,7 +21,7 @@ def install(desk):
     """Collate into the slots of a desk from now on, in this process."""
     global _desk
     _desk = desk
-    os.register_at_fork(after_in_child=_leave_slot)
+    os.register_at_fork(after_in_child=_leave_slot, after_in_parent=_keep_slot)
     for kind, function in stock.default_collate_fn_map.items():
         stock.default_collate_fn_map[kind] = _REPLACEMENTS.get(function, function)
     stock.collate = _collate
@@ -33,6 +33,11 @@ def _leave_slot():
     if _desk is not None:
         _desk.leave_slot()
         _desk = None
+
+
+def _keep_slot():
+    if _desk is not None:
+        _desk.keep_slot()
 
 
 def _slot_is_open():

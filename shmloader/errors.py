@@ -1,4 +1,4 @@
-"""What can go wrong here that cannot go wrong in torch; each is also the builtin one would catch."""
+"""What can go wrong here and not in torch; each error is also the builtin one would catch."""
 
 
 class ShmloaderError(Exception):

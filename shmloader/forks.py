@@ -13,13 +13,20 @@ import weakref
 
 _ledgers = weakref.WeakSet()
 _own_fork = threading.local()
-_pending = None  # (read end, write end, marks) between the two hooks of one fork
 _children = {}  # read end -> [(weak ledger, marks)]
 
 
 def watch(ledger):
     """Keep what is leased from this ledger safe from forks of user code."""
     _ledgers.add(ledger)
+
+
+class _Pending(threading.local):
+    # (read end, write end, marks) between the two hooks of one fork; threads may fork at a time.
+    value = None
+
+
+_pending = _Pending()
 
 
 class ours:
@@ -33,34 +40,31 @@ class ours:
 
 
 def _before():
-    global _pending
-    _pending = None
+    _pending.value = None
     if getattr(_own_fork, "on", False):
         return
     marked = [(weakref.ref(ledger), ledger.mark_fork()) for ledger in _ledgers]
     marked = [(ledger, marks) for ledger, marks in marked if marks is not None]
     if marked:
-        _pending = (*os.pipe(), marked)
+        _pending.value = (*os.pipe(), marked)
 
 
 def _after_in_parent():
-    global _pending
-    if _pending is not None:
-        read_end, write_end, marked = _pending
+    if _pending.value is not None:
+        read_end, write_end, marked = _pending.value
         os.close(write_end)
         _children[read_end] = marked
-        _pending = None
+        _pending.value = None
 
 
 def _after_in_child():
-    global _pending
     for read_end in _children:
         os.close(read_end)
     _children.clear()
-    if _pending is not None:
+    if _pending.value is not None:
         # The write end stays open as long as this process, or one that it forks, lives.
-        os.close(_pending[0])
-        _pending = None
+        os.close(_pending.value[0])
+        _pending.value = None
 
 
 def poll():

@@ -5,6 +5,7 @@ The sampler, the order, the credits, the seeds and the errors are torch's own co
 is replaced is how workers are started, how their answers arrive, and how they are stopped.
 """
 
+import contextlib
 import functools
 import os
 import queue
@@ -23,6 +24,7 @@ from torch.utils.data.dataloader import (
 )
 
 from shmloader import forks, worker
+from shmloader.errors import WorkerBroken
 from shmloader.transport import Parcel, Transport
 
 # Longest park of the trainer before it looks whether its workers live; within this a death shows.
@@ -102,6 +104,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._worker_pids_set = False
         self._workers = []
         self._segment = None
+        self._all_started = False
         self._shelf = shelf
         _BaseDataLoaderIter.__init__(self, loader)
         self._check_arguments(loader)
@@ -153,6 +156,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             with forks.ours():
                 self._start(process)
             self._workers.append(process)
+        self._all_started = True
 
     def _assignment(self, worker_id, handle):
         return worker.Assignment(
@@ -186,9 +190,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _watch_workers(self):
         """Let torch's handler of SIGCHLD raise when a worker dies."""
         pids = tuple(process.pid for process in self._workers)
+        # Before the call: an interrupt between the two must not leave the pids set for ever.
+        self._worker_pids_set = True
         stock.signal_handling._set_worker_pids(id(self), pids)
         stock.signal_handling._set_SIGCHLD_handler()
-        self._worker_pids_set = True
 
     # Epochs
 
@@ -213,6 +218,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _try_get_data(self, timeout=stock.MP_STATUS_CHECK_INTERVAL):
         try:
             return True, self._wait_for_answer(timeout)
+        except WorkerBroken:
+            # Which batch it meant cannot be known, so the one waited for might never come.
+            self._shutdown_workers()
+            raise
         except Exception as error:
             self._raise_if_workers_died(error)
             if isinstance(error, queue.Empty):
@@ -255,7 +264,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _process_data(self, data, worker_idx):
         # Before torch refills: a batch that is spilled frees its slot for the next request.
         if isinstance(data, Parcel):
-            data = self._transport.deliver(data)
+            try:
+                data = self._transport.deliver(data)
+            except BaseException:
+                # An interrupt loses this batch, but not the next one: torch refills for each.
+                super()._process_data(None, worker_idx)
+                raise
             if self._pin_memory:
                 data = self._pin(data)
         return super()._process_data(data, worker_idx)
@@ -296,8 +310,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _end_workers(self):
         if self._worker_pids_set:
-            stock.signal_handling._remove_worker_pids(id(self))
             self._worker_pids_set = False
+            with contextlib.suppress(ValueError):  # interrupted before they were set
+                stock.signal_handling._remove_worker_pids(id(self))
         for end in (lambda process: process.terminate(), lambda process: process.kill()):
             for process in self._workers:
                 if process.is_alive():
@@ -309,7 +324,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         segment, self._segment = self._segment, None
         if segment is None:
             return
-        if any(process.is_alive() for process in self._workers):
+        # An interrupt in the middle of a start leaves a process that nobody here knows.
+        if not self._all_started or any(process.is_alive() for process in self._workers):
             self._shelf.abandon(segment)
         else:
             self._shelf.give_back(segment)

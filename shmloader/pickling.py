@@ -16,7 +16,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import torch
 
-# Pickles start with the number of storages, because buffers are taken by turn and storages by number.
+# Pickles start with the number of storages: buffers are taken by turn, storages by number.
 _COUNT_BYTES = 4
 
 

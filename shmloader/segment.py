@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import mmap
 import os
 import resource
 import weakref
@@ -152,6 +153,12 @@ def _create_and_map(shape):
 
 
 def _map(shape, descriptor):
+    # Workers inherit this mapping and make one of their own: both must fit into RLIMIT_AS.
+    with mmap.mmap(descriptor, shape.total_bytes):
+        return _ledger(shape, descriptor)
+
+
+def _ledger(shape, descriptor):
     return Ledger(
         descriptor,
         shape.workers,

@@ -163,6 +163,7 @@ class Transport:
             return _ResumeIteration(), None
         if verb == "want":
             self._settle_wants()
+        if verb != "ready":
             return None
         number = self._numbers.get(ticket)
         if number is None or kind in ("end", "nothing"):
@@ -201,15 +202,25 @@ class Transport:
         the workers would run out of them: then it is copied out and the slot is free at once.
         """
         if parcel.in_slot:
-            self._decode(parcel, spill=self._must_spill())
+            try:
+                self._decode(parcel, spill=self._must_spill(parcel.slot))
+            finally:
+                del self._received[parcel.number]
         else:
             self._early -= 1
-        del self._received[parcel.number]
+            del self._received[parcel.number]
         batch, parcel.batch = parcel.batch, None
         return batch
 
-    def _must_spill(self):
-        return self.ledger.wanting > 0 or self.ledger.idle_slots() <= self._reserve
+    def _must_spill(self, slot):
+        ledger = self.ledger
+        return (
+            ledger.wanting > 0
+            or ledger.idle_slots() <= self._reserve
+            or not ledger.leasable(slot, self._reserve)
+            # What the worker keeps shall not change when the trainer works in place.
+            or ledger.is_kept(slot)
+        )
 
     def _decode(self, parcel, spill):
         parcel.in_slot = False
@@ -230,7 +241,7 @@ class Transport:
             "the number of batches that you keep, or drop them sooner. Nothing is lost but the "
             "time of a copy.",
             RetentionWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
 
     # Grants

@@ -165,15 +165,22 @@ class _Worker:
         self._desk.commit()
 
     def _fetch_and_write(self, index):
+        failure = self._try_to_write(index)
+        if failure is not None:
+            # By now no name refers to the batch, so its bytes are free for the error's text.
+            self._write_error(failure)
+
+    def _try_to_write(self, index):
         try:
             batch = self._fetch(index)
         except StopIteration if self._is_iterable else ():
             self._exhausted = True
             self._desk.write_end()
         except Exception:
-            self._write_error(ExceptionWrapper(where=self._where))
+            return ExceptionWrapper(where=self._where)
         else:
-            self._write(batch)
+            return self._write(batch)
+        return None
 
     @property
     def _is_iterable(self):
@@ -191,7 +198,8 @@ class _Worker:
         try:
             self._desk.write(batch, False, pickling.dumps)
         except Exception as error:
-            self._write_error(self._wrap_write_error(batch, error))
+            return self._wrap_write_error(batch, error)
+        return None
 
     def _wrap_write_error(self, batch, error):
         try:
@@ -200,6 +208,9 @@ class _Worker:
             raise _explain(batch, error) from error
         except Exception:
             return ExceptionWrapper(where=self._where)
+        finally:
+            # The error's traceback holds this frame, and the frame would hold the batch.
+            del batch, error
 
     def _write_error(self, wrapper):
         try:

@@ -26,10 +26,13 @@ RANKS = {
     "dataloader": 5,
     "iterator": 4,
     "worker": 3,
+    "transport": 2,
     "collate": 2,
     "segment": 2,
     "_core": 1,
+    "room": 1,
     "errors": 0,
+    "forks": 0,
     "pickling": 0,
     "stats": 0,
 }

@@ -6,12 +6,17 @@
 
 cdef dict names_read = {}   # the pickle of a class, function or dtype -> itself
 cdef Py_ssize_t NAMES_KEPT = 4096
+cdef object unfinished = object()   # holds the number of an object that is still being read
 
 
 cdef object read_name(bytes name):
     cdef object value = names_read.get(name)
+    cdef Py_ssize_t length = max(len(name) - 4, 0)
+    cdef bytes pickled = name[:length]
     if value is None:
-        value = pickle.loads(name)
+        if zlib.crc32(pickled).to_bytes(4, "little") != name[length:]:
+            raise WorkerBroken("a batch's layout holds a name that does not match its checksum")
+        value = pickle.loads(pickled)
         if len(names_read) >= NAMES_KEPT:
             names_read.clear()
         names_read[name] = value
@@ -119,7 +124,7 @@ cdef class Decoder:
             return complex(parts[0], parts[1])
         if tag == TAG_AGAIN:
             number = self.take_number()
-            if 0 <= number < len(self.memo) and self.memo[number] is not self:
+            if 0 <= number < len(self.memo) and self.memo[number] is not unfinished:
                 return self.memo[number]
         self.broken(f"tag {tag}")
 
@@ -170,7 +175,7 @@ cdef class Decoder:
         dtype.bits = self.take_tag()
         dtype.lanes = 1
         cdef int ndim = self.take_tag()
-        if ndim > MAX_DIMS or dtype.code >= 32 or not known_type[dtype.code][dtype.bits]:
+        if ndim > MAX_DIMS or not is_known_type(dtype):
             self.broken(f"a tensor of {ndim} dimensions and type {dtype.code}, {dtype.bits}")
         offset_at = self.position
         self.take(8)
@@ -189,9 +194,14 @@ cdef class Decoder:
         """The bytes from a tensor's first element to its last, refusing sizes that overflow."""
         cdef uint64_t last = 0
         cdef uint64_t limit = self.payload_bytes
+        cdef uint64_t elements = 1
         cdef bint empty = False
         cdef int i
         for i in range(ndim):
+            # As torch counts: axis by axis, so that a later 0 does not excuse an overflow.
+            if elements > 0 and <uint64_t>shape[i] > MAX_ELEMENTS // elements:
+                self.broken(f"a tensor of more than {MAX_ELEMENTS} elements")
+            elements *= <uint64_t>shape[i]
             if shape[i] == 0:
                 empty = True
             elif shape[i] > 1 and strides[i] > 0:
@@ -210,12 +220,18 @@ cdef class Decoder:
         return False
 
     cdef cnp.dtype get_dtype(self):
-        cdef object value = self.get()
-        if type(value) is int and 0 <= value < cnp.NPY_OBJECT:
-            return cnp.PyArray_DescrFromType(value)
-        if isinstance(value, numpy.dtype) and not value.hasobject:
-            return value
-        self.broken(f"an array of type {value!r}")
+        # Not get(): a type is no container, so types cannot nest.
+        cdef int tag = self.take_tag()
+        cdef object value = None
+        if tag == TAG_INT:
+            value = self.take_number()
+            if 0 <= value < cnp.NPY_OBJECT:
+                return cnp.PyArray_DescrFromType(value)
+        elif tag == TAG_NAMED:
+            value = read_name(self.take_bytes())
+            if isinstance(value, numpy.dtype) and not value.hasobject:
+                return value
+        self.broken(f"an array of type {value!r}, tag {tag}")
 
     cdef object get_array(self):
         cdef cnp.npy_intp shape[MAX_DIMS]
@@ -227,7 +243,7 @@ cdef class Decoder:
         cdef size_t after
         cdef int i, fortran, ndim
         cdef object array
-        self.memo.append(self)
+        self.memo.append(unfinished)
         dtype = self.get_dtype()
         fortran = self.take_tag()
         ndim = self.take_tag()
@@ -254,8 +270,9 @@ cdef class Decoder:
 
     cdef object get_scalar(self):
         cdef cnp.dtype dtype = self.get_dtype()
-        cdef object raw = self.get()
-        if type(raw) is not bytes or len(raw) != dtype.itemsize:
+        cdef int tag = self.take_tag()
+        cdef bytes raw = self.take_bytes()
+        if tag != TAG_BYTES or len(raw) != dtype.itemsize:
             self.broken(f"a scalar of type {dtype}")
         if dtype.itemsize == 0:
             return numpy.zeros((), dtype)[()]
@@ -274,12 +291,13 @@ cdef class Decoder:
         state = self.get()
         items = self.get()
         pairs = self.get()
-        if state is not None:
-            set_state(value, state)
+        # The state comes last, as in pickle: a container's own methods may have changed it.
         if items:
             value.extend(items) if hasattr(value, "extend") else [value.append(i) for i in items]
         for key, item in pairs.items():
             value[key] = item
+        if state is not None:
+            set_state(value, state)
         return value
 
     cdef object get_pickled(self):
@@ -288,7 +306,7 @@ cdef class Decoder:
         cdef int64_t checksum = self.take_number()
         cdef list parts = []
         cdef object value
-        self.memo.append(self)
+        self.memo.append(unfinished)
         for i in range(count + 1):
             parts.append(self.take_part())
         if zlib.crc32(parts[0]) != checksum:

@@ -41,6 +41,7 @@ cdef class Desk:
     cdef uint64_t expected
     cdef uint64_t cursor
     cdef bint copy_in
+    cdef bint forked           # user code forked while memory of the slot was handed out
     cdef lease *held           # counts the aliases of this slot; NULL until memory is handed out
     cdef lease *source         # the lease of the last allocation
     # Per range: how many bytes this process has mapped ahead.
@@ -140,6 +141,7 @@ cdef class Desk:
         self.expected = order.expect_bytes
         self.copy_in = order.mode & ORDER_COPY_IN
         self.cursor = 0
+        self.forked = False
         self.blocked_ns = 0
         return read_request(order.request_kind, self.slot_start, order.request_bytes)
 
@@ -156,6 +158,10 @@ cdef class Desk:
     def leave_slot(self):
         """Forget the order in hand: this is a forked child, the slot is its parent's."""
         self.slot = -1
+
+    def keep_slot(self):
+        """Do not let the slot in hand be reused: a child just forked may read from it."""
+        self.forked = self.held != NULL
 
     def resumed(self):
         """Tell the trainer that the next epoch has begun here."""
@@ -196,6 +202,9 @@ cdef class Desk:
         answer.layout_offset = 0
         return 0
 
+    cdef slot_order *order(self) noexcept:
+        return &segment_header(self.seat.base, &self.seat.geometry, self.slot).order
+
     cdef slot_answer *answer(self) noexcept:
         return &segment_header(self.seat.base, &self.seat.geometry, self.slot).answer
 
@@ -211,7 +220,7 @@ cdef class Desk:
         answer.pages_bytes = self.pages
         answer.flags = 0
         if self.held != NULL:
-            if lease_aliases(self.held) != 1:
+            if self.forked or lease_aliases(self.held) != 1:
                 answer.flags = ANSWER_KEPT
             lease_drop(self.held)
             self.held = NULL
@@ -309,9 +318,12 @@ cdef class Desk:
         cdef uint64_t target
         cdef int error
         if wanted > self.grant:
+            # It may have been raised since, when user code gave up waiting for it.
+            self.grant = order_grant(self.order())
+        if wanted > self.grant:
             self.ask(wanted)
         # What follows will probably need pages too: as learnt, or an eighth of what is there.
-        target = max(wanted, self.expected if self.pages < self.expected else wanted + self.pages // 8)
+        target = self.expected if wanted <= self.expected else wanted + self.pages // 8
         target = min(round_up(target, page), self.grant)
         self.check_room(target - self.pages)
         error = self.reserve(self.pages, target - self.pages)
@@ -351,6 +363,9 @@ cdef class Desk:
         cdef int64_t started = platform_now_ns()
         cdef uint32_t armed
         cdef int outcome = 0
+        if order_refused(&header.order) == wanted:
+            # User code that tries again: the answer is known, and each want takes a cell.
+            self.raise_refusal(wanted)
         header.answer.ticket = self.ticket
         header.answer.want_bytes = wanted
         desk_tell(&self.seat, VERB_WANT, self.slot)

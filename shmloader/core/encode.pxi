@@ -3,11 +3,11 @@
 # The layout is one stream of nodes, each a tag and what the tag says, in the order of a walk over
 # the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
 # in the slot are in place already; the walk notes where the others lie, and one pass copies them in
-# afterwards, so that the pages are asked for once and leaves that overlap in memory stay aliases of
-# each other. Objects that can be met twice are numbered in both walks alike: the number is the memo.
+# afterwards, so that pages are asked for once and leaves that overlap in memory stay aliases of
+# each other. Objects that can be met twice are numbered alike in both walks: that is the memo.
 #
-# Nothing is pickled but what no node can say, by the `pickling` module that the worker hands in, and
-# the names of classes and dtypes, once each: the trainer keeps what it has read of those.
+# Nothing is pickled but what no node can say, by the `pickling` module that the worker hands in,
+# and the names of classes and dtypes, once each: the trainer keeps what it has read of those.
 
 cdef enum Tag:
     TAG_NONE
@@ -48,6 +48,13 @@ cdef int by_start(const void *a, const void *b) noexcept nogil:
     if x.start != y.start:
         return 1 if x.start > y.start else -1
     return (x.length < y.length) - (x.length > y.length)
+
+
+cdef bint is_builtin_function(object value):
+    # A method such as [].append is of the same type, but its pickle holds what it is bound to.
+    if not isinstance(value, BuiltinFunctionType):
+        return False
+    return isinstance(value.__self__, (ModuleType, NoneType))
 
 
 cdef bint takes_apart(object kind):
@@ -185,7 +192,7 @@ cdef class Encoder:
             return self.put_dict(value)
         if kind is tuple:
             return self.put_tuple(value)
-        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+        if isinstance(value, (type, FunctionType)) or is_builtin_function(value):
             return self.put_named(value)
         if issubclass(kind, generic) and kind.__module__ == "numpy":
             return self.put_scalar(value)
@@ -295,6 +302,7 @@ cdef class Encoder:
         cdef bytes name = names_written.get(value)
         if name is None:
             name = pickle.dumps(value, 5)
+            name += zlib.crc32(name).to_bytes(4, "little")
             names_written[value] = name
         return self.put_bytes(TAG_NAMED, name)
 

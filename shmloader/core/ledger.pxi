@@ -1,7 +1,7 @@
 # The trainer's end of a segment. Each method is one move of csrc/slots.c or one batch.
 
-KIND_NAMES = ("", "batch", "error", "end", "nothing")
-STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
+cdef tuple KIND_NAMES = ("", "batch", "error", "end", "nothing")
+cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
 
 
 cdef struct Request:
@@ -22,6 +22,7 @@ cdef class Ledger:
     cdef object __weakref__
     cdef uint32_t slots
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
+    cdef list resuming          # per worker: how many resumes it has not answered
     cdef public uint64_t waited_ns
     cdef public uint64_t batches
     cdef public uint64_t bytes
@@ -56,6 +57,7 @@ cdef class Ledger:
             raise_mapping_error(own_fd, shape.table_end)
         self.book = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
         self.slots = slots
+        self.resuming = [0] * workers
         if self.book == NULL:
             munmap(base, shape.total_bytes)
             close(own_fd)
@@ -92,6 +94,8 @@ cdef class Ledger:
             return True
         if outcome == -EAGAIN or outcome == -EINTR:
             return False
+        if outcome == -EPROTO:
+            raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         raise OutOfSharedMemory(
             f"no room for a request of {request.length} bytes in shared memory "
             f"({errno_name(-outcome)}): free memory or lower batch_size"
@@ -102,6 +106,7 @@ cdef class Ledger:
         cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
         block.resume_has_seed = seed is not None
         block.resume_seed = seed if seed is not None else 0
+        self.resuming[worker] += 1
         ledger_tell(self.book, worker, VERB_RESUME)
 
     def tell_quit(self, uint32_t worker):
@@ -115,6 +120,7 @@ cdef class Ledger:
     def restart(self):
         """Make the segment ready for new workers; all old ones have been reaped."""
         ledger_restart(self.book)
+        self.resuming = [0] * len(self.resuming)
         self.next_ticket = 0
 
     def receive(self):
@@ -122,8 +128,9 @@ cdef class Ledger:
         Take the next news of any worker.
 
         Returns:
-            (worker, verb, slot, ticket, kind) or None. The verb is "ready", "want" or "resumed";
-            the kind of what is ready is "batch", "error", "end" or "nothing".
+            (worker, verb, slot, ticket, kind) or None. The verb is "ready", "want", "resumed", or
+            "stale" for the answer to a resume that another has followed; the kind of what is
+            ready is "batch", "error", "end" or "nothing".
 
         Raises:
             WorkerBroken: A worker sent what the protocol does not allow.
@@ -132,13 +139,16 @@ cdef class Ledger:
         cdef ledger_entry *entry
         if not ledger_receive(self.book, &news):
             return None
+        if news.verb == VERB_RESUMED and self.resuming[news.worker] == 0:
+            news.verb, news.broken = 0, b"it was not told to resume"
         if news.verb == 0:
             raise WorkerBroken(
                 f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}; its memory "
                 "was overwritten, perhaps by native code of the dataset"
             )
         if news.verb == VERB_RESUMED:
-            return (news.worker, "resumed", 0, 0, "")
+            self.resuming[news.worker] -= 1
+            return (news.worker, "stale" if self.resuming[news.worker] else "resumed", 0, 0, "")
         entry = &self.book.entries[news.slot]
         if news.verb == VERB_WANT:
             return (news.worker, "want", news.slot, entry.ticket, "")
@@ -249,8 +259,31 @@ cdef class Ledger:
 
     @property
     def copies_in(self):
-        """Whether so many slots were retired that workers should no longer hand out their memory."""
-        return self.book.counts[<int>SLOT_RETIRED] > self.slots // 2
+        """
+        Whether so many slots were retired that workers should no longer hand out their memory.
+
+        All slots that are on their way then may still be retired, so spares must be left over.
+        """
+        cdef uint32_t spares = self.book.geometry.ranges - self.slots
+        return self.book.counts[<int>SLOT_RETIRED] > <uint32_t>min(self.slots, spares) // 2
+
+    def is_kept(self, uint32_t slot):
+        """Whether the worker that wrote a ready slot still has an alias of it."""
+        return (self.book.entries[slot].answer.flags & ANSWER_KEPT) != 0
+
+    def leasable(self, uint32_t slot, uint32_t reserve):
+        """
+        Whether the bytes of a ready slot can be kept from the workers.
+
+        Beside what is kept, the budget shall have room for `reserve` more batches of this size, or
+        where it cannot hold so many, for all but two that it can hold, at least one.
+        """
+        cdef uint64_t batch_bytes = self.book.entries[slot].pages_bytes + 1
+        cdef uint64_t fitting = self.book.ring_bytes // batch_bytes
+        cdef uint64_t others = fitting - 2 if fitting > 3 else 1
+        if others > reserve:
+            others = reserve
+        return self.book.kept_bytes + (1 + others) * batch_bytes <= self.book.ring_bytes
 
     def room(self, uint32_t slot, uint64_t want_bytes):
         """The largest grant within the budget for a placed slot, after trimming free slots."""

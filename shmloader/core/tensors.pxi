@@ -3,6 +3,8 @@
 cdef enum:
     MAX_DIMS = 64   # of a tensor or array; torch and numpy allow as many
 
+cdef uint64_t MAX_ELEMENTS = <uint64_t>1 << 62   # of a tensor; torch counts them in an int64
+
 cdef object Tensor = torch.Tensor
 cdef object ndarray = numpy.ndarray
 cdef const DLPackExchangeAPI *dlpack = NULL
@@ -37,13 +39,16 @@ cdef object tensor_over(lease *held, void *data, DLDataType dtype, int ndim,
                         const int64_t *shape, const int64_t *strides):
     """Make a torch.Tensor over memory behind a lease; its storage holds one alias."""
     cdef void *tensor = NULL
+    cdef uint32_t aliases = lease_aliases(held)
     cdef DLManagedTensorVersioned *managed = alias_new(held, data, dtype, ndim, shape, strides)
     if managed == NULL:
         raise MemoryError("no memory for a tensor's description")
     try:
         dlpack.managed_tensor_to_py_object_no_sync(managed, &tensor)
     except BaseException:
-        managed.deleter(managed)
+        # torch may have called the deleter already, if it failed late; nobody else has aliases yet.
+        if lease_aliases(held) > aliases:
+            managed.deleter(managed)
         raise
     return take_reference(tensor)
 
@@ -62,6 +67,10 @@ cdef extern from "Python.h":
 cdef bint known_type[32][256]   # DLPack code and bits of the tensors that are taken and made
 
 
+cdef inline bint is_known_type(DLDataType dtype):
+    return dtype.code < 32 and known_type[dtype.code][dtype.bits]
+
+
 cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     """
     Describe an exact torch.Tensor that is nothing but strided CPU memory.
@@ -74,9 +83,7 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
         return 0
     if description.device.device_type != kDLCPU or description.dtype.lanes != 1:
         return 0
-    if description.ndim > MAX_DIMS:
-        return 0
-    if description.dtype.code >= 32 or not known_type[description.dtype.code][description.dtype.bits]:
+    if description.ndim > MAX_DIMS or not is_known_type(description.dtype):
         return 0
     if is_negated(tensor) or needs_grad(tensor):
         return 0
@@ -239,7 +246,7 @@ cdef dict learn_types():
 
 
 # Whole-byte types that torch makes without a warning. Any other dtype rides a pickle.
-DTYPE_NAMES = (
+cdef tuple DTYPE_NAMES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
     "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "fixture.h"
+
+#include "check.h"
+
+#include <sys/stat.h>
+
+static const uint32_t start_pos = UINT32_MAX - 2;
+
+uint64_t pages(uint64_t count) { return count * (uint64_t)sysconf(_SC_PAGESIZE); }
+
+static uint8_t *map(int fd, uint64_t bytes) {
+  void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(base != MAP_FAILED);
+  return base;
+}
+
+static void start_rings(struct ledger *ledger) {
+  const struct geometry *geometry = &ledger->geometry;
+  for (uint32_t worker = 0; worker < geometry->workers; worker++) {
+    struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
+    struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
+    ring_init(tasks, start_pos);
+    ring_init(ready, start_pos);
+    ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
+    ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
+  }
+}
+
+struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
+                            uint64_t ring_pages) {
+  struct fixture fixture;
+  CHECK(workers <= WORKERS_MAX);
+  CHECK_EQUAL(0, geometry_init(&fixture.geometry, workers, ranges, 1));
+  fixture.fd = memfd_create("fixture", MFD_CLOEXEC);
+  CHECK(fixture.fd >= 0);
+  CHECK_EQUAL(0, ftruncate(fixture.fd, (off_t)fixture.geometry.total_bytes));
+  uint8_t *base = map(fixture.fd, fixture.geometry.total_bytes);
+  /* All that is not a slot exists from here on, so that what is resident can be foreseen. */
+  memset(base, 0, fixture.geometry.slots_offset);
+  fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, slots, pages(ring_pages));
+  CHECK(fixture.ledger != NULL);
+  start_rings(fixture.ledger);
+  fixture.base = map(fixture.fd, fixture.geometry.total_bytes);
+  fixture_seat(&fixture);
+  return fixture;
+}
+
+void fixture_seat(struct fixture *fixture) {
+  for (uint32_t worker = 0; worker < fixture->geometry.workers; worker++) {
+    desk_init(&fixture->desks[worker], fixture->base, fixture->fd, &fixture->geometry, worker);
+  }
+}
+
+void fixture_close_desks(struct fixture *fixture) {
+  CHECK_EQUAL(0, munmap(fixture->base, fixture->geometry.total_bytes));
+  CHECK_EQUAL(0, close(fixture->fd));
+}
+
+void fixture_close(struct fixture *fixture) {
+  check_ledger(fixture->ledger);
+  CHECK_EQUAL(1, atomic_load(&fixture->ledger->references));
+  ledger_unref(fixture->ledger);
+  fixture_close_desks(fixture);
+}
+
+static uint64_t committed(const struct ledger_entry *entry) {
+  return entry->state == SLOT_PLACED ? entry->grant_bytes : entry->pages_bytes;
+}
+
+static void check_free_slots(const struct ledger *ledger) {
+  for (uint32_t i = 0; i < ledger->free_count; i++) {
+    CHECK(ledger->free_slots[i] < ledger->geometry.ranges);
+    CHECK_EQUAL(SLOT_FREE, ledger->entries[ledger->free_slots[i]].state);
+    for (uint32_t j = 0; j < i; j++) CHECK(ledger->free_slots[i] != ledger->free_slots[j]);
+  }
+}
+
+void check_ledger(const struct ledger *ledger) {
+  uint32_t counts[SLOT_STATES] = {0};
+  uint32_t wanting = 0;
+  uint64_t bytes = 0;
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
+    const struct ledger_entry *entry = &ledger->entries[slot];
+    CHECK(entry->state < SLOT_STATES);
+    CHECK(entry->pages_bytes <= ledger->geometry.range_bytes);
+    CHECK(entry->state != SLOT_PLACED || entry->pages_bytes <= entry->grant_bytes);
+    CHECK(entry->state != SLOT_SPARE || slot >= ledger->next_spare);
+    counts[entry->state]++;
+    bytes += committed(entry);
+    wanting += entry->want_bytes != 0;
+    CHECK(entry->want_bytes == 0 || entry->state == SLOT_PLACED);
+  }
+  for (uint32_t state = 0; state < SLOT_STATES; state++) {
+    CHECK(counts[state] == ledger->counts[state], "state %u: %u slots, counted as %u", state,
+          counts[state], ledger->counts[state]);
+  }
+  CHECK_EQUAL(bytes, ledger->committed_bytes);
+  CHECK_EQUAL(wanting, ledger->wanting);
+  CHECK_EQUAL(counts[SLOT_FREE], ledger->free_count);
+  check_free_slots(ledger);
+}
+
+void check_resident(const struct ledger *ledger) {
+  struct stat file;
+  CHECK_EQUAL(0, fstat(ledger->fd, &file));
+  CHECK_EQUAL(ledger->geometry.slots_offset + ledger->committed_bytes,
+              (uint64_t)file.st_blocks * 512);
+}
+
+uint32_t place(struct fixture *fixture, uint32_t worker, uint64_t ticket) {
+  const int64_t indices[] = {1, -2, (int64_t)ticket};
+  int64_t slot = ledger_place(fixture->ledger, worker, ticket, REQUEST_INDICES, indices,
+                              sizeof indices, 0);
+  CHECK(slot >= 0, "errno %d", (int)-slot);
+  check_ledger(fixture->ledger);
+  return (uint32_t)slot;
+}
+
+void take(struct fixture *fixture, uint32_t worker, uint32_t slot) {
+  uint32_t cell;
+  CHECK(desk_take(&fixture->desks[worker], &cell));
+  CHECK_EQUAL(VERB_PLACE, cell_verb(cell));
+  CHECK_EQUAL(slot, cell_slot(cell));
+}
+
+struct slot_order *order_of(struct fixture *fixture, uint32_t slot) {
+  return &segment_header(fixture->base, &fixture->geometry, slot)->order;
+}
+
+struct slot_answer *answer_of(struct fixture *fixture, uint32_t slot) {
+  return &segment_header(fixture->base, &fixture->geometry, slot)->answer;
+}
+
+void write_answer(struct fixture *fixture, uint32_t slot, enum answer_kind kind,
+                  uint64_t page_count) {
+  const struct slot_order *order = order_of(fixture, slot);
+  uint64_t bytes = pages(page_count);
+  if (bytes < order->pages_bytes) bytes = order->pages_bytes;
+  uint64_t offset = segment_slot_offset(&fixture->geometry, slot);
+  uint64_t more = bytes - order->pages_bytes;
+  CHECK_EQUAL(0, platform_reserve(fixture->fd, offset + order->pages_bytes, more));
+  memset(fixture->base + offset, (int)order->ticket, bytes);
+  *answer_of(fixture, slot) = (struct slot_answer){.ticket = order->ticket,
+                                                   .kind = kind,
+                                                   .payload_bytes = bytes / 2,
+                                                   .layout_offset = bytes / 2,
+                                                   .layout_bytes = bytes - bytes / 2,
+                                                   .pages_bytes = bytes};
+}
+
+void commit(struct fixture *fixture, uint32_t worker, uint32_t slot) {
+  CHECK(desk_tell(&fixture->desks[worker], VERB_READY, slot));
+}
+
+void receive(struct fixture *fixture, uint32_t worker, enum verb verb, uint32_t slot) {
+  struct message message;
+  CHECK(ledger_receive(fixture->ledger, &message));
+  CHECK(message.broken == NULL, "%s", message.broken);
+  CHECK_EQUAL(worker, message.worker);
+  CHECK_EQUAL(verb, message.verb);
+  CHECK_EQUAL(slot, message.slot);
+  check_ledger(fixture->ledger);
+}
+
+void receive_broken(struct fixture *fixture, const char *reason) {
+  struct message message;
+  CHECK(ledger_receive(fixture->ledger, &message));
+  CHECK_EQUAL(0, message.verb);
+  CHECK(message.broken != NULL && strcmp(message.broken, reason) == 0, "expected \"%s\", is \"%s\"",
+        reason, message.broken != NULL ? message.broken : "none");
+  check_ledger(fixture->ledger);
+}
+
+uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t page_count) {
+  uint32_t slot = place(fixture, 0, ticket);
+  take(fixture, 0, slot);
+  write_answer(fixture, slot, ANSWER_BATCH, page_count);
+  commit(fixture, 0, slot);
+  receive(fixture, 0, VERB_READY, slot);
+  return slot;
+}
+
+uint32_t state_of(const struct fixture *fixture, uint32_t slot) {
+  return fixture->ledger->entries[slot].state;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_TESTS_FIXTURE_H
+#define SHMLOADER_TESTS_FIXTURE_H
+
+/*
+ * A segment on a memfd with its ledger and its workers' desks, all in one process. The desks see
+ * the segment through a mapping of their own, at another address than the ledger's, so a pointer
+ * that got into shared memory would show. Rings start shortly before their positions wrap.
+ */
+
+#include "slots.h"
+
+enum { WORKERS_MAX = 4 };
+
+struct fixture {
+  struct geometry geometry;
+  int fd; /* the desks' own descriptor; the ledger owns another */
+  uint8_t *base;
+  struct ledger *ledger;
+  struct desk desks[WORKERS_MAX];
+};
+
+/* Pages of this machine, in bytes. */
+uint64_t pages(uint64_t count);
+
+/* A segment whose ranges are 2 MiB each; ring_bytes in pages. */
+struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges, uint64_t ring_pages);
+
+/* Close it; the ledger must have no lease left. */
+void fixture_close(struct fixture *fixture);
+
+/* Close the workers' half; the ledger goes on. */
+void fixture_close_desks(struct fixture *fixture);
+
+/* Sit all desks down anew, as after ledger_restart. */
+void fixture_seat(struct fixture *fixture);
+
+/* Everything that has to hold of a ledger at any time, recounted from its entries. */
+void check_ledger(const struct ledger *ledger);
+
+/* The pages that exist are those the ledger counts: holds whenever no worker may add any. */
+void check_resident(const struct ledger *ledger);
+
+/* Place a request of no particular content; the slot. */
+uint32_t place(struct fixture *fixture, uint32_t worker, uint64_t ticket);
+
+/* The worker takes its next order, which must be for this slot. */
+void take(struct fixture *fixture, uint32_t worker, uint32_t slot);
+
+/* A slot's order and answer as its worker sees them. */
+struct slot_order *order_of(struct fixture *fixture, uint32_t slot);
+struct slot_answer *answer_of(struct fixture *fixture, uint32_t slot);
+
+/* The worker adds pages to a slot and writes an answer that is right in every field. */
+void write_answer(struct fixture *fixture, uint32_t slot, enum answer_kind kind, uint64_t pages);
+
+/* The worker says that the answer is there. */
+void commit(struct fixture *fixture, uint32_t worker, uint32_t slot);
+
+/* The trainer's next message must be this one, and in order. */
+void receive(struct fixture *fixture, uint32_t worker, enum verb verb, uint32_t slot);
+
+/* The trainer's next message must be found broken, for this reason. */
+void receive_broken(struct fixture *fixture, const char *reason);
+
+/* place, take, write_answer, commit, receive: a READY slot whose batch fills a number of pages. */
+uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t pages);
+
+uint32_t state_of(const struct fixture *fixture, uint32_t slot);
+
+#endif

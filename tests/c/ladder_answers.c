@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What the trainer believes of a worker: each check alone, then answers and cells at random. */
+
+#include "check.h"
+#include "fixture.h"
+
+#include <inttypes.h>
+
+enum { GRANT_PAGES = 10 };
+
+/* One worker, one slot, one order taken: what most tests here start from. */
+static struct fixture fixture_with_order(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, GRANT_PAGES);
+  take(&fixture, 0, place(&fixture, 0, 7));
+  return fixture;
+}
+
+static void right_answer_is_copied_out(void) {
+  struct fixture fixture = fixture_with_order();
+  write_answer(&fixture, 0, ANSWER_BATCH, GRANT_PAGES);
+  struct slot_answer expected = *answer_of(&fixture, 0);
+  commit(&fixture, 0, 0);
+  receive(&fixture, 0, VERB_READY, 0);
+  memset(answer_of(&fixture, 0), 0xff, sizeof expected);
+  CHECK(memcmp(&expected, &fixture.ledger->entries[0].answer, sizeof expected) == 0);
+  CHECK_EQUAL(pages(GRANT_PAGES), fixture.ledger->entries[0].pages_bytes);
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+static void every_kind_of_answer_passes(void) {
+  for (enum answer_kind kind = ANSWER_BATCH; kind <= ANSWER_NOTHING; kind++) {
+    struct fixture fixture = fixture_with_order();
+    write_answer(&fixture, 0, kind, 1);
+    commit(&fixture, 0, 0);
+    receive(&fixture, 0, VERB_READY, 0);
+    CHECK_EQUAL(kind, fixture.ledger->entries[0].answer.kind);
+    ledger_free(fixture.ledger, 0);
+    fixture_close(&fixture);
+  }
+}
+
+/* The largest answer that is right: everything reaches to the last byte, or starts there. */
+static void bounds_themselves_pass(void) {
+  static const struct slot_answer answers[] = {
+      {.payload_bytes = 1, .layout_offset = 0, .layout_bytes = 1},
+      {.payload_bytes = 0, .layout_offset = 1, .layout_bytes = 0},
+      {.payload_bytes = 0, .layout_offset = 0, .layout_bytes = 0},
+  };
+  for (size_t i = 0; i < LENGTH(answers); i++) {
+    struct fixture fixture = fixture_with_order();
+    write_answer(&fixture, 0, ANSWER_BATCH, GRANT_PAGES);
+    struct slot_answer *answer = answer_of(&fixture, 0);
+    answer->payload_bytes = answers[i].payload_bytes * answer->pages_bytes;
+    answer->layout_offset = answers[i].layout_offset * answer->pages_bytes;
+    answer->layout_bytes = answers[i].layout_bytes * answer->pages_bytes;
+    commit(&fixture, 0, 0);
+    receive(&fixture, 0, VERB_READY, 0);
+    ledger_free(fixture.ledger, 0);
+    fixture_close(&fixture);
+  }
+}
+
+/* A field of an answer, the value that breaks it (pages and bytes), and what the ledger says. */
+struct wrong {
+  size_t field_offset;
+  size_t field_bytes;
+  uint64_t pages;
+  uint64_t bytes;
+  const char *reason;
+};
+
+#define WRONG(field, pages, bytes, reason)                                         \
+  {offsetof(struct slot_answer, field), sizeof(((struct slot_answer *)0)->field), \
+   pages, bytes, reason}
+
+static const struct wrong wrongs[] = {
+    WRONG(ticket, 0, 8, "the answer is for another ticket"),
+    WRONG(ticket, 0, 6, "the answer is for another ticket"),
+    WRONG(ticket, 0, 7 + (UINT64_C(1) << 32), "the answer is for another ticket"),
+    WRONG(kind, 0, 0, "unknown answer kind"),
+    WRONG(kind, 0, ANSWER_NOTHING + 1, "unknown answer kind"),
+    WRONG(kind, 0, UINT32_MAX, "unknown answer kind"),
+    WRONG(pages_bytes, 0, HUGE_BYTES + 1, "more pages than the range has"),
+    WRONG(pages_bytes, 0, UINT64_MAX, "more pages than the range has"),
+    WRONG(pages_bytes, 0, HUGE_BYTES, "more pages than granted"),
+    WRONG(pages_bytes, 10, 1, "more pages than granted"),
+    WRONG(pages_bytes, 0, 0, "payload beyond the slot's pages"),
+    WRONG(payload_bytes, 3, 1, "payload beyond the slot's pages"),
+    WRONG(payload_bytes, 0, UINT64_MAX, "payload beyond the slot's pages"),
+    WRONG(layout_offset, 3, 1, "layout starts beyond the slot's pages"),
+    WRONG(layout_offset, 0, UINT64_MAX, "layout starts beyond the slot's pages"),
+    WRONG(layout_offset, 3, 0, "layout ends beyond the slot's pages"),
+    WRONG(layout_bytes, 3, 0, "layout ends beyond the slot's pages"),
+    WRONG(layout_bytes, 0, UINT64_MAX, "layout ends beyond the slot's pages"),
+    WRONG(layout_bytes, 0, UINT64_MAX - 4095, "layout ends beyond the slot's pages"),
+};
+
+/* The wrong answer changes nothing, and the right one counts when it comes after all. */
+static void check_wrong(const struct wrong *wrong) {
+  struct fixture fixture = fixture_with_order();
+  write_answer(&fixture, 0, ANSWER_BATCH, 3);
+  struct slot_answer right = *answer_of(&fixture, 0);
+  uint64_t value = pages(wrong->pages) + wrong->bytes;
+  memcpy((uint8_t *)answer_of(&fixture, 0) + wrong->field_offset, &value, wrong->field_bytes);
+  commit(&fixture, 0, 0);
+  receive_broken(&fixture, wrong->reason);
+  CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, 0));
+  CHECK_EQUAL(pages(1), fixture.ledger->entries[0].pages_bytes);
+  *answer_of(&fixture, 0) = right;
+  commit(&fixture, 0, 0);
+  receive(&fixture, 0, VERB_READY, 0);
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+static void each_wrong_field_is_found(void) {
+  for (size_t i = 0; i < LENGTH(wrongs); i++) check_wrong(&wrongs[i]);
+}
+
+static void tell_cell(struct fixture *fixture, uint32_t worker, uint32_t cell) {
+  CHECK(ring_push(&fixture->desks[worker].ready_ring, cell));
+}
+
+/* Cells that name a slot which this worker does not hold. */
+static void cells_for_other_slots_are_broken(void) {
+  struct fixture fixture = fixture_open(2, 2, 3, 100);
+  uint32_t slot = place(&fixture, 0, 7);
+  write_answer(&fixture, slot, ANSWER_BATCH, 1);
+  tell_cell(&fixture, 1, cell_make(VERB_READY, slot));
+  receive_broken(&fixture, "not this worker's slot");
+  tell_cell(&fixture, 1, cell_make(VERB_WANT, slot));
+  receive_broken(&fixture, "not this worker's slot");
+  tell_cell(&fixture, 0, cell_make(VERB_READY, 1)); /* FREE */
+  receive_broken(&fixture, "not this worker's slot");
+  tell_cell(&fixture, 0, cell_make(VERB_READY, 2)); /* SPARE */
+  receive_broken(&fixture, "not this worker's slot");
+  tell_cell(&fixture, 0, cell_make(VERB_READY, 3));
+  receive_broken(&fixture, "no such slot");
+  tell_cell(&fixture, 0, cell_make(VERB_WANT, SLOT_MASK));
+  receive_broken(&fixture, "no such slot");
+  CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+static void unknown_verbs_are_broken(void) {
+  static const uint32_t verbs[] = {0, VERB_PLACE, VERB_RESUME, VERB_QUIT, 7, 255};
+  struct fixture fixture = fixture_with_order();
+  for (size_t i = 0; i < LENGTH(verbs); i++) {
+    tell_cell(&fixture, 0, verbs[i] << SLOT_BITS);
+    receive_broken(&fixture, "unknown verb");
+  }
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+static void answer_counts_once(void) {
+  struct fixture fixture = fixture_with_order();
+  write_answer(&fixture, 0, ANSWER_BATCH, 1);
+  commit(&fixture, 0, 0);
+  commit(&fixture, 0, 0);
+  receive(&fixture, 0, VERB_READY, 0);
+  receive_broken(&fixture, "not this worker's slot");
+  CHECK_EQUAL(SLOT_READY, state_of(&fixture, 0));
+  struct lease *lease = ledger_lease(fixture.ledger, 0, 1);
+  commit(&fixture, 0, 0);
+  receive_broken(&fixture, "not this worker's slot");
+  CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, 0));
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* An answer of the slot's last ticket, said again when the slot holds the next one. */
+static void answer_of_the_last_ticket_is_broken(void) {
+  struct fixture fixture = fixture_with_order();
+  write_answer(&fixture, 0, ANSWER_BATCH, 1);
+  commit(&fixture, 0, 0);
+  receive(&fixture, 0, VERB_READY, 0);
+  ledger_free(fixture.ledger, 0);
+  place(&fixture, 0, 8);
+  commit(&fixture, 0, 0);
+  receive_broken(&fixture, "the answer is for another ticket");
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+/* A worker whose user code gave up waiting asks again, when the grant has come in between. */
+static void want_of_what_is_granted_waits_for_nothing(void) {
+  struct fixture fixture = fixture_with_order();
+  answer_of(&fixture, 0)->ticket = 7;
+  answer_of(&fixture, 0)->want_bytes = pages(GRANT_PAGES);
+  tell_cell(&fixture, 0, cell_make(VERB_WANT, 0));
+  struct message message;
+  CHECK_EQUAL(1, ledger_receive(fixture.ledger, &message));
+  CHECK_EQUAL(VERB_WANT, message.verb);
+  CHECK_EQUAL(0, fixture.ledger->wanting);
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+static void want_for_another_ticket_is_broken(void) {
+  struct fixture fixture = fixture_with_order();
+  answer_of(&fixture, 0)->ticket = 6;
+  tell_cell(&fixture, 0, cell_make(VERB_WANT, 0));
+  receive_broken(&fixture, "wants pages for another ticket");
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+/* A value that often lies at an edge of what is checked. */
+static uint64_t hostile_number(uint64_t *random) {
+  static const uint64_t edges[] = {0, 1, 4096, 4097, 40960, 40961, HUGE_BYTES, UINT64_MAX};
+  uint64_t number = edges[random_below(random, LENGTH(edges))];
+  return random_below(random, 4) == 0 ? random_next(random) : number;
+}
+
+static void write_hostile_answer(struct fixture *fixture, uint32_t slot, uint64_t *random) {
+  struct slot_answer *answer = answer_of(fixture, slot);
+  uint64_t ticket = fixture->ledger->entries[slot].ticket;
+  answer->ticket = random_below(random, 4) == 0 ? hostile_number(random) : ticket;
+  answer->kind = (uint32_t)random_below(random, 6);
+  answer->flags = random_below(random, 16) == 0 ? (uint32_t)hostile_number(random) : 0;
+  answer->payload_bytes = hostile_number(random);
+  answer->layout_offset = hostile_number(random);
+  answer->layout_bytes = hostile_number(random);
+  answer->pages_bytes = hostile_number(random);
+  answer->want_bytes = hostile_number(random);
+}
+
+static void push_hostile_cell(struct fixture *fixture, uint64_t *random) {
+  struct ring_writer *ring = &fixture->desks[random_below(random, 2)].ready_ring;
+  uint32_t slot = (uint32_t)random_below(random, fixture->geometry.ranges + 2);
+  uint32_t cell = cell_make((enum verb)random_below(random, 9), slot);
+  if (random_below(random, 8) == 0) cell = (uint32_t)random_next(random);
+  if (random_below(random, 50) == 0) ring->write_pos += (uint32_t)random_below(random, 100);
+  ring_push(ring, cell);
+}
+
+/* Whatever was received, it lies inside the slot's grant. */
+static void check_received(struct fixture *fixture, const struct message *message) {
+  check_ledger(fixture->ledger);
+  if (message->verb != VERB_READY) return;
+  const struct ledger_entry *entry = &fixture->ledger->entries[message->slot];
+  const struct slot_answer *answer = &entry->answer;
+  CHECK_EQUAL(SLOT_READY, entry->state);
+  CHECK_EQUAL(entry->ticket, answer->ticket);
+  CHECK(answer->payload_bytes <= entry->pages_bytes);
+  CHECK(answer->layout_offset <= entry->pages_bytes);
+  CHECK(answer->layout_bytes <= entry->pages_bytes - answer->layout_offset);
+  CHECK(entry->pages_bytes <= entry->grant_bytes);
+  ledger_free(fixture->ledger, message->slot);
+}
+
+/* Two workers of which nothing can be believed, and an honest trainer. */
+static void random_answers_never_reach_beyond_the_grant(void) {
+  struct fixture fixture = fixture_open(2, 4, 200, 40);
+  uint64_t random = random_start(1);
+  uint64_t ready = 0, broken = 0;
+  for (uint64_t round = 0; round < 20000; round++) {
+    struct message message;
+    if (fixture.ledger->free_count > 0) place(&fixture, (uint32_t)round % 2, round);
+    write_hostile_answer(&fixture, (uint32_t)random_below(&random, 200), &random);
+    uint32_t held = (uint32_t)random_below(&random, 200);
+    for (uint32_t slot = 0; slot < 200; slot++) {
+      if (state_of(&fixture, slot) == SLOT_PLACED) held = slot;
+    }
+    write_hostile_answer(&fixture, held, &random);
+    tell_cell(&fixture, fixture.ledger->entries[held].worker, cell_make(VERB_READY, held));
+    push_hostile_cell(&fixture, &random);
+    while (ledger_receive(fixture.ledger, &message)) {
+      check_received(&fixture, &message);
+      ready += message.verb == VERB_READY;
+      broken += message.broken != NULL;
+    }
+  }
+  CHECK(ready > 0 && broken > 0, "ready %" PRIu64 ", broken %" PRIu64, ready, broken);
+  fixture_close(&fixture);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(right_answer_is_copied_out);
+  RUN(every_kind_of_answer_passes);
+  RUN(bounds_themselves_pass);
+  RUN(each_wrong_field_is_found);
+  RUN(cells_for_other_slots_are_broken);
+  RUN(unknown_verbs_are_broken);
+  RUN(answer_counts_once);
+  RUN(answer_of_the_last_ticket_is_broken);
+  RUN(want_of_what_is_granted_waits_for_nothing);
+  RUN(want_for_another_ticket_is_broken);
+  RUN(random_answers_never_reach_beyond_the_grant);
+}

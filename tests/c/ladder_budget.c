@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The budget: shares, grants, wants, refusals and trimming, with the arithmetic spelled out. */
+
+#include "check.h"
+#include "fixture.h"
+
+static uint64_t grant_of(struct fixture *fixture, uint32_t slot) {
+  return order_grant(order_of(fixture, slot));
+}
+
+static struct ledger_entry *entry_of(struct fixture *fixture, uint32_t slot) {
+  return &fixture->ledger->entries[slot];
+}
+
+static void check_committed(const struct fixture *fixture, uint64_t page_count) {
+  check_ledger(fixture->ledger);
+  CHECK_EQUAL(pages(page_count), fixture->ledger->committed_bytes);
+}
+
+/* The worker says that its batch needs more, and how much. */
+static void want(struct fixture *fixture, uint32_t slot, uint64_t page_count) {
+  answer_of(fixture, slot)->ticket = order_of(fixture, slot)->ticket;
+  answer_of(fixture, slot)->want_bytes = pages(page_count);
+  CHECK(desk_tell(&fixture->desks[0], VERB_WANT, slot));
+  receive(fixture, 0, VERB_WANT, slot);
+}
+
+/* The worker writes its batch to a slot placed before, and the trainer receives it. */
+static void answer(struct fixture *fixture, uint32_t slot, uint64_t page_count) {
+  take(fixture, 0, slot);
+  write_answer(fixture, slot, ANSWER_BATCH, page_count);
+  commit(fixture, 0, slot);
+  receive(fixture, 0, VERB_READY, slot);
+}
+
+/* 10 pages for 3 slots: 3 pages each, the tenth is nobody's. */
+static void share_is_an_equal_part_in_whole_pages(void) {
+  struct fixture fixture = fixture_open(1, 3, 6, 10);
+  CHECK_EQUAL(pages(3), fixture.ledger->share_bytes);
+  for (uint32_t i = 0; i < 3; i++) {
+    uint32_t slot = place(&fixture, 0, i);
+    CHECK_EQUAL(pages(3), grant_of(&fixture, slot));
+    CHECK_EQUAL(pages(1), order_of(&fixture, slot)->pages_bytes);
+    check_committed(&fixture, 3 * (i + 1));
+  }
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void share_is_at_most_a_range(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 100000);
+  CHECK_EQUAL(HUGE_BYTES, grant_of(&fixture, place(&fixture, 0, 0)));
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+/* PLACED counts its grant, READY and what follows its pages. */
+static void committed_follows_the_slot(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 20);
+  uint32_t slot = place(&fixture, 0, 0);
+  check_committed(&fixture, 10);
+  answer(&fixture, slot, 4);
+  check_committed(&fixture, 4);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  check_committed(&fixture, 4);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  check_committed(&fixture, 4);
+  check_resident(fixture.ledger);
+  CHECK_EQUAL(slot, place(&fixture, 0, 1));
+  CHECK_EQUAL(pages(4), order_of(&fixture, slot)->pages_bytes);
+  check_committed(&fixture, 10);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Leases hold 7 of 10 pages: the last slot is granted the 3 that are left, not its share of 5. */
+static void grant_is_what_leases_leave(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  uint32_t held = place(&fixture, 0, 0);
+  want(&fixture, held, 7);
+  ledger_grant(fixture.ledger, held, pages(7));
+  answer(&fixture, held, 7);
+  uint32_t slot = place(&fixture, 0, 1);
+  CHECK_EQUAL(pages(3), grant_of(&fixture, slot));
+  check_committed(&fixture, 10);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* With nothing left, a slot is granted its request and no more: the one excess of placing. */
+static void request_is_granted_whatever_is_left(void) {
+  static const uint8_t request[3 * 65536];
+  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  uint32_t held = place(&fixture, 0, 0);
+  ledger_grant(fixture.ledger, held, pages(10));
+  int64_t slot = ledger_place(fixture.ledger, 0, 1, REQUEST_PICKLED, request, pages(3), 0);
+  CHECK_EQUAL(pages(3), grant_of(&fixture, (uint32_t)slot));
+  check_committed(&fixture, 13);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* A warm slot keeps what it has, also above its share. */
+static void warm_slot_is_granted_its_pages(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 20);
+  uint32_t slot = place(&fixture, 0, 0);
+  want(&fixture, slot, 14);
+  CHECK_EQUAL(pages(20), ledger_room(fixture.ledger, slot, pages(14)));
+  ledger_grant(fixture.ledger, slot, pages(14));
+  answer(&fixture, slot, 14);
+  ledger_free(fixture.ledger, slot);
+  CHECK_EQUAL(slot, place(&fixture, 0, 1));
+  CHECK_EQUAL(pages(14), grant_of(&fixture, slot));
+  CHECK_EQUAL(pages(14), order_of(&fixture, slot)->pages_bytes);
+  check_committed(&fixture, 14);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void want_is_told_and_granted(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 20);
+  struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 0);
+  uint32_t slot = place(&fixture, 0, 0);
+  want(&fixture, slot, 15);
+  CHECK_EQUAL(pages(15), entry_of(&fixture, slot)->answer.want_bytes);
+  CHECK_EQUAL(pages(20), ledger_room(fixture.ledger, slot, pages(15)));
+  uint32_t rings = atomic_load(&block->doorbell.rings);
+  ledger_grant(fixture.ledger, slot, pages(15));
+  CHECK_EQUAL(rings + 1, atomic_load(&block->doorbell.rings));
+  CHECK_EQUAL(pages(15), grant_of(&fixture, slot));
+  check_committed(&fixture, 15);
+  answer(&fixture, slot, 15);
+  check_resident(fixture.ledger);
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+/* A smaller want of the same order is asked anew: an error must still find room. */
+static void smaller_want_follows_a_refused_one(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  uint32_t slot = place(&fixture, 0, 0);
+  want(&fixture, slot, 15);
+  ledger_refuse(fixture.ledger, slot);
+  want(&fixture, slot, 6);
+  CHECK(order_refused(order_of(&fixture, slot)) != pages(6));
+  CHECK_EQUAL(1, fixture.ledger->wanting);
+  ledger_grant(fixture.ledger, slot, pages(6));
+  CHECK_EQUAL(pages(6), grant_of(&fixture, slot));
+  CHECK_EQUAL(0, fixture.ledger->wanting);
+  answer(&fixture, slot, 6);
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+static void refusal_is_told_and_forgotten(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 10);
+  struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 0);
+  uint32_t slot = place(&fixture, 0, 0);
+  want(&fixture, slot, 15);
+  uint32_t rings = atomic_load(&block->doorbell.rings);
+  ledger_refuse(fixture.ledger, slot);
+  CHECK_EQUAL(rings + 1, atomic_load(&block->doorbell.rings));
+  CHECK_EQUAL(pages(15), order_refused(order_of(&fixture, slot)));
+  CHECK_EQUAL(pages(10), grant_of(&fixture, slot));
+  CHECK_EQUAL(0, fixture.ledger->wanting);
+  answer(&fixture, slot, 1);
+  ledger_free(fixture.ledger, slot);
+  CHECK_EQUAL(slot, place(&fixture, 0, 1));
+  CHECK_EQUAL(0, order_refused(order_of(&fixture, slot)));
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+/* The oldest ticket may exceed the budget: what others may fill goes down to their requests. */
+static void grant_beyond_the_budget_is_counted(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  uint32_t oldest = place(&fixture, 0, 0);
+  ledger_grant(fixture.ledger, oldest, pages(50));
+  check_committed(&fixture, 50);
+  uint32_t other = place(&fixture, 0, 1);
+  CHECK_EQUAL(pages(1), grant_of(&fixture, other));
+  CHECK_EQUAL(0, ledger_room(fixture.ledger, other, pages(2)));
+  check_committed(&fixture, 51);
+  answer(&fixture, oldest, 50);
+  check_committed(&fixture, 51);
+  ledger_free(fixture.ledger, oldest);
+  CHECK_EQUAL(pages(10), ledger_room(fixture.ledger, other, pages(2)));
+  check_committed(&fixture, 1);
+  ledger_restart(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* A worker that wants pages and then answers all the same: the late grant moves nothing. */
+static void grant_reaches_only_a_placed_slot(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  uint32_t slot = place(&fixture, 0, 0);
+  take(&fixture, 0, slot);
+  write_answer(&fixture, slot, ANSWER_BATCH, 2);
+  answer_of(&fixture, slot)->want_bytes = pages(9);
+  CHECK(desk_tell(&fixture.desks[0], VERB_WANT, slot));
+  commit(&fixture, 0, slot);
+  receive(&fixture, 0, VERB_WANT, slot);
+  receive(&fixture, 0, VERB_READY, slot);
+  ledger_grant(fixture.ledger, slot, pages(9));
+  CHECK_EQUAL(SLOT_READY, state_of(&fixture, slot));
+  check_committed(&fixture, 2);
+  ledger_free(fixture.ledger, slot);
+  ledger_grant(fixture.ledger, slot, pages(9));
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
+  check_committed(&fixture, 2);
+  fixture_close(&fixture);
+}
+
+/* Slots 0, 1, 2 with 4 pages each, freed in the order 1, 0, 2: slot 1 is the coldest. */
+static struct fixture fixture_with_free_pages(void) {
+  static const uint32_t order[] = {1, 0, 2};
+  struct fixture fixture = fixture_open(1, 4, 4, 20);
+  for (uint32_t i = 0; i < 3; i++) CHECK_EQUAL(i, ready_slot(&fixture, i, 4));
+  for (uint32_t i = 0; i < 3; i++) ledger_free(fixture.ledger, order[i]);
+  /* The fourth slot was never placed and lies below them all. */
+  check_committed(&fixture, 12);
+  return fixture;
+}
+
+static void trimming_takes_the_coldest_slots_first(void) {
+  struct fixture fixture = fixture_with_free_pages();
+  CHECK_EQUAL(2, place(&fixture, 0, 9)); /* granted 5: 4 + 4 + 5 */
+  check_committed(&fixture, 13);
+  CHECK_EQUAL(pages(12), ledger_room(fixture.ledger, 2, pages(12)));
+  CHECK_EQUAL(pages(4), entry_of(&fixture, 1)->pages_bytes);
+  CHECK_EQUAL(pages(16), ledger_room(fixture.ledger, 2, pages(13)));
+  CHECK_EQUAL(0, entry_of(&fixture, 1)->pages_bytes);
+  CHECK_EQUAL(pages(4), entry_of(&fixture, 0)->pages_bytes);
+  CHECK_EQUAL(pages(20), ledger_room(fixture.ledger, 2, pages(20)));
+  CHECK_EQUAL(0, entry_of(&fixture, 0)->pages_bytes);
+  check_committed(&fixture, 5);
+  ledger_restart(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* A want that no trimming can meet is answered with all the room there is. */
+static void room_for_any_want_is_at_most_the_budget(void) {
+  static const uint64_t wants[] = {0, 1, HUGE_BYTES, UINT64_C(1) << 62, UINT64_MAX};
+  for (size_t i = 0; i < LENGTH(wants); i++) {
+    struct fixture fixture = fixture_with_free_pages();
+    uint32_t slot = place(&fixture, 0, 9);
+    uint64_t room = ledger_room(fixture.ledger, slot, wants[i]);
+    CHECK(room <= pages(20));
+    CHECK_EQUAL(room, pages(20) - fixture.ledger->committed_bytes + grant_of(&fixture, slot));
+    check_ledger(fixture.ledger);
+    ledger_restart(fixture.ledger);
+    fixture_close(&fixture);
+  }
+}
+
+/* A slot that is short of room when it is placed gives its own pages back. */
+static void placing_gives_back_pages_above_the_grant(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  uint32_t slot = place(&fixture, 0, 0);
+  ledger_grant(fixture.ledger, slot, pages(8));
+  answer(&fixture, slot, 8);
+  ledger_free(fixture.ledger, slot);
+  ledger_place(fixture.ledger, 0, 1, REQUEST_INDEX, &(int64_t){1}, 8, 0);
+  CHECK_EQUAL(pages(8), grant_of(&fixture, slot));
+  uint32_t other = place(&fixture, 0, 2);
+  ledger_grant(fixture.ledger, other, pages(7));
+  ledger_free(fixture.ledger, slot);
+  CHECK_EQUAL(slot, place(&fixture, 0, 3));
+  CHECK_EQUAL(pages(3), grant_of(&fixture, slot));
+  CHECK_EQUAL(pages(3), order_of(&fixture, slot)->pages_bytes);
+  check_committed(&fixture, 10);
+  ledger_restart(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Pages that the machine does not take back stay counted. */
+static void pages_that_stay_are_counted(void) {
+  struct fixture fixture = fixture_with_free_pages();
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fixture.fd);
+  int reader = open(path, O_RDONLY | O_CLOEXEC);
+  CHECK(dup2(reader, fixture.ledger->fd) >= 0);
+  uint32_t slot = place(&fixture, 0, 9);
+  CHECK_EQUAL(pages(12), ledger_room(fixture.ledger, slot, pages(20)));
+  check_committed(&fixture, 13);
+  CHECK(dup2(fixture.fd, fixture.ledger->fd) >= 0);
+  close(reader);
+  ledger_restart(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* The first batch says how large a batch probably is; no slot is told more than its grant. */
+static void expectation_is_learnt_from_the_first_batch(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  uint32_t slot = place(&fixture, 0, 0);
+  CHECK_EQUAL(0, order_of(&fixture, slot)->expect_bytes);
+  answer(&fixture, slot, 4);
+  CHECK_EQUAL(pages(4), fixture.ledger->expect_bytes);
+  uint32_t other = place(&fixture, 0, 1);
+  CHECK_EQUAL(pages(4), order_of(&fixture, other)->expect_bytes);
+  ledger_grant(fixture.ledger, other, pages(9));
+  ledger_free(fixture.ledger, slot);
+  CHECK_EQUAL(slot, place(&fixture, 0, 2));
+  CHECK_EQUAL(pages(1), order_of(&fixture, slot)->expect_bytes);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void error_teaches_no_expectation(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 10);
+  take(&fixture, 0, place(&fixture, 0, 0));
+  write_answer(&fixture, 0, ANSWER_ERROR, 2);
+  commit(&fixture, 0, 0);
+  receive(&fixture, 0, VERB_READY, 0);
+  CHECK_EQUAL(0, fixture.ledger->expect_bytes);
+  ledger_free(fixture.ledger, 0);
+  fixture_close(&fixture);
+}
+
+/* One move of a slot chosen at random; the trainer keeps to the budget except for the oldest. */
+static void random_move(struct fixture *fixture, struct lease **leases, uint64_t *random) {
+  static uint64_t ticket;
+  struct ledger *ledger = fixture->ledger;
+  uint32_t slot = (uint32_t)random_below(random, fixture->geometry.ranges);
+  struct ledger_entry *entry = entry_of(fixture, slot);
+  uint64_t wanted = pages(1 + random_below(random, 12));
+  uint64_t room;
+  uint32_t cell;
+  switch (entry->state) {
+    case SLOT_PLACED:
+      room = ledger_room(ledger, slot, wanted);
+      if (wanted > entry->grant_bytes && (wanted <= room || entry->ticket == ledger_oldest(ledger)))
+        ledger_grant(ledger, slot, wanted);
+      write_answer(fixture, slot, ANSWER_BATCH,
+                   random_below(random, entry->grant_bytes / pages(1) + 1));
+      commit(fixture, 0, slot);
+      receive(fixture, 0, VERB_READY, slot);
+      break;
+    case SLOT_READY:
+      if (random_below(random, 3) == 0) {
+        ledger_free(ledger, slot);
+      } else {
+        leases[slot] = ledger_lease(ledger, slot, 1);
+      }
+      break;
+    case SLOT_LEASED:
+      if (leases[slot] != NULL) lease_drop(leases[slot]);
+      leases[slot] = NULL;
+      if (random_below(random, 2) == 0) ledger_collect(ledger);
+      break;
+    default:
+      if (ledger->free_count > 0) place(fixture, 0, ticket++);
+      while (desk_take(&fixture->desks[0], &cell)) continue;
+  }
+}
+
+static void random_moves_keep_the_count(void) {
+  enum { SLOTS = 6 };
+  struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 30);
+  struct lease *leases[SLOTS] = {NULL};
+  uint64_t random = random_start(1);
+  for (struct limit limit = limit_of(0.5, 5000); limit_allows(&limit);) {
+    random_move(&fixture, leases, &random);
+    check_ledger(fixture.ledger);
+  }
+  for (uint32_t slot = 0; slot < SLOTS; slot++) {
+    if (leases[slot] != NULL) lease_drop(leases[slot]);
+  }
+  ledger_restart(fixture.ledger);
+  CHECK_EQUAL(SLOTS, fixture.ledger->counts[SLOT_FREE]);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(share_is_an_equal_part_in_whole_pages);
+  RUN(share_is_at_most_a_range);
+  RUN(committed_follows_the_slot);
+  RUN(grant_is_what_leases_leave);
+  RUN(request_is_granted_whatever_is_left);
+  RUN(warm_slot_is_granted_its_pages);
+  RUN(want_is_told_and_granted);
+  RUN(smaller_want_follows_a_refused_one);
+  RUN(refusal_is_told_and_forgotten);
+  RUN(grant_beyond_the_budget_is_counted);
+  RUN(grant_reaches_only_a_placed_slot);
+  RUN(trimming_takes_the_coldest_slots_first);
+  RUN(room_for_any_want_is_at_most_the_budget);
+  RUN(placing_gives_back_pages_above_the_grant);
+  RUN(pages_that_stay_are_counted);
+  RUN(expectation_is_learnt_from_the_first_batch);
+  RUN(error_teaches_no_expectation);
+  RUN(random_moves_keep_the_count);
+}

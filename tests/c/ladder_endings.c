@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Ends: slots that are retired or held for a child, workers that died, ledgers nobody owns. */
+
+#include "check.h"
+#include "fixture.h"
+
+static uint32_t count_of(const struct fixture *fixture, enum slot_state state) {
+  return fixture->ledger->counts[state];
+}
+
+/* A READY slot whose worker said that it keeps an alias. */
+static uint32_t kept_slot(struct fixture *fixture, uint64_t ticket) {
+  uint32_t slot = place(fixture, 0, ticket);
+  take(fixture, 0, slot);
+  write_answer(fixture, slot, ANSWER_BATCH, 2);
+  answer_of(fixture, slot)->flags = ANSWER_KEPT;
+  commit(fixture, 0, slot);
+  receive(fixture, 0, VERB_READY, slot);
+  return slot;
+}
+
+static void release(struct fixture *fixture, uint32_t slot) {
+  lease_drop(ledger_lease(fixture->ledger, slot, 1));
+  ledger_collect(fixture->ledger);
+  check_ledger(fixture->ledger);
+}
+
+static void kept_slot_is_retired_for_a_spare(void) {
+  struct fixture fixture = fixture_open(1, 1, 3, 100);
+  for (uint32_t i = 0; i < 2; i++) {
+    CHECK_EQUAL(i, kept_slot(&fixture, i));
+    release(&fixture, i);
+    CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, i));
+    CHECK_EQUAL(SLOT_FREE, state_of(&fixture, i + 1));
+  }
+  CHECK_EQUAL(0, count_of(&fixture, SLOT_SPARE));
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Without a lease too: an answer that nobody wanted was still kept. */
+static void kept_slot_is_retired_when_it_is_freed(void) {
+  struct fixture fixture = fixture_open(1, 1, 2, 100);
+  ledger_free(fixture.ledger, kept_slot(&fixture, 0));
+  CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
+  CHECK_EQUAL(1, place(&fixture, 0, 1));
+  ledger_free(fixture.ledger, 1);
+  fixture_close(&fixture);
+}
+
+static void without_a_spare_a_slot_is_lost(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  release(&fixture, kept_slot(&fixture, 0));
+  CHECK_EQUAL(1, count_of(&fixture, SLOT_FREE));
+  CHECK_EQUAL(1, count_of(&fixture, SLOT_RETIRED));
+  fixture_close(&fixture);
+}
+
+/* A retired slot is no longer trimmed: somebody may read its pages. */
+static void retired_pages_stay(void) {
+  struct fixture fixture = fixture_open(1, 1, 2, 10);
+  release(&fixture, kept_slot(&fixture, 0));
+  uint32_t slot = place(&fixture, 0, 1);
+  CHECK_EQUAL(pages(8), ledger_room(fixture.ledger, slot, pages(10)));
+  ledger_free(fixture.ledger, slot);
+  ledger_restart(fixture.ledger);
+  CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
+  CHECK_EQUAL(pages(2), fixture.ledger->entries[0].pages_bytes);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Slots leased at a fork are held until the child is gone; others go on. */
+static void fork_holds_leased_slots(void) {
+  uint8_t marks[3] = {0};
+  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  uint32_t leased = ready_slot(&fixture, 0, 1);
+  struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
+  uint32_t ready = ready_slot(&fixture, 1, 1);
+  CHECK_EQUAL(1, ledger_fork(fixture.ledger, marks));
+  CHECK_EQUAL(1, marks[leased]);
+  ledger_free(fixture.ledger, ready);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, ready));
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, leased));
+  check_ledger(fixture.ledger);
+  ledger_unfork(fixture.ledger, marks);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, leased));
+  fixture_close(&fixture);
+}
+
+static void child_that_ends_first_holds_nothing(void) {
+  uint8_t marks[1];
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  ledger_fork(fixture.ledger, marks);
+  ledger_unfork(fixture.ledger, marks);
+  CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, 0));
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
+  fixture_close(&fixture);
+}
+
+/* A second fork marks what the first one holds, and the slot waits for both. */
+static void held_slot_waits_for_every_child(void) {
+  uint8_t first[2], second[2];
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  CHECK_EQUAL(1, ledger_fork(fixture.ledger, first));
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(1, ledger_fork(fixture.ledger, second));
+  ledger_unfork(fixture.ledger, first);
+  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, 0));
+  check_ledger(fixture.ledger);
+  ledger_unfork(fixture.ledger, second);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
+  fixture_close(&fixture);
+}
+
+static void held_slot_that_was_kept_is_retired(void) {
+  uint8_t marks[2];
+  struct fixture fixture = fixture_open(1, 1, 2, 100);
+  struct lease *lease = ledger_lease(fixture.ledger, kept_slot(&fixture, 0), 1);
+  ledger_fork(fixture.ledger, marks);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, 0));
+  ledger_unfork(fixture.ledger, marks);
+  CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 1));
+  fixture_close(&fixture);
+}
+
+/* A worker that adds pages and dies: what it did not say is punched out. */
+static void add_pages_unseen(struct fixture *fixture, uint32_t slot) {
+  write_answer(fixture, slot, ANSWER_BATCH, 5);
+  CHECK(atomic_load(&order_of(fixture, slot)->grant_bytes) >= pages(5));
+}
+
+static void reclaim_frees_one_workers_slots(void) {
+  struct fixture fixture = fixture_open(2, 4, 4, 100);
+  uint32_t ready = ready_slot(&fixture, 0, 1);
+  uint32_t dead = place(&fixture, 0, 1), alive = place(&fixture, 1, 2);
+  add_pages_unseen(&fixture, dead);
+  ledger_reclaim(fixture.ledger, 0);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, dead));
+  CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, alive));
+  CHECK_EQUAL(SLOT_READY, state_of(&fixture, ready));
+  check_ledger(fixture.ledger);
+  ledger_free(fixture.ledger, ready);
+  ledger_free(fixture.ledger, alive);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void freeing_a_placed_slot_takes_unseen_pages_back(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  uint32_t slot = place(&fixture, 0, 1);
+  add_pages_unseen(&fixture, slot);
+  ledger_free(fixture.ledger, slot);
+  check_ledger(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Where nothing can be punched, pages that may exist are counted. */
+static void unseen_pages_that_stay_are_counted(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  uint32_t slot = place(&fixture, 0, 1);
+  uint64_t grant_bytes = atomic_load(&order_of(&fixture, slot)->grant_bytes);
+  CHECK_EQUAL(0, platform_reserve(fixture.fd, segment_slot_offset(&fixture.geometry, slot),
+                                  grant_bytes));
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fixture.fd);
+  int reader = open(path, O_RDONLY | O_CLOEXEC);
+  CHECK(dup2(reader, fixture.ledger->fd) >= 0);
+  ledger_reclaim(fixture.ledger, 0);
+  CHECK(dup2(fixture.fd, fixture.ledger->fd) >= 0);
+  close(reader);
+  check_ledger(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* An answer that its worker sent before it died counts for nobody once the slot was reclaimed. */
+static void answer_of_a_reclaimed_worker_is_gone(void) {
+  struct message message;
+  struct fixture fixture = fixture_open(2, 2, 2, 100);
+  uint32_t slot = place(&fixture, 0, 7);
+  write_answer(&fixture, slot, ANSWER_BATCH, 1);
+  commit(&fixture, 0, slot);
+  ledger_reclaim(fixture.ledger, 0);
+  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK_EQUAL(slot, place(&fixture, 0, 7));
+  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+/* A new worker sits down where one was reclaimed: it sees its own orders and no others. */
+static void reclaimed_worker_can_be_replaced(void) {
+  struct fixture fixture = fixture_open(2, 3, 3, 100);
+  for (uint64_t ticket = 0; ticket < 3; ticket++) place(&fixture, 0, ticket);
+  ledger_reclaim(fixture.ledger, 0);
+  uint32_t slot = place(&fixture, 0, 1);
+  desk_init(&fixture.desks[0], fixture.base, fixture.fd, &fixture.geometry, 0);
+  take(&fixture, 0, slot);
+  uint32_t cell;
+  CHECK(!desk_take(&fixture.desks[0], &cell));
+  write_answer(&fixture, slot, ANSWER_BATCH, 1);
+  commit(&fixture, 0, slot);
+  receive(&fixture, 0, VERB_READY, slot);
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+/* The request of a worker that wants pages is forgotten with its slot, and with its answer. */
+static void want_ends_with_the_order(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 10);
+  for (int answers = 0; answers < 2; answers++) {
+    uint32_t slot = place(&fixture, 0, 3);
+    take(&fixture, 0, slot);
+    write_answer(&fixture, slot, ANSWER_BATCH, 1);
+    answer_of(&fixture, slot)->want_bytes = pages(11);
+    CHECK(desk_tell(&fixture.desks[0], VERB_WANT, slot));
+    receive(&fixture, 0, VERB_WANT, slot);
+    CHECK_EQUAL(1, fixture.ledger->wanting);
+    if (answers) {
+      commit(&fixture, 0, slot);
+      receive(&fixture, 0, VERB_READY, slot);
+      CHECK_EQUAL(0, fixture.ledger->wanting);
+    }
+    ledger_free(fixture.ledger, slot);
+    CHECK_EQUAL(0, fixture.ledger->wanting);
+  }
+  fixture_close(&fixture);
+}
+
+/* Restart in the middle of everything: leases go on, all else is as new. */
+static void restart_keeps_leases_alone(void) {
+  uint8_t marks[6];
+  struct message message;
+  struct fixture fixture = fixture_open(1, 6, 6, 100);
+  struct lease *leased = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  struct lease *released = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 1), 1);
+  uint32_t held = ready_slot(&fixture, 2, 1);
+  struct lease *lease = ledger_lease(fixture.ledger, held, 1);
+  ledger_fork(fixture.ledger, marks);
+  marks[leased->slot] = marks[released->slot] = 0;
+  fixture.ledger->entries[leased->slot].forks = fixture.ledger->entries[released->slot].forks = 0;
+  lease_drop(lease);
+  ready_slot(&fixture, 3, 1);
+  add_pages_unseen(&fixture, place(&fixture, 0, 4));
+  uint32_t unread = place(&fixture, 0, 5);
+  write_answer(&fixture, unread, ANSWER_BATCH, 4);
+  commit(&fixture, 0, unread);
+  lease_drop(released);
+  ledger_stop(fixture.ledger, true);
+  ledger_restart(fixture.ledger);
+  fixture_seat(&fixture);
+  check_ledger(fixture.ledger);
+  check_resident(fixture.ledger);
+  CHECK_EQUAL(4, count_of(&fixture, SLOT_FREE));
+  CHECK_EQUAL(1, count_of(&fixture, SLOT_LEASED));
+  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, held));
+  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK(!desk_stopping(&fixture.desks[0]));
+  release(&fixture, ready_slot(&fixture, 0, 1));
+  lease_drop(leased);
+  ledger_collect(fixture.ledger);
+  ledger_unfork(fixture.ledger, marks);
+  CHECK_EQUAL(6, count_of(&fixture, SLOT_FREE));
+  fixture_close(&fixture);
+}
+
+/* The owner is gone; the batch stays readable until its last alias, which unmaps and closes. */
+static void last_lease_takes_the_mapping_along(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  uint32_t slot = ready_slot(&fixture, 9, 3);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 2);
+  const uint8_t *batch = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
+  int fd = fixture.ledger->fd;
+  ledger_unref(fixture.ledger);
+  fixture_close_desks(&fixture);
+  for (uint64_t i = 0; i < pages(3); i++) CHECK_EQUAL(9, batch[i]);
+  lease_drop(lease);
+  CHECK_EQUAL(9, batch[pages(3) - 1]);
+  CHECK(fcntl(fd, F_GETFD) >= 0);
+  lease_drop(lease);
+  CHECK_EQUAL(-1, fcntl(fd, F_GETFD));
+  unsigned char resident;
+  CHECK_EQUAL(-1, mincore((void *)((uintptr_t)batch & ~(uintptr_t)(pages(1) - 1)), 1, &resident));
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(kept_slot_is_retired_for_a_spare);
+  RUN(kept_slot_is_retired_when_it_is_freed);
+  RUN(without_a_spare_a_slot_is_lost);
+  RUN(retired_pages_stay);
+  RUN(fork_holds_leased_slots);
+  RUN(child_that_ends_first_holds_nothing);
+  RUN(held_slot_waits_for_every_child);
+  RUN(held_slot_that_was_kept_is_retired);
+  RUN(reclaim_frees_one_workers_slots);
+  RUN(freeing_a_placed_slot_takes_unseen_pages_back);
+  RUN(unseen_pages_that_stay_are_counted);
+  RUN(answer_of_a_reclaimed_worker_is_gone);
+  RUN(reclaimed_worker_can_be_replaced);
+  RUN(want_ends_with_the_order);
+  RUN(restart_keeps_leases_alone);
+  RUN(last_lease_takes_the_mapping_along);
+}

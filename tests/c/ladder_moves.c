@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* A slot's way through its states, and what each move leaves alone when it is refused. */
+
+#include "check.h"
+#include "fixture.h"
+
+static void new_ledger_has_slots_and_spares(void) {
+  struct fixture fixture = fixture_open(2, 2, 5, 100);
+  check_ledger(fixture.ledger);
+  CHECK_EQUAL(2, fixture.ledger->counts[SLOT_FREE]);
+  CHECK_EQUAL(3, fixture.ledger->counts[SLOT_SPARE]);
+  CHECK_EQUAL(0, fixture.ledger->committed_bytes);
+  CHECK_EQUAL(UINT64_MAX, ledger_oldest(fixture.ledger));
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void batch_goes_all_the_way_round(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  for (uint64_t ticket = 0; ticket < 20; ticket++) {
+    uint32_t slot = place(&fixture, 0, ticket);
+    CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
+    take(&fixture, 0, slot);
+    write_answer(&fixture, slot, ANSWER_BATCH, 1 + ticket % 3);
+    commit(&fixture, 0, slot);
+    CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
+    receive(&fixture, 0, VERB_READY, slot);
+    CHECK_EQUAL(SLOT_READY, state_of(&fixture, slot));
+    struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+    CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
+    lease_drop(lease);
+    CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
+    ledger_collect(fixture.ledger);
+    CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
+    check_ledger(fixture.ledger);
+    check_resident(fixture.ledger);
+  }
+  fixture_close(&fixture);
+}
+
+static void order_reaches_the_worker(void) {
+  struct fixture fixture = fixture_open(2, 2, 2, 20);
+  struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 1);
+  const int64_t indices[] = {5, -1, INT64_MAX};
+  int64_t slot = ledger_place(fixture.ledger, 1, UINT64_MAX - 1, REQUEST_INDICES, indices,
+                              sizeof indices, ORDER_COPY_IN);
+  CHECK_EQUAL(1, atomic_load(&block->doorbell.rings));
+  take(&fixture, 1, (uint32_t)slot);
+  const struct slot_order *order = order_of(&fixture, (uint32_t)slot);
+  CHECK_EQUAL(UINT64_MAX - 1, order->ticket);
+  CHECK_EQUAL(REQUEST_INDICES, order->request_kind);
+  CHECK_EQUAL(sizeof indices, order->request_bytes);
+  CHECK_EQUAL(ORDER_COPY_IN, order->mode);
+  CHECK_EQUAL(pages(1), order->pages_bytes);
+  CHECK_EQUAL(pages(10), atomic_load(&order->grant_bytes));
+  CHECK_EQUAL(0, atomic_load(&order->refused_bytes));
+  const uint8_t *request = fixture.base + segment_slot_offset(&fixture.geometry, (uint32_t)slot);
+  CHECK(memcmp(request, indices, sizeof indices) == 0);
+  uint32_t cell;
+  CHECK(!desk_take(&fixture.desks[0], &cell));
+  ledger_free(fixture.ledger, (uint32_t)slot);
+  fixture_close(&fixture);
+}
+
+/* Longer than a page, and of length zero. */
+static void requests_have_any_length(void) {
+  static const size_t lengths[] = {0, 1, 4095, 4096, 4097, 300000};
+  static uint8_t request[300000];
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  for (size_t i = 0; i < LENGTH(lengths); i++) {
+    memset(request, (int)i + 1, sizeof request);
+    int64_t slot = ledger_place(fixture.ledger, 0, i, REQUEST_PICKLED, request, lengths[i], 0);
+    CHECK_EQUAL(0, slot);
+    const uint8_t *start = fixture.base + segment_slot_offset(&fixture.geometry, 0);
+    CHECK(memcmp(start, request, lengths[i]) == 0);
+    CHECK(order_of(&fixture, 0)->pages_bytes >= lengths[i]);
+    ledger_free(fixture.ledger, 0);
+    check_ledger(fixture.ledger);
+    check_resident(fixture.ledger);
+  }
+  fixture_close(&fixture);
+}
+
+static void check_place_refused(struct fixture *fixture, int64_t expected, uint64_t bytes) {
+  static const uint8_t request[8];
+  uint64_t before_bytes = fixture->ledger->committed_bytes;
+  uint32_t before_free = fixture->ledger->free_count, cell;
+  CHECK_EQUAL(expected,
+              ledger_place(fixture->ledger, 0, 9, REQUEST_PICKLED, request, bytes, 0));
+  CHECK_EQUAL(before_bytes, fixture->ledger->committed_bytes);
+  CHECK_EQUAL(before_free, fixture->ledger->free_count);
+  CHECK(!desk_take(&fixture->desks[0], &cell));
+  check_ledger(fixture->ledger);
+  check_resident(fixture->ledger);
+}
+
+static void place_without_free_slot_is_refused(void) {
+  struct fixture fixture = fixture_open(1, 1, 2, 100);
+  uint32_t slot = ready_slot(&fixture, 0, 1);
+  check_place_refused(&fixture, -EAGAIN, 8);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  check_place_refused(&fixture, -EAGAIN, 8);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(slot, place(&fixture, 0, 1));
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+static void request_beyond_the_range_is_refused(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  check_place_refused(&fixture, -E2BIG, fixture.geometry.range_bytes + 1);
+  fixture_close(&fixture);
+}
+
+/* The file cannot be given pages: here because its descriptor may not write. */
+static void place_without_pages_is_refused(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fixture.fd);
+  int reader = open(path, O_RDONLY | O_CLOEXEC);
+  CHECK(reader >= 0);
+  CHECK(dup2(reader, fixture.ledger->fd) >= 0);
+  check_place_refused(&fixture, -EBADF, 8);
+  CHECK(dup2(fixture.fd, fixture.ledger->fd) >= 0);
+  close(reader);
+  uint32_t slot = place(&fixture, 0, 0);
+  ledger_free(fixture.ledger, slot);
+  fixture_close(&fixture);
+}
+
+static void slot_freed_last_is_placed_first(void) {
+  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  uint32_t slots[3];
+  for (uint64_t i = 0; i < 3; i++) slots[i] = place(&fixture, 0, i);
+  for (uint32_t i = 0; i < 3; i++) CHECK_EQUAL(i, slots[i]);
+  ledger_free(fixture.ledger, 0);
+  ledger_free(fixture.ledger, 2);
+  CHECK_EQUAL(2, place(&fixture, 0, 3));
+  CHECK_EQUAL(0, place(&fixture, 0, 4));
+  for (uint32_t i = 0; i < 3; i++) ledger_free(fixture.ledger, i);
+  fixture_close(&fixture);
+}
+
+static void slot_is_released_with_its_last_alias(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  uint32_t slot = ready_slot(&fixture, 0, 1);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 3);
+  for (int alias = 0; alias < 3; alias++) {
+    ledger_collect(fixture.ledger);
+    CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
+    lease_drop(lease);
+  }
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
+  fixture_close(&fixture);
+}
+
+/* Several slots released between two looks, in an order of their own. */
+static void all_released_slots_are_collected(void) {
+  enum { SLOTS = 7 };
+  static const uint32_t order[SLOTS] = {3, 0, 6, 5, 1, 4, 2};
+  struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 100);
+  struct lease *leases[SLOTS];
+  for (uint64_t i = 0; i < SLOTS; i++) {
+    leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 1), 1);
+  }
+  CHECK_EQUAL(1 + SLOTS, atomic_load(&fixture.ledger->references));
+  for (uint32_t i = 0; i < SLOTS; i++) lease_drop(leases[order[i]]);
+  ledger_collect(fixture.ledger);
+  check_ledger(fixture.ledger);
+  CHECK_EQUAL(SLOTS, fixture.ledger->counts[SLOT_FREE]);
+  fixture_close(&fixture);
+}
+
+static void ready_slot_can_be_freed_without_a_lease(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  uint32_t slot = ready_slot(&fixture, 0, 3);
+  ledger_free(fixture.ledger, slot);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
+  check_ledger(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void oldest_is_the_lowest_undelivered_ticket(void) {
+  struct fixture fixture = fixture_open(1, 4, 4, 100);
+  uint32_t leased = ready_slot(&fixture, 1, 1);
+  struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
+  uint32_t ready = ready_slot(&fixture, 5, 1);
+  uint32_t placed = place(&fixture, 0, 3);
+  CHECK_EQUAL(3, ledger_oldest(fixture.ledger));
+  ledger_free(fixture.ledger, placed);
+  CHECK_EQUAL(5, ledger_oldest(fixture.ledger));
+  ledger_free(fixture.ledger, ready);
+  CHECK_EQUAL(UINT64_MAX, ledger_oldest(fixture.ledger));
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* All ranges placed with one worker, and the control values behind them. */
+static void task_ring_holds_every_slot_and_more(void) {
+  enum { SLOTS = 24 }; /* plus 8 is a power of two: no cell to spare */
+  struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 100);
+  uint32_t cell;
+  for (uint64_t i = 0; i < SLOTS; i++) place(&fixture, 0, i);
+  for (int i = 0; i < 7; i++) CHECK(ledger_tell(fixture.ledger, 0, VERB_RESUME));
+  CHECK(ledger_tell(fixture.ledger, 0, VERB_QUIT));
+  CHECK(!ledger_tell(fixture.ledger, 0, VERB_QUIT));
+  for (uint32_t slot = 0; slot < SLOTS; slot++) take(&fixture, 0, slot);
+  for (int i = 0; i < 7; i++) {
+    CHECK(desk_take(&fixture.desks[0], &cell));
+    CHECK_EQUAL(VERB_RESUME, cell_verb(cell));
+  }
+  CHECK(desk_take(&fixture.desks[0], &cell));
+  CHECK_EQUAL(VERB_QUIT, cell_verb(cell));
+  CHECK(!desk_take(&fixture.desks[0], &cell));
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void resumed_is_passed_on(void) {
+  struct fixture fixture = fixture_open(2, 1, 1, 100);
+  CHECK(desk_tell(&fixture.desks[1], VERB_RESUMED, 0));
+  receive(&fixture, 1, VERB_RESUMED, 0);
+  CHECK_EQUAL(1, atomic_load(&segment_control(fixture.base)->doorbell.rings));
+  fixture_close(&fixture);
+}
+
+/* Each worker is looked at in turn, however much one of them has to say. */
+static void receiving_goes_round(void) {
+  static const uint32_t expected[] = {0, 1, 2, 0, 2, 0, 0};
+  static const uint32_t sent[] = {0, 0, 0, 0, 1, 2, 2};
+  struct fixture fixture = fixture_open(3, 1, 1, 100);
+  struct message message;
+  for (size_t i = 0; i < LENGTH(sent); i++) {
+    CHECK(desk_tell(&fixture.desks[sent[i]], VERB_RESUMED, 0));
+  }
+  for (size_t i = 0; i < LENGTH(expected); i++) receive(&fixture, expected[i], VERB_RESUMED, 0);
+  CHECK(!ledger_receive(fixture.ledger, &message));
+  fixture_close(&fixture);
+}
+
+static void stopping_is_told_to_all(void) {
+  struct fixture fixture = fixture_open(2, 1, 1, 100);
+  ledger_stop(fixture.ledger, true);
+  for (uint32_t worker = 0; worker < 2; worker++) {
+    CHECK(desk_stopping(&fixture.desks[worker]));
+    CHECK_EQUAL(1, atomic_load(&fixture.desks[worker].block->doorbell.rings));
+  }
+  ledger_stop(fixture.ledger, false);
+  CHECK(!desk_stopping(&fixture.desks[0]));
+  fixture_close(&fixture);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(new_ledger_has_slots_and_spares);
+  RUN(batch_goes_all_the_way_round);
+  RUN(order_reaches_the_worker);
+  RUN(requests_have_any_length);
+  RUN(place_without_free_slot_is_refused);
+  RUN(request_beyond_the_range_is_refused);
+  RUN(place_without_pages_is_refused);
+  RUN(slot_freed_last_is_placed_first);
+  RUN(slot_is_released_with_its_last_alias);
+  RUN(all_released_slots_are_collected);
+  RUN(ready_slot_can_be_freed_without_a_lease);
+  RUN(oldest_is_the_lowest_undelivered_ticket);
+  RUN(task_ring_holds_every_slot_and_more);
+  RUN(resumed_is_passed_on);
+  RUN(receiving_goes_round);
+  RUN(stopping_is_told_to_all);
+}

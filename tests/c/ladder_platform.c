@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Page reservation against a file system that follows a script: full, or interrupted. */
+
+#include "check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+
+/* What the file system has, in units of 1 MiB; calls before the one that fails, and how it does. */
+enum { FILE_UNITS = 512 };
+static bool exists[FILE_UNITS];
+static int calls_left, failure;
+
+static void set_exists(int64_t offset, int64_t bytes, bool value) {
+  CHECK(offset % (1 << 20) == 0 && bytes % (1 << 20) == 0 && bytes > 0);
+  for (int64_t unit = offset >> 20; unit < (offset + bytes) >> 20; unit++) {
+    CHECK(unit < FILE_UNITS);
+    exists[unit] = value;
+  }
+}
+
+static int scripted_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
+  CHECK_EQUAL(5, fd);
+  bool makes = mode == 0;
+  if (makes && calls_left-- == 0) {
+    errno = failure;
+    return -1;
+  }
+  set_exists(offset, bytes, makes);
+  return 0;
+}
+
+#define fallocate scripted_fallocate
+#include "platform.h"
+#undef fallocate
+
+static const uint64_t mib = UINT64_C(1) << 20;
+
+static void script(int calls, int error) {
+  memset(exists, 0, sizeof exists);
+  calls_left = calls;
+  failure = error;
+}
+
+static int count_existing(int first, int end) {
+  int count = 0;
+  for (int unit = first; unit < end; unit++) count += exists[unit];
+  return count;
+}
+
+static void reserving_makes_every_piece(void) {
+  static const int lengths[] = {0, 1, 63, 64, 65, 200};
+  for (size_t i = 0; i < LENGTH(lengths); i++) {
+    script(1000, 0);
+    CHECK_EQUAL(0, platform_reserve(5, 3 * mib, (uint64_t)lengths[i] * mib));
+    CHECK_EQUAL(lengths[i], count_existing(3, 3 + lengths[i]));
+    CHECK_EQUAL(lengths[i], count_existing(0, FILE_UNITS));
+  }
+}
+
+/* Nobody would count the pieces that were made before the file was full. */
+static void full_file_leaves_nothing(void) {
+  for (int calls = 0; calls < 4; calls++) {
+    script(calls, ENOSPC);
+    CHECK_EQUAL(-ENOSPC, platform_reserve(5, 3 * mib, 200 * mib));
+    CHECK_EQUAL(0, count_existing(0, FILE_UNITS));
+  }
+}
+
+/* A caller that was interrupted comes back; what is there already is not made twice as slowly. */
+static void interrupted_pieces_stay(void) {
+  script(2, EINTR);
+  CHECK_EQUAL(-EINTR, platform_reserve(5, 3 * mib, 200 * mib));
+  CHECK_EQUAL(128, count_existing(3, 131));
+  CHECK_EQUAL(128, count_existing(0, FILE_UNITS));
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(reserving_makes_every_piece);
+  RUN(full_file_leaves_nothing);
+  RUN(interrupted_pieces_stay);
+}

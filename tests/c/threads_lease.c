@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Aliases of one lease dropped by several threads at once: the end runs once, after every other
+ * thread's last use, also when the ledger's owner gives up at the same moment.
+ */
+
+#include "check.h"
+#include "fixture.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+enum { THREADS = 3, ALIASES = 4 };
+
+/* One round: everybody starts together, reads the memory, and drops what it holds. */
+struct round {
+  struct lease *lease;
+  const uint8_t *memory;
+  uint8_t expected;
+  _Atomic uint32_t waiting;
+};
+
+static void *read_and_drop(void *argument) {
+  struct round *round = argument;
+  atomic_fetch_sub(&round->waiting, 1);
+  while (atomic_load(&round->waiting) > 0) sched_yield();
+  for (int alias = 0; alias < ALIASES; alias++) {
+    CHECK_EQUAL(round->expected, round->memory[alias]);
+    lease_take(round->lease);
+    lease_drop(round->lease);
+    CHECK_EQUAL(round->expected, round->memory[1000 + alias]);
+    lease_drop(round->lease);
+  }
+  return NULL;
+}
+
+/* The threads hold all aliases; meanwhile the caller does something else. */
+static void drop_all(struct round *round, void (*meanwhile)(void *), void *argument) {
+  pthread_t threads[THREADS];
+  atomic_store(&round->waiting, THREADS + 1);
+  for (int i = 0; i < THREADS; i++) {
+    CHECK_EQUAL(0, pthread_create(&threads[i], NULL, read_and_drop, round));
+  }
+  atomic_fetch_sub(&round->waiting, 1);
+  meanwhile(argument);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+}
+
+static _Atomic uint32_t ends;
+static uint8_t memory[1000 + ALIASES];
+
+/* What the end does is a plain write: a race with any reader's last use would show. */
+static void spoil(struct lease *lease) {
+  (void)lease;
+  memset(memory, 0xff, sizeof memory);
+  atomic_fetch_add(&ends, 1);
+}
+
+static void nothing(void *argument) { (void)argument; }
+
+static void end_runs_once_after_the_last_use(void) {
+  uint32_t rounds = 0;
+  for (struct limit limit = limit_of(0.4, 1000000); limit_allows(&limit);) {
+    struct lease lease = {.end = spoil};
+    struct round round = {.lease = &lease, .memory = memory, .expected = (uint8_t)rounds};
+    memset(memory, (int)round.expected, sizeof memory);
+    lease_begin(&lease, THREADS * ALIASES);
+    drop_all(&round, nothing, NULL);
+    CHECK_EQUAL(++rounds, atomic_load(&ends));
+  }
+}
+
+/* Collect until the slot is FREE, and write over it at once, before anything else can order it. */
+static void collect_and_write(void *argument) {
+  struct fixture *fixture = argument;
+  int64_t deadline_ns = platform_now_ns() + INT64_C(20000000000);
+  while (state_of(fixture, 0) != SLOT_FREE) {
+    ledger_collect(fixture->ledger);
+    CHECK(platform_now_ns() < deadline_ns, "the slot was never released");
+  }
+  memset(fixture->ledger->base + segment_slot_offset(&fixture->geometry, 0), 0xff, 2000);
+}
+
+/* The trainer collects while the slot is being released. */
+static void released_slot_is_written_again(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 10);
+  uint64_t ticket = 0;
+  for (struct limit limit = limit_of(0.3, 1000000); limit_allows(&limit); ticket++) {
+    uint32_t slot = place(&fixture, 0, ticket);
+    uint8_t *start = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
+    take(&fixture, 0, slot);
+    write_answer(&fixture, slot, ANSWER_BATCH, 1);
+    commit(&fixture, 0, slot);
+    receive(&fixture, 0, VERB_READY, slot);
+    /* On the trainer's own mapping, where the sanitizer sees it. */
+    memset(start, (int)(ticket & 0xff), 2000);
+    struct round round = {.memory = start, .expected = (uint8_t)ticket};
+    round.lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
+    drop_all(&round, collect_and_write, &fixture);
+    CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
+    CHECK_EQUAL(1, atomic_load(&fixture.ledger->references));
+  }
+  fixture_close(&fixture);
+}
+
+static void give_up(void *argument) { ledger_unref(argument); }
+
+/* Owner and leases end in any order: whoever is last unmaps, and nobody touches it afterwards. */
+static void whoever_is_last_unmaps(void) {
+  for (struct limit limit = limit_of(0.3, 100000); limit_allows(&limit);) {
+    struct fixture fixture = fixture_open(1, 1, 1, 10);
+    uint32_t slot = ready_slot(&fixture, 7, 1);
+    const uint8_t *start = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
+    int fd = fixture.ledger->fd;
+    struct round round = {.memory = start, .expected = 7};
+    round.lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
+    drop_all(&round, give_up, fixture.ledger);
+    CHECK_EQUAL(-1, fcntl(fd, F_GETFD));
+    fixture_close_desks(&fixture);
+  }
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(end_runs_once_after_the_last_use);
+  RUN(released_slot_is_written_again);
+  RUN(whoever_is_last_unmaps);
+}
