@@ -212,6 +212,20 @@ class Ledger:
         Count the orders that a worker has not taken yet.
         """
 
+    def is_kept(self, slot: int) -> bool:
+        """
+        Tell whether the worker that wrote a ready slot still has an alias of it.
+        """
+
+    def leasable(self, slot: int, reserve: int) -> bool:
+        """
+        Tell whether the bytes of a ready slot can be kept from the workers.
+
+        Args:
+            reserve: How many more batches of this size the budget should have room for; where it
+                cannot hold so many, all but two that it can hold, at least one.
+        """
+
     def room(self, slot: int, want_bytes: int) -> int:
         """
         Find the largest grant within the budget for a placed slot, trimming free slots for it.
@@ -339,6 +353,7 @@ class Desk:
         workers: int,
         ranges: int,
         range_bytes: int,
+        ring_bytes: int,
         worker: int,
         check_room: Callable[[int], None],
     ) -> None:
@@ -347,6 +362,7 @@ class Desk:
 
         Args:
             fd: The segment; a duplicate is kept.
+            ring_bytes: The ceiling that the trainer keeps, for messages.
             worker: Which worker this is.
             check_room: Called with a number of bytes before pages are added; raises where the
                 machine has no room for them.

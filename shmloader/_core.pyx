@@ -60,7 +60,8 @@ from posix.unistd cimport close
 cnp.import_array()
 
 cdef extern from "Python.h":
-    int Py_EnterRecursiveCall(const char *where) except -1
+    # Not -1 but anything else than 0 is its error, and Python 3.11 returns 1.
+    int Py_EnterRecursiveCall(const char *where) except *
     void Py_LeaveRecursiveCall()
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 

@@ -8,12 +8,13 @@ calls, walks the samples natively. What is not covered, and every error, is the 
 """
 
 import os
+from typing import Any
 
 import numpy
 import torch
 from torch.utils.data._utils import collate as stock
 
-_desk = None  # the worker's end of its segment, in a worker process
+_desk: Any = None  # the worker's end of its segment, in a worker process
 _stock_collate = stock.collate
 
 
@@ -95,8 +96,10 @@ def _gather(what, batch):
 
 def _stack_into_slot(batch):
     """Stack alike tensors of any strides into the slot; None where torch may promote or refuse."""
+    if not _slot_is_open() or type(batch) not in (list, tuple):
+        return None
     first = batch[0]
-    if not _slot_is_open() or not all(_is_alike(sample, first) for sample in batch):
+    if not all(_is_alike(sample, first) for sample in batch):
         return None
     out = _desk.empty((len(batch), *first.shape), first.dtype)
     return None if out is None else torch.stack(batch, 0, out=out)
@@ -105,12 +108,13 @@ def _stack_into_slot(batch):
 def _is_alike(sample, first):
     return (
         type(sample) is torch.Tensor
-        and sample.dtype == first.dtype
-        and sample.shape == first.shape
+        # A nested tensor has no shape to ask for.
+        and not sample.is_nested
         and sample.layout == torch.strided
         and sample.device.type == "cpu"
         and not sample.requires_grad
-        and not sample.is_nested
+        and sample.dtype == first.dtype
+        and sample.shape == first.shape
     )
 
 

@@ -6,7 +6,6 @@ from typing import TypeVar
 import torch.utils.data
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from shmloader import stats as records
 from shmloader.iterator import RingIterator
 from shmloader.segment import Shape, Shelf, default_ring_bytes
 
@@ -121,14 +120,15 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _forget_process(self):
         self._shelf = Shelf(self.keep_pages)
-        self._iterators = weakref.WeakSet()
+        self._iterators: weakref.WeakSet[RingIterator] = weakref.WeakSet()
 
     def _segment_shape(self):
         """The counts and bytes that an iterator's segment shall have."""
         ring_bytes = self.ring_bytes or default_ring_bytes()
         slots = self.slots
         if slots is None:
-            slots = self.prefetch_factor * self.num_workers + _SLOTS_TO_HOLD
+            # torch sets prefetch_factor wherever there are workers.
+            slots = (self.prefetch_factor or 0) * self.num_workers + _SLOTS_TO_HOLD
             if self.ring_bytes is not None and self.slot_bytes is not None:
                 slots = max(1, min(slots, self.ring_bytes // self.slot_bytes))
         return Shape(self.num_workers, slots, ring_bytes, ring_bytes)

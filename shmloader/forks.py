@@ -11,9 +11,9 @@ import select
 import threading
 import weakref
 
-_ledgers = weakref.WeakSet()
+_ledgers: weakref.WeakSet = weakref.WeakSet()
 _own_fork = threading.local()
-_children = {}  # read end -> [(weak ledger, marks)]
+_children: dict[int, list] = {}  # read end -> [(weak ledger, marks)]
 
 
 def watch(ledger):
@@ -23,7 +23,7 @@ def watch(ledger):
 
 class _Pending(threading.local):
     # (read end, write end, marks) between the two hooks of one fork; threads may fork at a time.
-    value = None
+    value: tuple | None = None
 
 
 _pending = _Pending()

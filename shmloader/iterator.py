@@ -9,9 +9,11 @@ import contextlib
 import functools
 import os
 import queue
+import signal
 import time
 import warnings
 from pickle import PicklingError
+from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -30,6 +32,16 @@ from shmloader.transport import Parcel, Transport
 # Longest park of the trainer before it looks whether its workers live; within this a death shows.
 _SLICE_S = 0.1
 _JOIN_S = stock.MP_STATUS_CHECK_INTERVAL
+
+
+@contextlib.contextmanager
+def _without_interrupts():
+    # A new process inherits this and lets interrupts in once it can keep quiet about them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _IndexQueue:
@@ -90,6 +102,15 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     Its worker processes write collated batches into the slots of a segment of shared memory.
     """
+
+    # torch declares queues, an event and processes here; ours only answer like them.
+    _index_queues: list[Any]
+    _data_queue: Any
+    _worker_result_queue: Any
+    _workers_done_event: Any
+    _workers: list[Any]
+    _base_seed: Any
+    _segment: Any
 
     def __init__(self, loader, shelf):
         """
@@ -153,7 +174,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 target=worker.run, args=(self._assignment(worker_id, handle),)
             )
             process.daemon = True
-            with forks.ours():
+            with forks.ours(), _without_interrupts():
                 self._start(process)
             self._workers.append(process)
         self._all_started = True
@@ -173,6 +194,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             handle=handle,
             trainer_pid=self._owner_pid,
             trainer_started=worker.start_time(self._owner_pid),
+            signal_mask=signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         )
 
     def _start(self, process):
@@ -305,8 +327,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._workers_done_event.set()
         for worker_id in range(len(self._workers)):
             self._index_queues[worker_id].put(None)
+        # One deadline for all, not one for each as in torch.
+        deadline = time.monotonic() + _JOIN_S
         for process in self._workers:
-            process.join(timeout=_JOIN_S)
+            process.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def _end_workers(self):
         if self._worker_pids_set:
@@ -324,6 +348,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         segment, self._segment = self._segment, None
         if segment is None:
             return
+        self._transport.close()
         # An interrupt in the middle of a start leaves a process that nobody here knows.
         if not self._all_started or any(process.is_alive() for process in self._workers):
             self._shelf.abandon(segment)

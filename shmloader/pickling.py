@@ -13,6 +13,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from multiprocessing.reduction import ForkingPickler
+from typing import Any
 
 import torch
 
@@ -23,7 +24,8 @@ _COUNT_BYTES = 4
 class _Pickler(pickle.Pickler):
     def __init__(self, stream):
         super().__init__(stream, protocol=5, buffer_callback=self._keep_buffer)
-        self.dispatch_table = ChainMap(ForkingPickler._extra_reducers, copyreg.dispatch_table)
+        forking: Any = ForkingPickler  # its table of reducers is in no stub
+        self.dispatch_table: Any = ChainMap(forking._extra_reducers, copyreg.dispatch_table)
         self.buffers = []
         self.storages = []
         self._numbers = {}
@@ -59,6 +61,12 @@ class _Unpickler(pickle.Unpickler):
         """Find the storage of that number."""
         return self._storages[number].storage()
 
+    def find_class(self, module, name):
+        """Find a global; what rebuilds tensors of newer dtypes takes no bare storage."""
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v3"):
+            return _rebuild_tensor_v3
+        return super().find_class(module, name)
+
 
 def _bytes_of(storage):
     return torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
@@ -66,6 +74,12 @@ def _bytes_of(storage):
 
 def _typed_storage(untyped, dtype):
     return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+def _rebuild_tensor_v3(storage, *arguments):
+    # torch pickles the bare storage, and expects it as torch.load would have wrapped it.
+    typed = _typed_storage(storage, torch.uint8)
+    return torch._utils._rebuild_tensor_v3(typed, *arguments)
 
 
 def _refuse_non_leaf(tensor):
@@ -97,7 +111,11 @@ def loads(pickled, parts):
     """Build an object again from its pickle and the parts that lay outside of it."""
     count = int.from_bytes(pickled[:_COUNT_BYTES], "little")
     stream = io.BytesIO(pickled[_COUNT_BYTES:])
-    return _Unpickler(stream, parts[:count], parts[count:]).load()
+    try:
+        return _Unpickler(stream, parts[:count], parts[count:]).load()
+    finally:
+        # torch keeps every sparse tensor that it rebuilds until they are asked to be valid.
+        torch._utils._validate_loaded_sparse_tensors()
 
 
 def find_unsendable(batch, path="batch"):

@@ -102,9 +102,7 @@ BACKINGS = {"memfd": _create_memfd, "posix": _create_posix}
 
 def backing_name():
     """Which kind of shared-memory object serves here: the one that is set, else memfd if it is."""
-    name = os.environ.get(BACKING_VARIABLE) or (
-        "memfd" if hasattr(os, "memfd_create") else "posix"
-    )
+    name = os.environ.get(BACKING_VARIABLE) or ("memfd" if hasattr(os, "memfd_create") else "posix")
     if name not in BACKINGS:
         raise ValueError(f"{BACKING_VARIABLE}={name}: choose one of {', '.join(BACKINGS)}")
     return name
@@ -203,6 +201,7 @@ class Handle:
             shape.workers,
             shape.ranges,
             shape.range_bytes,
+            shape.ring_bytes,
             worker,
             room.check_room,
         )
@@ -220,7 +219,7 @@ class Shelf:
         """Keep segments, with their pages, or none."""
         self._keep_pages = keep_pages
         self._idle = []
-        self._lent = weakref.WeakSet()
+        self._lent: weakref.WeakSet[Segment] = weakref.WeakSet()
         self._past = records.Stats()
 
     def take(self, shape):

@@ -61,13 +61,14 @@ class Transport:
         self.segment = segment
         self.ledger = segment.ledger
         self._reserve = reserve
-        self._waiting = deque()  # (worker, message, ticket) in ticket order
+        self._waiting: deque = deque()  # (worker, message, ticket) in ticket order
         self._next_ticket = 0
         self._numbers = {}  # ticket of this epoch -> torch's task number
         self._received = {}  # task number -> Parcel
         self._early = 0  # how many of those were spilled before delivery
-        self._failed = deque()  # (task number, Failure): requests that could not be written
-        self._warned = False
+        self._failed: deque = deque()  # (task number, Failure): requests that could not be written
+        self._spills = 0
+        self._is_closed = False
         forks.watch(self.ledger)
 
     # Requests
@@ -123,6 +124,10 @@ class Transport:
         self._early = 0
         for _, slot, _, _ in self.ledger.ready_slots():
             self.ledger.discard(slot)
+
+    def close(self):
+        """Deliver nothing from now on: the segment may go to another iterator."""
+        self._is_closed = True
 
     # Answers
 
@@ -201,6 +206,8 @@ class Transport:
         The batch's tensors and arrays are views of the slot, unless so many slots are held that
         the workers would run out of them: then it is copied out and the slot is free at once.
         """
+        if self._is_closed:
+            return Failure(RuntimeError("the loader was closed before this batch was delivered"))
         if parcel.in_slot:
             try:
                 self._decode(parcel, spill=self._must_spill(parcel.slot))
@@ -232,14 +239,13 @@ class Transport:
             self._advise()
 
     def _advise(self):
-        if self._warned or self.ledger.spilled < _WARN_AFTER_SPILLS:
+        self._spills += 1
+        if self._spills != _WARN_AFTER_SPILLS:
             return
-        self._warned = True
         warnings.warn(
-            f"{self.ledger.spilled} batches were copied out of their slots, because more batches "
-            f"are held than slots can be spared: raise slots (now {self.segment.shape.slots}) by "
-            "the number of batches that you keep, or drop them sooner. Nothing is lost but the "
-            "time of a copy.",
+            f"{self._spills} batches were copied out of their slots, because more batches are held "
+            f"than slots can be spared: raise slots (now {self.segment.shape.slots}) by the number "
+            "of batches that you keep, or drop them sooner. Only the time of a copy is lost.",
             RetentionWarning,
             stacklevel=7,
         )

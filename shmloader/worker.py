@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ class Assignment:
     handle: Any
     trainer_pid: int
     trainer_started: str | None
+    signal_mask: set[int]
 
 
 def start_time(pid):
@@ -52,6 +54,7 @@ def start_time(pid):
 def run(assignment):
     """Be a worker until the trainer says quit, or is gone."""
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, assignment.signal_mask)
         worker = _Worker(assignment)
         worker.prepare()
         worker.serve()
@@ -173,7 +176,7 @@ class _Worker:
     def _try_to_write(self, index):
         try:
             batch = self._fetch(index)
-        except StopIteration if self._is_iterable else ():
+        except StopIteration if self._is_iterable else ():  # noqa: B030
             self._exhausted = True
             self._desk.write_end()
         except Exception:

@@ -170,7 +170,7 @@ def shared_memory() -> Iterator[str]:
             yield f"/dev/shm/{name}"
 
 
-def is_stranger(pid: int, table: dict[int, "Process"]) -> bool:
+def is_stranger(pid: int, table: dict[int, Process]) -> bool:
     """
     Say whether a live process neither is this one nor comes from it.
     """

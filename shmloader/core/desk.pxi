@@ -32,6 +32,7 @@ cdef class Desk:
     cdef bint seated
     cdef unsigned long thread
     cdef object check_room
+    cdef uint64_t ring_bytes
     # The order in hand.
     cdef int64_t slot
     cdef char *slot_start
@@ -50,12 +51,13 @@ cdef class Desk:
     cdef uint64_t blocked_ns
 
     def __init__(self, int fd, uint32_t workers, uint32_t ranges, uint64_t range_bytes,
-                 uint32_t worker, check_room):
+                 uint64_t ring_bytes, uint32_t worker, check_room):
         """
         Map a segment and sit down at a worker's rings.
 
         Args:
             fd: The segment; a duplicate is kept.
+            ring_bytes: The ceiling that the trainer keeps, for messages.
             worker: Which worker this is, counted from 0.
             check_room: Called with a number of bytes before pages are added; raises if the
                 machine has no room for them.
@@ -77,6 +79,7 @@ cdef class Desk:
         desk_init(&self.seat, <uint8_t *>base, own_fd, &shape, worker)
         self.thread = get_ident()
         self.check_room = check_room
+        self.ring_bytes = ring_bytes
 
     # The mapping stays until the process ends: an alias may outlive this object.
 
@@ -178,8 +181,12 @@ cdef class Desk:
             OutOfSharedMemory: There is no room for its pages.
             Exception: Whatever pickling a leaf raises.
         """
-        cdef slot_answer *answer = self.answer()
-        cdef Encoder encoder = Encoder.__new__(Encoder, self, dumps)
+        cdef slot_answer *answer
+        cdef Encoder encoder
+        if self.slot < 0:
+            raise RuntimeError("there is no order in hand whose batch could be written")
+        answer = self.answer()
+        encoder = Encoder.__new__(Encoder, self, dumps)
         if is_error and (self.held == NULL or lease_aliases(self.held) == 1):
             # What was collated before is of no use, and its pages may be all there are.
             self.cursor = 0
@@ -250,6 +257,8 @@ cdef class Desk:
 
     def gather(self, str what, samples):
         """Collate "tensors", "arrays", "ints" or "floats" into the slot; None where torch must."""
+        if not is_row(samples):
+            return None
         if what == "tensors":
             return gather_tensors(self, samples)
         if what == "arrays":
@@ -386,15 +395,16 @@ cdef class Desk:
         return 0
 
     cdef int raise_refusal(self, uint64_t wanted) except -1:
-        if wanted > self.seat.geometry.range_bytes:
+        if wanted > self.ring_bytes:
             raise BatchTooLarge(
-                f"batch of {wanted / 1e6:.1f} MB does not fit a slot's range of "
-                f"{self.seat.geometry.range_bytes / 1e6:.1f} MB: lower slots, prefetch_factor "
-                "or batch_size"
+                f"batch of {wanted / 1e6:.1f} MB does not fit ring_bytes of "
+                f"{self.ring_bytes / 1e6:.1f} MB: raise ring_bytes to at least {wanted} or lower "
+                "batch_size"
             )
         raise BatchTooLarge(
-            f"batch of {wanted / 1e6:.1f} MB does not fit ring_bytes: raise ring_bytes to at "
-            f"least {wanted} or lower batch_size"
+            f"batch of {wanted / 1e6:.1f} MB does not fit a slot's range of "
+            f"{self.seat.geometry.range_bytes / 1e6:.1f} MB: lower slots, prefetch_factor or "
+            "batch_size"
         )
 
 

@@ -2,6 +2,8 @@
 # and the caller falls back to torch's own collate with its own results and messages.
 
 
+@cython.final
+@cython.internal
 cdef class Pieces:
     """Where the samples of one leaf lie: pointers to pieces of equal length."""
 
@@ -16,6 +18,11 @@ cdef class Pieces:
 
     def __dealloc__(self):
         free(self.starts)
+
+
+cdef bint is_row(samples):
+    """Whether samples may be read by index, unchecked: a list or tuple that is not empty."""
+    return (type(samples) is list or type(samples) is tuple) and len(samples) > 0
 
 
 cdef bint same_kind(const DLTensor *a, const DLTensor *b):
@@ -171,9 +178,10 @@ cdef object collate_samples(Desk desk, samples, dict functions, original):
     Covers exact lists, tuples and dicts of what the gathers above cover; everything else, and
     every error, is original's, which comes back here for the parts.
     """
-    cdef object first = samples[0]
-    cdef object kind = type(first)
-    cdef object collated = None
+    cdef object kind, collated = None
+    if not is_row(samples):
+        return original(samples, collate_fn_map=functions)
+    kind = type(samples[0])
     if kind is tuple or kind is list:
         return collate_sequences(desk, samples, functions, original)
     if kind is dict:

@@ -71,6 +71,10 @@ cdef inline bint is_known_type(DLDataType dtype):
     return dtype.code < 32 and known_type[dtype.code][dtype.bits]
 
 
+cdef object BYTE = torch.uint8
+cdef object SIGNED_BYTE = torch.int8
+
+
 cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     """
     Describe an exact torch.Tensor that is nothing but strided CPU memory.
@@ -85,6 +89,10 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
         return 0
     if description.ndim > MAX_DIMS or not is_known_type(description.dtype):
         return 0
+    # Integers of 1 to 7 bits come with the type of whole bytes.
+    if description.dtype.bits == 8 and description.dtype.code in (kDLInt, kDLUInt):
+        if tensor.dtype is not BYTE and tensor.dtype is not SIGNED_BYTE:
+            return 0
     if is_negated(tensor) or needs_grad(tensor):
         return 0
     if description.dtype.code == kDLComplex and tensor.is_conj():

@@ -1,0 +1,49 @@
+"""
+Copies into shared memory, plain and streaming: where csrc/copy.h has its threshold from.
+
+Source and target move on with every copy, through more memory than a cache holds, as samples and
+slots do. At small sizes the time of a call from Python is part of the figure, alike for both.
+"""
+
+import mmap
+
+import numpy
+import pytest
+
+REGION_BYTES = 256 << 20
+SIZES = [4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 32 << 20]
+COPIES_BYTES = 64 << 20  # per benchmark, in copies of one size
+
+
+@pytest.fixture(scope="module")
+def regions():
+    """
+    A private region of random bytes and a shared one, both touched: uint8 (REGION_BYTES,).
+    """
+    block = numpy.random.default_rng(0).integers(0, 256, 1 << 20, numpy.uint8)
+    source = numpy.tile(block, REGION_BYTES >> 20)
+    target = numpy.frombuffer(mmap.mmap(-1, REGION_BYTES), numpy.uint8)
+    target[:] = 0
+    return source, target
+
+
+@pytest.mark.benchmark(group="copy")
+@pytest.mark.parametrize("size_bytes", SIZES, ids=lambda size: f"{size >> 10}KiB")
+@pytest.mark.parametrize("way", ["plain", "stream"])
+def test_copy(benchmark, figure, native, regions, way, size_bytes):
+    """All bytes arrive, whichever way they take."""
+    source, target = regions
+    target[:] = 0
+    copy = getattr(native, f"copy_{way}")
+    starts = iter(range(0, REGION_BYTES, size_bytes))
+
+    def next_addresses():
+        start = next(starts)
+        return (target.ctypes.data + start, source.ctypes.data + start, size_bytes), {}
+
+    rounds = max(COPIES_BYTES // size_bytes, 6)
+    benchmark.pedantic(copy, setup=next_addresses, rounds=rounds)
+
+    copied = REGION_BYTES if benchmark.stats is None else rounds * size_bytes
+    figure("GB/s", lambda median: size_bytes / median / 1e9)
+    assert benchmark.stats is None or numpy.array_equal(source[:copied], target[:copied])

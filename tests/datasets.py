@@ -1,0 +1,76 @@
+"""
+Datasets whose every element says which sample it belongs to, and the batches that they should give.
+
+A batch that was overwritten, torn or delivered in another's place differs from what it should be.
+"""
+
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+WIDTH = 6
+
+
+def sample(index: int, width: int = WIDTH) -> torch.Tensor:
+    """
+    Make sample number `index`: (width,) float64, no two elements of any two samples equal.
+    """
+    return torch.arange(width, dtype=torch.float64) + 1000 * index
+
+
+def batch(number: int, size: int, width: int = WIDTH) -> torch.Tensor:
+    """
+    Make batch `number` of `size` samples, drawn in order: (size, width) float64.
+    """
+    return torch.stack([sample(number * size + row, width) for row in range(size)])
+
+
+class Numbered(Dataset):
+    """
+    A map-style dataset of numbered samples.
+    """
+
+    def __init__(self, count: int, width: int = WIDTH):
+        self.count = count
+        self.width = width
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return sample(index, self.width)
+
+
+class Computed(Dataset):
+    """
+    A map-style dataset whose sample `i` is `make(i)`.
+    """
+
+    def __init__(self, count: int, make):
+        self.count = count
+        self.make = make
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int):
+        return self.make(index)
+
+
+class Stream(IterableDataset):
+    """
+    An iterable dataset of which every worker yields its share of the numbered samples.
+    """
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        yield from (sample(index) for index in range(info.id, self.count, info.num_workers))
+
+
+def state(loader, name: str) -> int:
+    """
+    Count a loader's slots that are in a state now.
+    """
+    return loader.stats().slots.get(name, 0)
