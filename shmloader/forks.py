@@ -6,6 +6,7 @@ when it drops them. The slots leased at that moment stay out of use until the ch
 tells: the child inherits its write end, and only the end of the last holder closes it.
 """
 
+import contextlib
 import os
 import select
 import threading
@@ -43,10 +44,13 @@ def _before():
     _pending.value = None
     if getattr(_own_fork, "on", False):
         return
+    poll()
     marked = [(weakref.ref(ledger), ledger.mark_fork()) for ledger in _ledgers]
     marked = [(ledger, marks) for ledger, marks in marked if marks is not None]
     if marked:
-        _pending.value = (*os.pipe(), marked)
+        # Without a pipe nobody tells when the child is gone: those slots stay out of use.
+        with contextlib.suppress(OSError):
+            _pending.value = (*os.pipe(), marked)
 
 
 def _after_in_parent():

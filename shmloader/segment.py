@@ -221,6 +221,7 @@ class Shelf:
         self._idle = []
         self._lent: weakref.WeakSet[Segment] = weakref.WeakSet()
         self._past = records.Stats()
+        self.spills = 0  # batches that were copied out because too much was held
 
     def take(self, shape):
         """Lend a segment of this shape: one that came back, or a new one."""

@@ -51,12 +51,13 @@ class Transport:
     Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
     """
 
-    def __init__(self, segment, reserve):
+    def __init__(self, segment, reserve, shelf):
         """
         Take over a segment.
 
         Args:
             reserve: How many slots must not be leased, so that the workers stay busy.
+            shelf: Counts the spills of the loader's whole life.
         """
         self.segment = segment
         self.ledger = segment.ledger
@@ -67,7 +68,7 @@ class Transport:
         self._received = {}  # task number -> Parcel
         self._early = 0  # how many of those were spilled before delivery
         self._failed: deque = deque()  # (task number, Failure): requests that could not be written
-        self._spills = 0
+        self._shelf = shelf
         self._is_closed = False
         forks.watch(self.ledger)
 
@@ -185,11 +186,20 @@ class Transport:
             return None
         return number, _IterableDatasetStopIteration(worker)
 
-    def wait(self, timeout_s):
-        """Park until there may be news, at most timeout_s seconds."""
+    def wait(self, timeout_s, pending):
+        """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
+        for number in [number for number in self._received if number not in pending]:
+            # An interrupt hit torch between taking it from its record and delivering it.
+            self._forget(number)
         in_slots = len(self._received) - self._early
         if self.ledger.ready == in_slots or not self._recover():
             self.ledger.wait(timeout_s)
+
+    def _forget(self, number):
+        parcel = self._received.pop(number)
+        if parcel.in_slot:
+            self.ledger.discard(parcel.slot)
+        self.pump()
 
     def _recover(self):
         """Take up answers that the ledger received and Python lost to an interrupt; any there?"""
@@ -239,11 +249,11 @@ class Transport:
             self._advise()
 
     def _advise(self):
-        self._spills += 1
-        if self._spills != _WARN_AFTER_SPILLS:
+        self._shelf.spills += 1
+        if self._shelf.spills != _WARN_AFTER_SPILLS:
             return
         warnings.warn(
-            f"{self._spills} batches were copied out of their slots, because more batches are held "
+            f"{self._shelf.spills} batches were copied out of their slots, because more batches are held "
             f"than slots can be spared: raise slots (now {self.segment.shape.slots}) by the number "
             "of batches that you keep, or drop them sooner. Only the time of a copy is lost.",
             RetentionWarning,
