@@ -52,6 +52,30 @@ def watch_process(pid: int) -> None:
         OSError: No thread can be started for it. A process that is gone already is no error.
     """
 
+def gather_into(out: Tensor, samples: Sequence[Tensor]) -> None:
+    """
+    Copy alike tensors side by side into a tensor that exists, as a worker does into a slot.
+
+    Args:
+        out: A contiguous tensor (B, *shape), not aliased by a sample.
+        samples: A list or tuple of B tensors (*shape), each contiguous and of out's dtype.
+
+    Raises:
+        ValueError: The samples are not alike, or out has another size.
+    """
+
+def copy_into(out: Any, source: Any) -> None:
+    """
+    Copy one buffer into another of its size, past the caches if it is large.
+
+    Args:
+        out: A writable contiguous buffer.
+        source: A contiguous buffer of as many bytes.
+
+    Raises:
+        ValueError: Their lengths differ.
+    """
+
 class Stopping(BaseException):
     """
     The trainer wants this worker to leave while user code waits for pages.

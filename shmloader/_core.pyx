@@ -39,6 +39,7 @@ cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport (
     PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
     PyBuffer_FillInfo,
     PyBuffer_Release,
     PyObject_GetBuffer,

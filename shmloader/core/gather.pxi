@@ -35,26 +35,91 @@ cdef bint same_kind(const DLTensor *a, const DLTensor *b):
     return True
 
 
-cdef object gather_tensors(Desk desk, samples):
-    """Stack exact, plain, contiguous tensors of one dtype and shape."""
+cdef Pieces collect_tensors(samples, DLTensor *first):
+    """Find where exact, plain, contiguous tensors of one dtype and shape lie."""
     cdef Py_ssize_t count = len(samples), i
-    cdef DLTensor first, other
+    cdef DLTensor other
     cdef Pieces pieces
     cdef object sample
-    if count == 0 or type(samples[0]) is not Tensor or not plain_tensor(samples[0], &first):
+    if count == 0 or type(samples[0]) is not Tensor or not plain_tensor(samples[0], first):
         return None
-    if not is_contiguous(&first):
+    if not is_contiguous(first):
         return None
     pieces = Pieces(count)
-    pieces.starts[0] = tensor_start(&first)
+    pieces.starts[0] = tensor_start(first)
     for i in range(1, count):
         sample = samples[i]
         if type(sample) is not Tensor or not plain_tensor(sample, &other):
             return None
-        if not same_kind(&first, &other) or not is_contiguous(&other):
+        if not same_kind(first, &other) or not is_contiguous(&other):
             return None
         pieces.starts[i] = tensor_start(&other)
+    return pieces
+
+
+cdef object gather_tensors(Desk desk, samples):
+    """Stack exact, plain, contiguous tensors of one dtype and shape."""
+    cdef DLTensor first
+    cdef Pieces pieces = collect_tensors(samples, &first)
+    if pieces is None:
+        return None
     return stack_pieces(desk, pieces, first.dtype, first.ndim, first.shape)
+
+
+def gather_into(out, samples):
+    """
+    Copy alike tensors side by side into a tensor that exists, as a worker does into a slot.
+
+    Args:
+        out: A contiguous tensor (B, *shape), not aliased by a sample.
+        samples: A list or tuple of B tensors (*shape), each contiguous and of out's dtype.
+
+    Raises:
+        ValueError: The samples are not alike, or out has another size.
+    """
+    cdef DLTensor first, into
+    cdef Pieces pieces
+    cdef size_t piece_bytes
+    cdef char *start
+    if not is_row(samples) or not plain_tensor(out, &into) or not is_contiguous(&into):
+        raise ValueError("gather_into takes a contiguous tensor and a list or tuple of tensors")
+    pieces = collect_tensors(samples, &first)
+    if pieces is None or first.dtype.code != into.dtype.code or first.dtype.bits != into.dtype.bits:
+        raise ValueError("gather_into takes contiguous tensors of one dtype and shape")
+    piece_bytes = (first.dtype.bits // 8
+                   * span_elements(first.ndim, first.shape, first.strides))
+    if (<uint64_t>pieces.count * piece_bytes != <uint64_t>(
+            into.dtype.bits // 8 * span_elements(into.ndim, into.shape, into.strides))):
+        raise ValueError(f"{pieces.count} samples of {piece_bytes} bytes do not fill the tensor")
+    start = tensor_start(&into)
+    with nogil:
+        copy_gather(start, pieces.starts, pieces.count, piece_bytes)
+
+
+def copy_into(out, source):
+    """
+    Copy one buffer into another of its size, past the caches if it is large.
+
+    Args:
+        out: A writable contiguous buffer; source: a contiguous buffer of as many bytes.
+
+    Raises:
+        ValueError: Their lengths differ.
+    """
+    cdef Py_buffer to
+    cdef Py_buffer origin
+    PyObject_GetBuffer(out, &to, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(source, &origin, PyBUF_SIMPLE)
+        try:
+            if to.len != origin.len:
+                raise ValueError(f"{origin.len} bytes do not fill a buffer of {to.len}")
+            with nogil:
+                copy_bytes(to.buf, origin.buf, origin.len, origin.len)
+        finally:
+            PyBuffer_Release(&origin)
+    finally:
+        PyBuffer_Release(&to)
 
 
 cdef object stack_pieces(Desk desk, Pieces pieces, DLDataType dtype, int ndim,

@@ -93,9 +93,12 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     if description.dtype.bits == 8 and description.dtype.code in (kDLInt, kDLUInt):
         if tensor.dtype is not BYTE and tensor.dtype is not SIGNED_BYTE:
             return 0
-    if is_negated(tensor) or needs_grad(tensor):
+    if needs_grad(tensor):
         return 0
-    if description.dtype.code == kDLComplex and tensor.is_conj():
+    # Lazy negation comes from the imaginary part of a lazy conjugate, so it is of real type.
+    if description.dtype.code == kDLFloat and is_negated(tensor):
+        return 0
+    if description.dtype.code == kDLComplex and (is_negated(tensor) or tensor.is_conj()):
         return 0
     return 1
 
