@@ -36,6 +36,11 @@ def segment_bytes(workers: int, ranges: int, range_bytes: int) -> int:
         ValueError: A number is zero, or their product is no length.
     """
 
+def lies_in_segment(address: int) -> bool:
+    """
+    Whether an address lies in a segment that this process has mapped as a trainer.
+    """
+
 def parking() -> str:
     """
     Name the way in which processes park here.

@@ -6,10 +6,13 @@ from typing import TypeVar
 import torch.utils.data
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from shmloader import sending
 from shmloader.iterator import RingIterator
 from shmloader.segment import Shape, Shelf, default_ring_bytes
 
 T = TypeVar("T", covariant=True)
+
+sending.install()
 
 # Slots beyond what torch has in flight: for the batches that a training step holds.
 _SLOTS_TO_HOLD = 4

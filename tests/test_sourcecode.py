@@ -29,6 +29,7 @@ RANKS = {
     "transport": 2,
     "collate": 2,
     "segment": 2,
+    "sending": 2,
     "_core": 1,
     "room": 1,
     "errors": 0,

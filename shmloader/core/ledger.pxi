@@ -56,6 +56,7 @@ cdef class Ledger:
             munmap(base, shape.total_bytes)
             raise_mapping_error(own_fd, shape.table_end)
         self.book = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
+        note_segment(<size_t>base, shape.total_bytes)
         self.slots = slots
         self.resuming = [0] * workers
         if self.book == NULL:
@@ -374,6 +375,23 @@ def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
     if geometry_init(&shape, workers, ranges, range_bytes) != 0:
         raise ValueError(f"no segment of {workers} workers and {ranges} ranges of {range_bytes} B")
     return shape.total_bytes
+
+
+# Base address -> length of every segment that this process has mapped as a trainer. One that is gone
+# stays listed until another lies there, which makes lies_in_segment say yes once too often.
+cdef dict segments_mapped = {}
+
+
+def lies_in_segment(size_t address):
+    """Whether an address lies in a segment that this process has mapped as a trainer."""
+    return any(base <= address < base + length for base, length in segments_mapped.items())
+
+
+cdef note_segment(size_t base, size_t length):
+    for other, other_length in list(segments_mapped.items()):
+        if other < base + length and base < other + other_length:
+            del segments_mapped[other]
+    segments_mapped[base] = length
 
 
 def parking():
