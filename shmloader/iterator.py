@@ -154,9 +154,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _open_transport(self, loader):
         shape = loader._segment_shape()
         self._segment = self._shelf.take(shape)
-        self._transport = Transport(
-            self._segment, self._reserved_slots(shape.slots), self._shelf
-        )
+        self._transport = Transport(self._segment, self._reserved_slots(shape.slots), self._shelf)
         self._index_queues = [_IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = _DataQueue(self._transport)
         self._workers_done_event = _DoneEvent(self._transport)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from shmloader.cli.command import CommandError
 
-COMMANDS = ("demo",)
+COMMANDS = ("demo", "bench")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from torch.utils.data import Dataset
 
-from shmloader.cli import photographs, transport
+from shmloader.cli import photographs
 from shmloader.cli.command import CommandError
 from shmloader.cli.contenders import CONTENDERS, check_same_batches
 from shmloader.cli.demo import Sizes
@@ -21,7 +21,9 @@ from shmloader.cli.progress import progress_bar
 from shmloader.cli.shared_memory import fitting_batch_size
 from shmloader.cli.table import training_table, transport_table
 from shmloader.cli.training import Step, Training, one_thread, warm_up
-from shmloader.cli.transport import Transport, move_batches
+from shmloader.cli.transport import Load, Transport, move_batches
+
+LARGE_SHAPE = (3, 224, 224)
 
 
 def demonstrate(sizes: Sizes, picture: Path) -> None:
@@ -111,17 +113,23 @@ def show_transports(console: Console, sizes: Sizes) -> list[Transport]:
     """
     Move large batches with both contenders, check that they agree, print the table.
     """
-    batch_size = fit_shared_memory(
-        console, sizes.large_batch_size, transport.SAMPLE_BYTES, sizes.workers
+    load = Load(
+        LARGE_SHAPE,
+        sizes.pool_samples,
+        sizes.large_batch_size,
+        sizes.large_batches,
+        sizes.rounds,
+        sizes.workers,
     )
-    sizes = replace(sizes, large_batch_size=batch_size)
+    batch_size = fit_shared_memory(console, load.batch_size, load.sample_bytes, load.workers)
+    load = replace(load, batch_size=batch_size)
     console.print(
-        f"\nLarge batches: {sizes.large_batches} of {batch_size} ready-made samples per pass, "
-        f"{sizes.rounds} timed passes in turns"
+        f"\nLarge batches: {load.batches} of {batch_size} ready-made samples per pass, "
+        f"{load.rounds} timed passes in turns"
     )
     passes = len(CONTENDERS) * (sizes.rounds + 1)
     with progress_bar(console, "large batches", passes) as advance:
-        transports = move_batches(sizes, advance)
+        transports = move_batches(load, advance)
     expected, actual = transports
     check_same_batches("large batches", expected.digests, actual.digests)
     console.print(f"Checked: all {actual.batches} batches are the same bit for bit.\n")

@@ -1,5 +1,5 @@
 """
-Large batches that cost nothing to fetch, so that collating and moving them is what is measured.
+Batches that cost nothing to fetch, so that collating and moving them is what is measured.
 """
 
 from __future__ import annotations
@@ -13,28 +13,44 @@ from torch.utils.data import DataLoader, Dataset
 
 from shmloader.cli.clocks import Clocks, read_clocks
 from shmloader.cli.contenders import CONTENDERS, Contender
-from shmloader.cli.demo import Sizes
 from shmloader.cli.digest import digest_batch
 
-SHAPE = (3, 224, 224)
-SAMPLE_BYTES = torch.Size(SHAPE).numel() * torch.float32.itemsize
+
+@dataclass(frozen=True)
+class Load:
+    """
+    What is moved: samples of one float32 tensor and an int, and how many of them.
+    """
+
+    shape: tuple[int, ...]
+    pool_samples: int  # distinct samples; together larger than the processor's cache
+    batch_size: int
+    batches: int
+    rounds: int
+    workers: int
+
+    @property
+    def sample_bytes(self) -> int:
+        """Size of a sample's tensor."""
+        return torch.Size(self.shape).numel() * torch.float32.itemsize
 
 
 class SamplePool(Dataset):
     """
-    Ready-made samples from a pool that is larger than the processor's cache.
+    Ready-made samples from a pool.
 
-    A sample is image (3, 224, 224) float32 and its index, an int.
+    A sample is a tensor (*shape) float32 and its index, an int.
     """
 
-    def __init__(self, pool_samples: int, samples: int) -> None:
-        generator = torch.Generator().manual_seed(pool_samples)
-        self.pool = torch.rand((pool_samples, *SHAPE), generator=generator).unbind()
-        self.samples = samples
+    def __init__(self, load: Load) -> None:
+        generator = torch.Generator().manual_seed(load.pool_samples)
+        self.pool = torch.rand((load.pool_samples, *load.shape), generator=generator).unbind()
+        self.samples = load.batch_size * load.batches
+        self.load = load
 
-    def __reduce__(self) -> tuple[type[SamplePool], tuple[int, int]]:
+    def __reduce__(self) -> tuple[type[SamplePool], tuple[Load]]:
         # Spawned workers make the pool again: sent as it is, it would need its size in /dev/shm.
-        return SamplePool, (len(self.pool), self.samples)
+        return SamplePool, (self.load,)
 
     def __len__(self) -> int:
         return self.samples
@@ -77,36 +93,36 @@ class Transport:
         return median(self.batch_cpus_s)
 
 
-def move_batches(sizes: Sizes, advance: Callable[[], None]) -> list[Transport]:
+def move_batches(load: Load, advance: Callable[[], None]) -> list[Transport]:
     """
-    Move the same large batches through each contender's loader, in turns.
+    Move the same batches through each contender's loader, in turns.
 
     Args:
-        sizes: Pool, batch size, batches per round, rounds and workers.
+        load: What is moved, how often, and by how many workers.
         advance: Called after each pass, off the clock.
 
     Returns:
         One record for each contender.
     """
-    dataset = SamplePool(sizes.pool_samples, sizes.large_batch_size * sizes.large_batches)
-    loaders = [large_loader(contender, dataset, sizes) for contender in CONTENDERS]
+    dataset = SamplePool(load)
+    loaders = [loader_of(contender, dataset, load) for contender in CONTENDERS]
     transports = []
     for contender, loader in zip(CONTENDERS, loaders, strict=True):
         transports.append(checked_pass(contender.name, loader))
         advance()
-    for _ in range(sizes.rounds):
+    for _ in range(load.rounds):
         for transport, loader in zip(transports, loaders, strict=True):
             transport.rounds.append(timed_pass(loader))
             advance()
     return transports
 
 
-def large_loader(contender: Contender, dataset: Dataset, sizes: Sizes) -> DataLoader:
+def loader_of(contender: Contender, dataset: Dataset, load: Load) -> DataLoader:
     """One contender's loader; its workers stay for every pass."""
     return contender.loader_class(
         dataset,
-        batch_size=sizes.large_batch_size,
-        num_workers=sizes.workers,
+        batch_size=load.batch_size,
+        num_workers=load.workers,
         persistent_workers=True,
     )
 
