@@ -253,7 +253,7 @@ class Transport:
         if self._shelf.spills != _WARN_AFTER_SPILLS:
             return
         warnings.warn(
-            f"{self._shelf.spills} batches were copied out of their slots, because more batches are held "
+            f"{self._shelf.spills} batches were copied out of their slots, because more are held "
             f"than slots can be spared: raise slots (now {self.segment.shape.slots}) by the number "
             "of batches that you keep, or drop them sooner. Only the time of a copy is lost.",
             RetentionWarning,
