@@ -377,8 +377,8 @@ def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
     return shape.total_bytes
 
 
-# Base address -> length of every segment that this process has mapped as a trainer. One that is gone
-# stays listed until another lies there, which makes lies_in_segment say yes once too often.
+# Base address -> length of every segment that this process has mapped as a trainer. One that is
+# gone stays listed until another lies there: lies_in_segment may say yes once too often.
 cdef dict segments_mapped = {}
 
 
