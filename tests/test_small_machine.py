@@ -156,3 +156,40 @@ def test_small_batches_on_a_small_dev_shm():
 def test_the_smallest_ring(backing):
     """One slot, one page: the whole epoch comes through."""
     run("whole_epoch(slots=1, ring_bytes=1 << 16)", SHMLOADER_BACKING=backing)
+
+
+@pytest.fixture
+def memory_group():
+    """A control group of 600 MiB, of either version."""
+    roots = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")]
+    names = ["memory.limit_in_bytes", "memory.max"]
+    for root, name in zip(roots, names, strict=True):
+        group = root / f"shmloader-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / name).write_text(str(600 << 20))
+        except OSError:
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no memory control group can be made here")
+
+
+def test_a_control_group_is_an_error_not_a_kill(memory_group):
+    """Workers that fill pages at the same time stop short of their control group's limit."""
+    script = """
+SAMPLE = torch.ones(1 << 20, dtype=torch.uint8)
+
+def sample(index):
+    return SAMPLE
+
+with open(os.environ["GROUP"] + "/cgroup.procs", "w") as members:
+    members.write(str(os.getpid()))
+try:
+    list(DataLoader(Computed(1200, sample), batch_size=300, num_workers=2, ring_bytes=2 << 30))
+except OutOfSharedMemory as error:
+    print("refused" if "MB are available" in str(error) else error)
+"""
+
+    assert ["refused"] == run(script, GROUP=str(memory_group))

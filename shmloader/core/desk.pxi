@@ -2,6 +2,7 @@
 
 
 cdef uint64_t SLICE_NS = 1000000000   # longest park of a worker before it looks again
+cdef uint64_t PIECE_BYTES = 32 << 20   # pages that are added between two looks for room
 
 
 def watch_process(int pid):
@@ -325,7 +326,6 @@ cdef class Desk:
         cdef uint64_t page = self.seat.geometry.page_bytes
         cdef uint64_t wanted = round_up(end, page)
         cdef uint64_t target
-        cdef int error
         if wanted > self.grant:
             # It may have been raised since, when user code gave up waiting for it.
             self.grant = order_grant(self.order())
@@ -334,16 +334,28 @@ cdef class Desk:
         # What follows will probably need pages too: as learnt, or an eighth of what is there.
         target = self.expected if wanted <= self.expected else wanted + self.pages // 8
         target = min(round_up(target, page), self.grant)
-        self.check_room(target - self.pages)
-        error = self.reserve(self.pages, target - self.pages)
-        if error != 0:
-            raise OutOfSharedMemory(
-                f"no room for {target - self.pages} more bytes of shared memory "
-                f"({errno_name(-error)}): free memory, raise the limit, or lower batch_size, "
-                "slots or prefetch_factor"
-            )
-        self.pages = target
-        self.populate()
+        try:
+            self.add_pieces(max(target, wanted))
+        finally:
+            self.populate()
+        return 0
+
+    cdef int add_pieces(self, uint64_t target) except -1:
+        """Add pages up to target, looking for room before each piece: others add theirs now too."""
+        cdef uint64_t others = self.seat.geometry.workers - 1
+        cdef uint64_t piece
+        cdef int error
+        while self.pages < target:
+            piece = min(target - self.pages, PIECE_BYTES)
+            self.check_room(target - self.pages + others * piece)
+            error = self.reserve(self.pages, piece)
+            if error != 0:
+                raise OutOfSharedMemory(
+                    f"no room for {target - self.pages} more bytes of shared memory "
+                    f"({errno_name(-error)}): free memory, raise the limit, or lower batch_size, "
+                    "slots or prefetch_factor"
+                )
+            self.pages += piece
         return 0
 
     cdef int reserve(self, uint64_t start, uint64_t length) except? 1:
