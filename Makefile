@@ -19,7 +19,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wex
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test bench lint sanitize package clean always
+.PHONY: build demo test bench bench-peers lint sanitize package clean always
 
 build: .venv/built
 
@@ -31,6 +31,9 @@ test: build
 
 bench: build
 	$(venv)/python -m bench $(ARGS)
+
+bench-peers: .venv/peers
+	$(venv)/python -m bench --peers $(ARGS)
 
 lint: build
 	$(venv)/ruff check .
@@ -78,6 +81,11 @@ clean:
 	$(venv)/pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[demo,bench,test,lint]'
 	touch $@
+
+# Other projects' loaders, for bench-peers alone, which runs without those that are not here.
+.venv/peers: .venv/built pyproject.toml
+	$(venv)/pip install --quiet --constraint constraints.txt --no-build-isolation \
+	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
 
 # Holds the switches of the last build: a change of them is a reason to build again.
 build/switches: always

@@ -4,9 +4,11 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench                                        all of it, into bench/results/
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --redraw bench/results                 table and pictures of an earlier run
+    python -m bench gil | kinds | retention | w1           one question each, see README.md
 """
 
 import argparse
+import importlib
 import json
 import shlex
 import subprocess
@@ -30,6 +32,8 @@ RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
 _RUN_S = 300  # a run that takes longer has failed
 _QUICK = {"repeats": 1, "epochs": 2}
 _DEFAULT = {"repeats": 5, "epochs": 5}
+
+SUBCOMMANDS = ("gil", "kinds", "retention", "w1")
 
 console = Console(stderr=True)
 
@@ -55,7 +59,8 @@ def _records(options: argparse.Namespace) -> Iterator[dict]:
     """
     Yield a record per run: each contender once per workload, then all again, rotated.
     """
-    names = _runnable(options.contender)
+    everybody = contenders.names() if options.peers else contenders.own()
+    names = _runnable(options.contender or everybody)
     loads = options.workload or list(WORKLOADS)
     total = options.repeats * len(loads) * len(names)
     for repeat in range(options.repeats):
@@ -70,12 +75,12 @@ def _records(options: argparse.Namespace) -> Iterator[dict]:
                 yield record
 
 
-def _runnable(wanted: list[str] | None) -> list[str]:
+def _runnable(wanted: list[str]) -> list[str]:
     """
     Drop the contenders that cannot run here, with a word about each.
     """
     found = []
-    for name in wanted or contenders.names():
+    for name in wanted:
         reason = contenders.load(name).available()
         if reason:
             console.print(f"skipped {name}: {reason}")
@@ -115,7 +120,9 @@ def _text(file: IO[str]) -> str:
 
 
 def _progress(turn: str, record: dict, seconds: float) -> None:
-    cost = f"{record['ms_per_batch']:9.3f} ms" if "ms_per_batch" in record else "   failed   "
+    cost = "   refused  " if record.get("refused") else "   failed   "
+    if "ms_per_batch" in record:
+        cost = f"{record['ms_per_batch']:9.3f} ms"
     name = f"{record['workload']:<11} {record['contender']:<10}"
     console.print(f"{turn:>8}  {name} {cost}  ({seconds:.1f} s)", highlight=False)
     if not record["correct"]:
@@ -144,6 +151,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="may be repeated")
     parser.add_argument("--contender", action="append", choices=contenders.names())
+    parser.add_argument("--peers", action="store_true", help="other projects' loaders as well")
     parser.add_argument("--repeats", type=int, help="processes per contender and workload")
     parser.add_argument("--quick", action="store_true", help="one repeat of two epochs")
     parser.add_argument("--out", type=Path, help="folder for the results")
@@ -163,8 +171,19 @@ def _default_folder(options: argparse.Namespace) -> Path:
     Only a whole run may replace the published results.
     """
     chosen = (options.workload, options.contender, options.quick, options.batches, options.restart)
-    return RESULTS / "partial" if any(chosen) else RESULTS
+    if any(chosen):
+        return RESULTS / "partial"
+    return RESULTS / "peers" if options.peers else RESULTS
+
+
+def _command() -> int:
+    """
+    Run the subcommand that the first argument names, or the whole comparison.
+    """
+    if len(sys.argv) > 1 and sys.argv[1] in SUBCOMMANDS:
+        return importlib.import_module(f"bench.{sys.argv[1]}").main(sys.argv[2:])
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_command())

@@ -35,6 +35,13 @@ class Cell:
         """
         return all(run["correct"] for run in self.runs)
 
+    @property
+    def refused(self) -> str | None:
+        """
+        Why this contender cannot do this workload, or None.
+        """
+        return self.runs[-1].get("refused")
+
     def middle(self, name: str) -> float | None:
         """
         Return the median of one figure over the runs, or None if this contender has none.

@@ -32,7 +32,16 @@ def run(options: argparse.Namespace) -> dict:
     if reason:
         sys.exit(f"{options.contender}: {reason}")
     chosen = workload(options.workload, options.batches)
-    return {**_header(contender, options), **_measured(contender, chosen, options)}
+    refused = contender.refuses(chosen) if hasattr(contender, "refuses") else None
+    found = _refusal(refused) if refused else _measured(contender, chosen, options)
+    return {**_header(contender, options), **found}
+
+
+def _refusal(reason: str) -> dict:
+    """
+    A record without figures: nothing was wrong, because nothing was delivered.
+    """
+    return {"correct": True, "mistake": None, "refused": reason}
 
 
 def _measured(contender, chosen: Workload, options: argparse.Namespace) -> dict:

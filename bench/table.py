@@ -55,6 +55,7 @@ def markdown(results: Results, about: dict) -> str:
         "Lower is better except in the two ratios; the range is over the repeats. "
         f"The ratios are taken within each repeat, against {BASELINE} and {LIMIT}.\n",
         _markdown_table(*comparison(results)),
+        _refusals(results),
         "Per batch, except the peaks (held above what the process had before the loader was made) "
         "and the seconds. Descriptors and memory are those of all processes together.\n",
         _markdown_table(*details(results)),
@@ -76,7 +77,7 @@ def comparison(results: Results) -> tuple[list[str], Rows]:
             _range(cell.values("ms_per_batch")),
             _figure(results.times_baseline(cell)),
             _figure(results.efficiency(cell)),
-            "yes" if cell.correct else "NO",
+            _verdict(cell),
         ]
         for cell in results.cells()
     ]
@@ -102,6 +103,20 @@ def _markdown_table(heads: list[str], rows: Rows) -> str:
 
 def _last_of_workload(rows: Rows, workload: str) -> list[str]:
     return [row for row in rows if row[0] == workload][-1]
+
+
+def _verdict(cell: Cell) -> str:
+    if cell.refused:
+        return "-"
+    return "yes" if cell.correct else "NO"
+
+
+def _refusals(results: Results) -> str:
+    """
+    Say of each row of dashes why it is one.
+    """
+    cells = [cell for cell in results.cells() if cell.refused]
+    return "".join(f"- {cell.label} refuses {cell.workload}: {cell.refused}.\n" for cell in cells)
 
 
 def _range(values: list[float]) -> str:

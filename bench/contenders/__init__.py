@@ -3,7 +3,8 @@ The contenders, one module each, found by being here.
 
 A module has `label` (its name in tables), `available()` (None, or why it cannot run here) and
 `make_loader(workload, workers, persistent, context)`, which returns an iterable of batches with a
-`close()`. A contender that delivers no batches has `measure(workload, workers, epochs)` instead and
+`close()`. One that cannot do every workload has `refuses(workload)`: the reason, or None.
+A contender that delivers no batches has `measure(workload, workers, epochs)` instead and
 returns the record itself. Modules whose name begins with an underscore are helpers.
 """
 
@@ -18,9 +19,16 @@ LIMIT = "limit"
 _FIRST = (SUBJECT, BASELINE, "torch_fs", LIMIT)
 
 
+def own() -> list[str]:
+    """
+    List the contenders that need nothing beside torch and this package.
+    """
+    return [name for name in names() if name in _FIRST]
+
+
 def names() -> list[str]:
     """
-    List the contenders: ours, torch, the limit, then the others by name.
+    List the contenders: ours, torch, the limit, then the peers by name.
     """
     found = {each.name for each in pkgutil.iter_modules(__path__) if not each.name.startswith("_")}
     return [name for name in _FIRST if name in found] + sorted(found.difference(_FIRST))

@@ -1,0 +1,93 @@
+"""
+What the peers share: why one is missing, how it collates, and its batches as ndarrays and back.
+"""
+
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from bench.workloads import Workload, keep_list
+
+PREFETCH = 2  # batches ahead per worker, torch's default
+
+
+def missing(*modules: str) -> str | None:
+    """
+    Say which module cannot be imported, or None if all can.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            return f"{error} (the optional extra `peers` installs it)"
+    return None
+
+
+class Collate:
+    """
+    The workload's own collate function, in one thread as in every DataLoader's worker.
+
+    Args:
+        to_arrays: Give ndarrays in place of tensors, for a peer that moves nothing else well.
+    """
+
+    def __init__(self, workload: Workload, to_arrays: bool = False):
+        self._collate = workload.collate_fn or default_collate
+        self._to_arrays = to_arrays
+
+    def __call__(self, samples: list):
+        # Not once per process: a peer's worker has no common place for it, and it costs 1 µs.
+        torch.set_num_threads(1)
+        batch = self._collate(samples)
+        return as_arrays(batch) if self._to_arrays else batch
+
+
+class Share:
+    """
+    The batches of one of several workers, every n-th one; each iteration starts anew.
+    """
+
+    def __init__(self, workload: Workload, worker: int, workers: int, collate: Callable):
+        self._dataset = workload.dataset()
+        self._requests = workload.requests()[worker::workers]
+        self._collate = collate
+
+    def __iter__(self):
+        for request in self._requests:
+            yield self._collate([self._dataset[index] for index in request])
+
+
+def as_arrays(batch):
+    """
+    Give the batch with an ndarray over the memory of each tensor; nothing is copied.
+    """
+    return _map(batch, torch.Tensor, torch.Tensor.numpy)
+
+
+def restorer(workload: Workload) -> Callable:
+    """
+    Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them.
+    """
+    return _plain_arrays if workload.collate_fn is keep_list else _as_tensors
+
+
+def _as_tensors(batch):
+    return _map(batch, np.ndarray, torch.from_numpy)
+
+
+def _plain_arrays(batch: list) -> list:
+    """
+    Take away a peer's subclass of ndarray; the memory stays the same.
+    """
+    return [np.asarray(array) for array in batch]
+
+
+def _map(batch, kind: type, change: Callable):
+    if isinstance(batch, dict):
+        return {key: _map(part, kind, change) for key, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [_map(part, kind, change) for part in batch]
+    return change(batch) if isinstance(batch, kind) else batch

@@ -1,0 +1,86 @@
+"""
+A loader made of processes and one queue of pickled batches each, for any kind of queue.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+
+from bench.contenders._peers import Collate, Share, restorer
+from bench.workloads import Workload
+
+_JOIN_S = 10
+
+
+class QueueLoader:
+    """
+    Workers that send every n-th batch; the trainer takes them in turn.
+
+    Args:
+        make_queue: Makes a worker's queue from the multiprocessing context; it has `put` and `get`,
+            and holds as many batches as torch would prefetch.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        workers: int,
+        persistent: bool,
+        context: str,
+        make_queue: Callable,
+    ):
+        workload.dataset()  # built before the fork, like every contender's
+        self._workload = workload
+        self._workers = workers
+        self._persistent = persistent
+        self._context = multiprocessing.get_context(context)
+        self._make_queue = make_queue
+        self._restore = restorer(workload)
+        self._processes: list = []
+
+    def __iter__(self) -> Iterator:
+        if not self._processes:
+            self._start()
+        for command in self._commands:
+            command.put("epoch")
+        for turn in range(self._workload.batches):
+            yield self._restore(self._queues[turn % self._workers].get())
+        if not self._persistent:
+            self.close()
+
+    def close(self) -> None:
+        """
+        Stop the workers; all of them wait for an epoch when the last one was taken to its end.
+        """
+        processes, self._processes = self._processes, []
+        if not processes:
+            return
+        for command in self._commands:
+            command.put(None)
+        for process in processes:
+            process.join(_JOIN_S)
+            if process.is_alive():  # in the middle of an epoch that nobody takes any more
+                process.terminate()
+                process.join()
+
+    def _start(self) -> None:
+        self._commands = [self._context.SimpleQueue() for _ in range(self._workers)]
+        self._queues = [self._make_queue(self._context) for _ in range(self._workers)]
+        self._processes = [
+            self._context.Process(
+                target=_work,
+                args=(self._workload, worker, self._workers, command, queue),
+                daemon=True,
+            )
+            for worker, (command, queue) in enumerate(
+                zip(self._commands, self._queues, strict=True)
+            )
+        ]
+        for process in self._processes:
+            process.start()
+
+
+def _work(workload: Workload, worker: int, workers: int, commands, queue) -> None:
+    share = Share(workload, worker, workers, Collate(workload, to_arrays=True))
+    while commands.get():
+        for batch in share:
+            queue.put(batch)

@@ -1,0 +1,55 @@
+"""
+SPDL's look-alike of torch's DataLoader: a process pool behind a pipeline, in order.
+
+It has no persistent workers, so a pool is started in every epoch whatever the options say.
+"""
+
+import importlib
+
+from bench.contenders._peers import PREFETCH, Collate, missing
+from bench.workloads import Workload
+
+label = "SPDL loader"
+
+
+def available() -> str | None:
+    """
+    Say why this contender cannot run here, or None.
+    """
+    return missing("spdl.dataloader", "spdl.pipeline")
+
+
+def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "SpdlLoader":
+    """
+    Make the loader; `persistent` is more than it can do.
+    """
+    make = importlib.import_module("spdl.dataloader").get_pytorch_dataloader
+    loader = make(
+        workload.dataset(),
+        batch_size=workload.batch_size,
+        collate_fn=Collate(workload),
+        num_workers=workers,
+        multiprocessing_context=context,
+        prefetch_factor=PREFETCH,
+        in_order=True,
+    )
+    return SpdlLoader(loader)
+
+
+class SpdlLoader:
+    """
+    Its loader with a `close()`; the segment that holds the pickled dataset is all there is to free.
+    """
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def __iter__(self):
+        return iter(self._loader)
+
+    def close(self) -> None:
+        """
+        Free the pickled dataset, which the loader itself leaves to the end of the process.
+        """
+        self._loader._shmem.close()
+        self._loader._shmem.unlink()

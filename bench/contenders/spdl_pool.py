@@ -1,0 +1,96 @@
+"""
+SPDL's subprocess pipeline with its pool of shared-memory segments.
+
+One subprocess is one worker, with a pool of its own; the trainer takes from them in turn. The
+segments have to be as large as the largest batch, which is measured before.
+"""
+
+import importlib
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from bench.batches import leaves, payload_bytes
+from bench.contenders._peers import PREFETCH, Collate, Share, missing
+from bench.workloads import Workload
+
+label = "SPDL pool"
+
+_ALIGNMENT = 64  # of each leaf in a segment
+_HELD = 3  # segments beside those in the queue: one being filled, two with the trainer
+
+
+def available() -> str | None:
+    """
+    Say why this contender cannot run here, or None.
+    """
+    return missing("spdl.pipeline")
+
+
+def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "PoolLoader":
+    """
+    Make the loader.
+    """
+    return PoolLoader(workload, workers, persistent, context)
+
+
+class PoolLoader:
+    """
+    One of SPDL's subprocesses per worker, each sending every n-th batch.
+    """
+
+    def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
+        self._workload = workload
+        self._workers = workers
+        self._persistent = persistent
+        self._context = context
+        self._segment_bytes = _largest_batch(workload)
+        self._starters = ThreadPoolExecutor(workers)
+        self._parts: list = []
+
+    def __iter__(self):
+        self._parts = self._parts or [self._start(worker) for worker in range(self._workers)]
+        turns = [iter(part) for part in self._parts]
+        # A part begins its epoch when it is first asked, so all are asked at the same time.
+        firsts = [self._starters.submit(next, turn, None) for turn in turns]
+        for number in range(self._workload.batches):
+            if number < self._workers:
+                yield firsts[number].result()
+                firsts[number] = None  # a future keeps its result, and with it the segment
+            else:
+                yield next(turns[number % self._workers])
+        for turn in turns:
+            next(turn, None)
+        if not self._persistent:
+            self._stop()
+
+    def close(self) -> None:
+        """
+        End the subprocesses.
+        """
+        self._stop()
+        self._starters.shutdown()
+
+    def _start(self, worker: int):
+        # Its pool takes its condition from the default start method, not from `mp_context`.
+        multiprocessing.set_start_method(self._context, force=True)
+        pipeline = importlib.import_module("spdl.pipeline")
+        pool = pipeline.SharedMemorySegmentPool(self._segment_bytes, PREFETCH + _HELD)
+        share = partial(Share, self._workload, worker, self._workers, Collate(self._workload))
+        return pipeline.iterate_in_subprocess(
+            share, buffer_size=PREFETCH, mp_context=self._context, arena=pool
+        )
+
+    def _stop(self) -> None:
+        parts, self._parts = self._parts, []
+        for part in parts:
+            part._shutdown()
+
+
+def _largest_batch(workload: Workload) -> int:
+    """
+    Measure one batch, or all of them when they differ in size because the user collates.
+    """
+    batches = iter(Share(workload, 0, 1, Collate(workload)))
+    sizes = (payload_bytes(batch) + _ALIGNMENT * len(leaves(batch)) for batch in batches)
+    return max(sizes) if workload.name == "text" else next(sizes)
