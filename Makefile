@@ -19,7 +19,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wex
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test bench bench-peers lint sanitize package clean always
+.PHONY: build demo test bench bench-peers kept lint sanitize package clean always
 
 build: .venv/built
 
@@ -34,6 +34,11 @@ bench: build
 
 bench-peers: .venv/peers
 	$(venv)/python -m bench --peers $(ARGS)
+
+# What may be kept, and at what price: every kind of leaf, and every habit of keeping batches.
+kept: build
+	$(venv)/python -m bench kinds
+	$(venv)/python -m bench retention
 
 lint: build
 	$(venv)/ruff check .
