@@ -284,8 +284,8 @@ class Transport:
             if self.ledger.room(slot, want_bytes) >= want_bytes:
                 return
             if parcel.in_slot:
-                self._decode(parcel, spill=True)
                 self._early += 1
+                self._decode(parcel, spill=True)
 
     def untaken(self, worker):
         """How many requests wait for a worker, here and in its ring."""
