@@ -268,6 +268,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 raise queue.Empty
 
     def _dead_workers(self):
+        if stock.python_exit_status is True:
+            # multiprocessing ends its daemons at exit, which is no news for a thread that waits.
+            return []
         return [
             worker_id
             for worker_id, process in enumerate(self._workers)
