@@ -5,8 +5,10 @@ The sampler, the order, the credits, the seeds and the errors are torch's own co
 is replaced is how workers are started, how their answers arrive, and how they are stopped.
 """
 
+import atexit
 import contextlib
 import functools
+import multiprocessing.util  # noqa: F401  registers its own handler of exit
 import os
 import queue
 import signal
@@ -32,6 +34,18 @@ from shmloader.transport import Parcel, Transport
 # Longest park of the trainer before it looks whether its workers live; within this a death shows.
 _SLICE_S = 0.1
 _JOIN_S = stock.MP_STATUS_CHECK_INTERVAL
+
+
+class _Exit:
+    # Handlers run last in, first out: registered after multiprocessing's, this one runs before it.
+    has_begun = False
+
+    def begin(self):
+        self.has_begun = True
+
+
+_exit = _Exit()
+atexit.register(_exit.begin)
 
 
 @contextlib.contextmanager
@@ -268,14 +282,13 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 raise queue.Empty
 
     def _dead_workers(self):
-        if stock.python_exit_status is True:
-            # multiprocessing ends its daemons at exit, which is no news for a thread that waits.
-            return []
-        return [
+        dead = [
             worker_id
             for worker_id, process in enumerate(self._workers)
             if self._workers_status[worker_id] and not process.is_alive()
         ]
+        # multiprocessing ends its daemons at exit, which is no news for a thread that waits.
+        return [] if _exit.has_begun else dead
 
     def _raise_if_workers_died(self, error):
         dead = self._dead_workers()
