@@ -395,6 +395,11 @@ void ledger_restart(struct ledger *ledger) {
   ledger_stop(ledger, false);
 }
 
+void ledger_trim(struct ledger *ledger) {
+  ledger_collect(ledger);
+  trim_free(ledger, UINT64_MAX);
+}
+
 void ledger_stop(struct ledger *ledger, bool stopping) {
   struct control_block *control = segment_control(ledger->base);
   /* relaxed: a worker that reads it late is woken by the doorbell or by its next look. */

@@ -130,8 +130,9 @@ class Segment:
         return Handle(self.descriptor, self.shape)
 
     def close(self):
-        """Give up this hold on the memory; leases that are alive keep what they need."""
+        """Give up this hold on the memory; leases that are alive keep what they point into."""
         self._close()
+        self.ledger.trim()
         self.ledger = None
 
 
