@@ -229,8 +229,6 @@ class Shelf:
         segment = self._find(shape)
         if segment is None:
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
-        else:
-            segment.ledger.restart()
         self._lent.add(segment)
         return segment
 
@@ -249,6 +247,7 @@ class Shelf:
     def give_back(self, segment):
         """Keep a segment for the next epoch, unless something may still read its retired slots."""
         self._lent.discard(segment)
+        segment.ledger.restart()
         if not self._keep_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
         else:

@@ -60,7 +60,7 @@ def test_pages_stay_for_the_next_epoch():
 def test_close_gives_back_all_but_what_is_held():
     """A batch that outlives close() keeps its own pages, not those of its neighbours."""
     loader = DataLoader(Large(), batch_size=2, num_workers=1)
-    first, *_ = loader
+    first = next(iter(loader))
     (segment,) = loader._shelf._idle
     descriptor = os.dup(segment.descriptor)
     del segment
