@@ -1,10 +1,11 @@
 """
-The interpreter's exit, and a forked child's.
+Ends at which Python hears nobody: the interpreter's exit, a forked child's, an object's.
 
 At exit multiprocessing asks its daemons to end and waits for them without a limit. Before that,
 everything that was started for the iterators that are alive is ended here.
 """
 
+import _thread
 import contextlib
 import multiprocessing.process
 import os
@@ -68,3 +69,13 @@ def watch(owner):
 def has_begun():
     """Whether the interpreter ends, and the workers with it."""
     return _exit.has_begun
+
+
+class InterruptLater:
+    """
+    Interrupts when it is dropped: as an object's last attribute, after all that its end runs.
+
+    What drops it calls no Python, so nothing is interrupted before whoever dropped the object.
+    """
+
+    __del__ = staticmethod(_thread.interrupt_main)

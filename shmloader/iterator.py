@@ -390,6 +390,15 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     # The end
 
+    def __del__(self):
+        try:
+            super().__del__()
+        except KeyboardInterrupt as interrupt:
+            # Python would swallow it here. One of another kind comes from a handler of the user's.
+            if type(interrupt) is not KeyboardInterrupt:
+                raise
+            self._later = exits.InterruptLater()
+
     @property
     def owner_pid(self):
         """The process that made this iterator."""

@@ -420,6 +420,29 @@ iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method
 # Interrupts while something ends
 
 
+def test_interrupt_of_a_drop_is_not_lost(stage, tmp_path):
+    """
+    Ctrl-C while a dropped iterator waits for its workers is raised where it was dropped.
+    """
+    script = """
+loader = block_all([sleep, sleep])
+iterator = iter(loader)
+next(iterator), next(iterator)
+loader.dataset.wait()
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    del iterator
+    for _ in range(100):
+        time.sleep(0.01)
+except KeyboardInterrupt:
+    say("interrupted")
+"""
+    with Play(stage, tmp_path, script) as program:
+        assert ["blocked", "blocked", "interrupted"] == program.lines()
+        assert_ended(program, 0)
+
+
 def test_interrupt_of_the_exit_is_quiet(stage, tmp_path):
     """
     Ctrl-C while the interpreter waits for its workers hastens their end.
