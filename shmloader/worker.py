@@ -54,13 +54,34 @@ def start_time(pid):
         return None
 
 
+class _Interrupts:
+    """
+    Interrupts a worker at most once, and not after its work: a second Ctrl-C must not make it speak
+    while it leaves.
+    """
+
+    def __init__(self):
+        self.are_wanted = True
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_):
+        if self.are_wanted:
+            self.are_wanted = False
+            raise KeyboardInterrupt
+
+
 def run(assignment):
     """Be a worker until the trainer says quit, or is gone."""
+    interrupts = _Interrupts()
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, assignment.signal_mask)
-        worker = _Worker(assignment)
-        worker.prepare()
-        worker.serve()
+        try:
+            worker = _Worker(assignment)
+            worker.prepare()
+            worker.serve()
+        finally:
+            interrupts.are_wanted = False
     except (KeyboardInterrupt, Stopping):
         # The trainer gets the interrupt too and has the word; or it wants this worker to leave.
         pass

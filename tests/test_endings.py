@@ -460,6 +460,30 @@ Finalize(None, signal.setitimer, args=[signal.ITIMER_REAL, 0.2], exitpriority=1 
         assert_ended(program, 0)
 
 
+@pytest.mark.parametrize("interrupted_before", [False, True])
+def test_interrupt_of_a_leaving_worker_is_quiet(stage, tmp_path, interrupted_before):
+    """
+    A worker says nothing about Ctrl-C while it leaves, be it the first or the second.
+    """
+    script = f"""
+def interrupt_later(worker):
+    Finalize(None, os.kill, args=[os.getpid(), signal.SIGINT], exitpriority=2)
+    Finalize(None, say, args=["left"], exitpriority=1)
+
+
+loader = make(Numbers(99), num_workers=1, worker_init_fn=interrupt_later)
+iterator = iter(loader)
+next(iterator)
+if {interrupted_before}:
+    os.kill(iterator._workers[0].pid, signal.SIGINT)
+    iterator._workers[0].join()
+loader.close()
+"""
+    with Play(stage, tmp_path, script) as program:
+        assert ["left"] == program.lines()
+        assert_ended(program, 0)
+
+
 # States at a normal exit
 
 STATES = {
