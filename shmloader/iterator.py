@@ -202,6 +202,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _assignment(self, loader):
         return worker.Assignment(
+            trainer=worker.Trainer(self._owner_pid),
             worker_id=0,
             num_workers=self._num_workers,
             dataset_kind=self._dataset_kind,
@@ -213,8 +214,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             worker_init_fn=self._worker_init_fn,
             shared_seed=self._shared_seed,
             handle=self._segment.handle(),
-            trainer_pid=self._owner_pid,
-            trainer_started=worker.start_time(self._owner_pid),
             signal_mask=signal.pthread_sigmask(signal.SIG_BLOCK, ()),
             publishes=loader.restarts > 0,
         )

@@ -165,9 +165,7 @@ def _run(assignment, connection, trainers_end):
     terminating = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the user's is for the trainer
     # Under fork the other end came along; while it is open here, its closing is not seen.
     trainers_end.close()
-    watch_process(assignment.trainer_pid)
-    if worker.start_time(assignment.trainer_pid) != assignment.trainer_started:
-        os._exit(1)
+    assignment.trainer.watch()
     # Daemons may not have children of multiprocessing's, because nobody would end those. These
     # watch the trainer and this process, and are daemons too.
     this: Any = multiprocessing.current_process()

@@ -23,10 +23,37 @@ _LOOK_AGAIN_S = 5.0
 _LAST_WORDS = 3000  # characters
 
 
+class Trainer:
+    """
+    The process whose end ends this one, also in the middle of user code.
+
+    It is watched as soon as it is known, which is before a dataset is unpickled.
+    """
+
+    def __init__(self, pid):
+        self.pid = pid
+        self._started = start_time(pid)
+        self._watcher = None
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.watch()
+
+    def watch(self):
+        """Start a thread without Python's lock that ends this process; again after a fork."""
+        if self._watcher == os.getpid():
+            return
+        self._watcher = os.getpid()
+        watch_process(self.pid)
+        if start_time(self.pid) != self._started:
+            os._exit(1)
+
+
 @dataclass
 class Assignment:
     """All that a worker process is started with."""
 
+    trainer: Trainer  # the first, so that it is unpickled before all others
     worker_id: int
     num_workers: int
     dataset_kind: int
@@ -38,8 +65,6 @@ class Assignment:
     worker_init_fn: Any
     shared_seed: int | None
     handle: Any
-    trainer_pid: int
-    trainer_started: str | None
     signal_mask: set[int]
     publishes: bool  # a snapshot with each answer, so that it can be replaced
     progress: Progress | None = None  # of the worker that it replaces
@@ -100,7 +125,7 @@ class _Worker:
     def prepare(self):
         """Become what torch's worker is before its first task: signals, seeds, worker info."""
         given = self._given
-        self._watch_trainer()
+        given.trainer.watch()
         signal_handling._set_worker_signal_handlers()
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
@@ -118,13 +143,6 @@ class _Worker:
             self._initialise()
         else:
             self._take_over(given.progress)
-
-    def _watch_trainer(self):
-        # A thread without Python's lock: it ends this process even in the middle of user code.
-        given = self._given
-        watch_process(given.trainer_pid)
-        if start_time(given.trainer_pid) != given.trainer_started:
-            os._exit(1)
 
     def _seed(self):
         base_seed, worker_id = self._given.base_seed, self._given.worker_id

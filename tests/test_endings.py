@@ -404,6 +404,21 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
+# Unpickled before a worker's own code runs.
+@pytest.mark.parametrize(
+    ("moment", "count", "ending"), [("unpickled", 2, "SIGKILL")]
+)
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, count, ending):
+    """
+    A dataset that blocks on its way to a worker keeps neither Ctrl-C nor the workers' end away.
+    """
+    script = f"next(iter(make(Pickling({moment!r}), multiprocessing_context={method!r})))"
+    with Play(stage, tmp_path, script) as program:
+        end(program, ending, count)
+        assert_ended(program, *ENDINGS[ending])
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_exit_while_workers_start(stage, tmp_path, method):
     """
