@@ -37,16 +37,6 @@ from shmloader.transport import Parcel, Transport
 _SLICE_S = 0.1
 
 
-@contextlib.contextmanager
-def _without_interrupts():
-    # A new process inherits this and lets interrupts in once it can keep quiet about them.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 class _IndexQueue:
     """What torch knows as a worker's index queue."""
 
@@ -189,13 +179,13 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 args=(replace(assignment, worker_id=worker_id),),
             )
             process.daemon = True
-            with forks.ours(), _without_interrupts():
-                self._start(process.start)
+            with forks.ours():
+                self._start(functools.partial(processes.start, process))
             self._workers.append(process)
         self._all_started = True
 
     def _open_nursery(self, context, assignment, restarts):
-        with forks.ours(), _without_interrupts():
+        with forks.ours():
             self._nursery = self._start(lambda: Nursery(context, assignment))
         self._transport.ledger.share_seed(assignment.shared_seed)
         self._healer = Healer(self._transport, self._nursery, self._workers, restarts)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from multiprocessing import connection as connections
 from typing import Any
 
-from shmloader import forks, worker
+from shmloader import forks, processes, worker
 from shmloader._core import watch_process
 
 _START, _END, _STARTED, _ENDED = "start", "end", "started", "ended"
@@ -100,7 +100,7 @@ class Nursery:
         )
         self._children = {}
         self.is_lost = False
-        self.process.start()
+        processes.start(self.process)
         far_end.close()
 
     def replace(self, worker_id, progress):

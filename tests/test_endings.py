@@ -404,9 +404,9 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-# Unpickled before a worker's own code runs.
+# Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.parametrize(
-    ("moment", "count", "ending"), [("unpickled", 2, "SIGKILL")]
+    ("moment", "count", "ending"), [("pickled", 1, "SIGINT to all"), ("unpickled", 2, "SIGKILL")]
 )
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, count, ending):
@@ -419,6 +419,20 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, count, end
         assert_ended(program, *ENDINGS[ending])
 
 
+def test_interrupt_while_spawned_workers_start(stage, tmp_path):
+    """
+    Workers that are importing say nothing about Ctrl-C, nor does the trainer about their end.
+    """
+    script = """
+iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
+say("blocked")
+next(iterator)
+"""
+    with Play(stage, tmp_path, script) as program:
+        end(program, "SIGINT to all", 1)
+        assert_ended(program, -signal.SIGINT, "KeyboardInterrupt")
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_exit_while_workers_start(stage, tmp_path, method):
     """
@@ -429,6 +443,24 @@ signal.signal(signal.SIGTERM, ignore)
 iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method!r}))
 """
     with Play(stage, tmp_path, script) as program:
+        assert_ended(program, 0)
+
+
+def test_other_processes_can_be_interrupted(stage, tmp_path):
+    """
+    What the user starts by the fork server does not inherit that interrupts are blocked.
+    """
+    script = """
+context = multiprocessing.get_context("forkserver")
+lock = context.Lock()  # whose tracker lets interrupts in when it starts
+iterator = iter(make(Numbers(9), multiprocessing_context=context))
+process = context.Process(target=tell_interrupts)
+process.start()
+process.join()
+tell_interrupts()
+"""
+    with Play(stage, tmp_path, script) as program:
+        assert ["False", "False"] == program.lines()
         assert_ended(program, 0)
 
 
