@@ -7,12 +7,13 @@ leave may be anywhere: in user code, stopped, or deaf to SIGTERM. Whoever waits 
 together, then asks, then kills.
 """
 
-import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from multiprocessing import popen_spawn_posix
+from typing import Any
 
 # Together less than the two seconds within which all workers of a trainer that ends are gone.
 LEAVE_S = 1.0  # to finish the batch in hand
@@ -20,13 +21,48 @@ _TERMINATE_S = 0.5  # to end after SIGTERM
 _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
 
 
-@contextlib.contextmanager
-def _without_interrupts():
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+# While a process is forked: the trainer's handler of SIGINT, which the child gets back.
+_handler: Any = None
+
+
+def _start_by_fork(process):
+    """
+    Fork without interrupts: what they raise in the hooks of forks would be lost.
+
+    Blocking the signal keeps the child quiet, but any other thread of the trainer may still take
+    it, and Python hands it to the main thread. So there it is noted, and raised afterwards.
+    """
+    global _handler
+    came: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    handler = _handler_of_this_thread()
     try:
-        yield
+        if handler is not None:
+            _handler = handler
+            signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if handler is not None:
+            _handler = None
+            signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _handler_of_this_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    return handler if is_main and callable(handler) else None
+
+
+def _give_handler_back():
+    if _handler is not None:
+        signal.signal(signal.SIGINT, _handler)
+
+
+os.register_at_fork(after_in_child=_give_handler_back)
 
 
 def start(process):
@@ -38,8 +74,7 @@ def start(process):
     """
     method = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
     if method == "fork":
-        with _without_interrupts():
-            process.start()
+        _start_by_fork(process)
         return
     if method == "spawn":
         process._Popen = _Spawning

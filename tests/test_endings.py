@@ -5,6 +5,7 @@ Nothing runs afterwards, and nobody says anything but the trainer itself. All of
 development mode and with warnings as errors. What workers do that were killed is in test_deaths.
 """
 
+import multiprocessing
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ from shmloader import processes
 from stage import Play, Stage
 
 HEAD = """\
-import atexit, ctypes, gc, multiprocessing, os, signal, sys, threading, time, warnings
+import _thread, atexit, ctypes, gc, multiprocessing, os, signal, sys, threading, time, warnings
 
 warnings.filterwarnings("ignore", "This DataLoader will create")
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
@@ -487,6 +488,63 @@ except KeyboardInterrupt:
 """
     with Play(stage, tmp_path, script) as program:
         assert ["blocked", "blocked", "interrupted"] == program.lines()
+        assert_ended(program, 0)
+
+
+def test_interrupt_of_a_fork_is_not_lost(stage, tmp_path):
+    """
+    Ctrl-C while workers are forked is raised by iter(), though hooks of forks swallow all errors.
+    """
+    script = """
+def interrupt():
+    if armed.pop():
+        _thread.interrupt_main()
+
+armed = [False, True, False]
+os.register_at_fork(before=interrupt)
+try:
+    iter(make(Numbers(9), num_workers=3))
+except KeyboardInterrupt:
+    say("interrupted")
+say(len(armed), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    with Play(stage, tmp_path, script) as program:
+        assert ["interrupted", "1 True"] == program.lines()
+        assert_ended(program, 0)
+
+
+def test_interrupt_before_a_fork_leaves_no_trace(monkeypatch):
+    """
+    Ctrl-C that is raised while interrupts are being put off leaves them as they were.
+    """
+
+    def block_late(how, signals):
+        before = set_mask(how, signals)
+        if how == signal.SIG_BLOCK and signals:
+            raise KeyboardInterrupt
+        return before
+
+    set_mask = signal.pthread_sigmask
+    monkeypatch.setattr(signal, "pthread_sigmask", block_late)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(multiprocessing.get_context("fork").Process())
+
+    assert signal.SIGINT not in set_mask(signal.SIG_BLOCK, ())
+    assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
+
+
+def test_workers_have_the_trainers_handler_of_interrupts(stage, tmp_path):
+    """
+    What the user does about Ctrl-C is done in workers that are forked too, as in torch.
+    """
+    script = """
+signal.signal(signal.SIGINT, ignore)
+tell = lambda worker: say(signal.getsignal(signal.SIGINT) is ignore)
+next(iter(make(Numbers(9), num_workers=1, worker_init_fn=tell)))
+tell(None)
+"""
+    with Play(stage, tmp_path, script) as program:
+        assert ["True", "True"] == program.lines()
         assert_ended(program, 0)
 
 

@@ -69,6 +69,7 @@ PROMISES = {
         "test_endings.py::test_end_at_a_moment",
         "test_endings.py::test_end_while_a_dataset_is_sent",
         "test_endings.py::test_interrupt_of_a_drop_is_not_lost",
+        "test_endings.py::test_interrupt_of_a_fork_is_not_lost",
         "test_endings.py::test_interrupt_of_a_leaving_worker_is_quiet",
     ],
     "your code forks while it holds batches": [
