@@ -210,6 +210,7 @@ cdef object gather_ints(Desk desk, samples):
             return None
     start = <int64_t *>desk.allocate(count * 8)
     for sample in samples:
+        STEP("gather: int")
         start[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLInt, 64, 1
@@ -229,6 +230,7 @@ cdef object gather_floats(Desk desk, samples):
             return None
     start = <double *>desk.allocate(count * 8)
     for sample in samples:
+        STEP("gather: float")
         start[i] = PyFloat_AS_DOUBLE(sample)
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLFloat, 64, 1
