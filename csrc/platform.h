@@ -40,8 +40,8 @@
 #define STEP(NAME) step_passed(NAME)
 #define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
 #else
-#define STEP(NAME) ((void)0)
-#define STEP_COPY(NAME, TO, FROM, BYTES) memcpy(TO, FROM, BYTES)
+#define STEP(NAME) ((void)(NAME))
+#define STEP_COPY(NAME, TO, FROM, BYTES) ((void)(NAME), memcpy(TO, FROM, BYTES))
 #endif
 
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "an atomic word lies in shared memory as four bytes");

@@ -71,10 +71,10 @@ static inline size_t ring_bytes(uint32_t capacity) {
 static inline void ring_init(struct ring *ring, uint32_t start_pos) {
   /* relaxed: before the ring is handed to anybody. */
   atomic_store_explicit(&ring->write_pos, start_pos, memory_order_relaxed);
-  STEP("empty: write_pos");
+  STEP("reopen: write_pos");
   /* relaxed: as above. */
   atomic_store_explicit(&ring->read_pos, start_pos, memory_order_relaxed);
-  STEP("empty: read_pos");
+  STEP("reopen: read_pos");
 }
 
 static inline struct ring_writer ring_open_writer(struct ring *ring, uint32_t capacity) {

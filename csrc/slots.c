@@ -132,7 +132,7 @@ static void open_rings(struct ledger *ledger, uint32_t worker) {
   const struct geometry *geometry = &ledger->geometry;
   struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
   struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
-  STEP("empty: begun");
+  STEP("reopen: begun");
   ring_init(tasks, 0);
   ring_init(ready, 0);
   ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);

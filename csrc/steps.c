@@ -3,14 +3,14 @@
 /*
  * Points at which a process can be killed, for tests: see steps.h.
  *
- * The file is a table of counters that all processes of a loader share, under fork as well as under
- * spawn, because each maps it when this code is loaded. Whoever runs a test writes it beforehand:
- * the names of all steps, which of them kills, on which side (the trainer is known by its pid, all
- * others are workers), and from which passage on how many processes.
+ * The file is a table of counters that all processes of a loader share, under fork and under spawn,
+ * because each maps it when this code is loaded. Whoever runs a test writes it beforehand: which
+ * names there are, which of them kills, on which side (the trainer is known by its pid, all others
+ * are workers), and from which passage on how many processes.
  *
  * Key invariant: each passage has its own number, because counting is one atomic addition. So
- * exactly one process dies for one number, whichever arrives, and the worker that replaces it, which
- * comes later, passes. The time of death is written down before the signal, so that a test can say
+ * exactly one process dies for one number, whichever arrives; the worker that replaces it comes
+ * later and passes. The time of death is written down before the signal, so that a test can say
  * how long it took until somebody noticed.
  *
  * A process ends itself with SIGKILL: no handler runs, nothing is flushed, and no instruction after
@@ -32,7 +32,7 @@ struct step {
   _Atomic uint32_t passages[SIDES];
 };
 
-_Static_assert(sizeof(struct step) == 64, "tests/kill_points.py writes the same layout");
+_Static_assert(sizeof(struct step) == 64, "tests/kill_steps.py writes the same layout");
 
 /* The file. Written by the test, but for the counts and the last death. */
 struct steps {
@@ -49,7 +49,7 @@ struct steps {
   struct step steps[];
 };
 
-_Static_assert(offsetof(struct steps, steps) == 64, "tests/kill_points.py writes the same layout");
+_Static_assert(offsetof(struct steps, steps) == 64, "tests/kill_steps.py writes the same layout");
 
 /* NULL: nobody asked for anything. Set before any step, never changed. */
 static struct steps *shared;

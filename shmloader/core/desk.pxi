@@ -209,13 +209,13 @@ cdef class Desk:
 
     cdef int write_empty(self, int kind) except -1:
         cdef slot_answer *answer = self.answer()
-        STEP("empty answer: begun")
+        STEP("nothing: begun")
         answer.kind = kind
-        STEP("empty answer: kind")
+        STEP("nothing: kind")
         answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
-        STEP("empty answer: bytes")
+        STEP("nothing: bytes")
         answer.layout_offset = 0
-        STEP("empty answer: layout_offset")
+        STEP("nothing: layout_offset")
         return 0
 
     cdef slot_order *order(self) noexcept:

@@ -210,8 +210,8 @@ cdef object gather_ints(Desk desk, samples):
             return None
     start = <int64_t *>desk.allocate(count * 8)
     for sample in samples:
-        STEP("gather: int")
         start[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
+        STEP("gather: int")
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLInt, 64, 1
     shape[0] = count
@@ -230,8 +230,8 @@ cdef object gather_floats(Desk desk, samples):
             return None
     start = <double *>desk.allocate(count * 8)
     for sample in samples:
-        STEP("gather: float")
         start[i] = PyFloat_AS_DOUBLE(sample)
+        STEP("gather: float")
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLFloat, 64, 1
     shape[0] = count
