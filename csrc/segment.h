@@ -74,8 +74,9 @@ struct slot_order {
 /* The worker's half. Written by the worker that holds the slot, read by the trainer. */
 struct slot_answer {
   alignas(CACHE_LINE) uint64_t ticket; /* the order's, said back */
-  uint32_t kind;
-  uint32_t flags;
+  uint16_t kind;
+  uint16_t flags;
+  uint32_t snapshot_bytes; /* behind the layout: where another worker could go on from here */
   uint64_t payload_bytes; /* leaves lie in [0, payload_bytes) */
   uint64_t layout_offset;
   uint64_t layout_bytes;

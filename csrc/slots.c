@@ -312,6 +312,9 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
   if (answer->layout_bytes > answer->pages_bytes - answer->layout_offset) {
     return "layout ends beyond the slot's pages";
   }
+  if (answer->snapshot_bytes > answer->pages_bytes - answer->layout_offset - answer->layout_bytes) {
+    return "snapshot ends beyond the slot's pages";
+  }
   return NULL;
 }
 
@@ -328,7 +331,9 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
   enter(ledger, entry, SLOT_READY);
   if (ledger->expect_bytes == 0 && entry->answer.kind == ANSWER_BATCH) {
-    ledger->expect_bytes = entry->answer.layout_offset + entry->answer.layout_bytes;
+    const struct slot_answer *answer = &entry->answer;
+    ledger->expect_bytes =
+        answer->layout_offset + answer->layout_bytes + answer->snapshot_bytes;
   }
   return NULL;
 }

@@ -77,8 +77,9 @@ cdef extern from "segment.h" nogil:
 
     struct slot_answer:
         uint64_t ticket
-        uint32_t kind
-        uint32_t flags
+        uint16_t kind
+        uint16_t flags
+        uint32_t snapshot_bytes
         uint64_t payload_bytes
         uint64_t layout_offset
         uint64_t layout_bytes

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias, final
 
 from torch import Tensor, dtype
 
+from shmloader.snapshot import Progress
+
 # By another name, because Ledger has an attribute that is called bytes.
 _Bytes: TypeAlias = bytes
 _Kind: TypeAlias = Literal["", "batch", "error", "end", "nothing"]
@@ -98,14 +100,21 @@ class Ledger:
         batches: Batches delivered.
         bytes: Bytes of their payload.
         spilled: Batches that were copied to private memory when they were delivered.
+        restarts: Workers that were replaced.
         pickled_bytes: Bytes of the pickles in them.
         pickled_batches: Batches that had one.
+        progress: For each worker, from where its replacement would go on.
+        recalled: Ticket -> worker, of what a dead worker had not answered, until it is placed
+            again.
     """
 
     waited_ns: int
     batches: int
     bytes: int
     spilled: int
+    restarts: int
+    progress: list[Progress]
+    recalled: dict[int, int]
     pickled_bytes: int
     pickled_batches: int
 
@@ -153,6 +162,16 @@ class Ledger:
 
         Args:
             seed: What its data pipe shares with the others'; None without a data pipe.
+        """
+
+    def share_seed(self, seed: int | None) -> None:
+        """
+        Note the seed that all data pipes share in the first epoch; None without a data pipe.
+        """
+
+    def tell_resumes_again(self) -> None:
+        """
+        Tell the replacements of dead workers the resumes that those had not answered.
         """
 
     def tell_quit(self, worker: int) -> None:
@@ -218,6 +237,24 @@ class Ledger:
     def reclaim(self, worker: int) -> None:
         """
         Free what a worker held that has been reaped.
+        """
+
+    def recall(self, worker: int) -> None:
+        """
+        Free what a worker held that has been reaped, and note what its replacement is to be sent.
+
+        The tickets stand in `recalled` until they are placed again; `tell_resumes_again` tells a
+        resume that was not answered behind them.
+        """
+
+    def unanswered(self, worker: int) -> list[int]:
+        """
+        List the tickets that a worker was sent and has not answered, in their order.
+        """
+
+    def is_resuming(self, worker: int) -> bool:
+        """
+        Whether a worker has not answered a resume that it was told, or is to be told again.
         """
 
     def wants(self) -> list[tuple[int, int, int]]:
@@ -442,6 +479,16 @@ class Desk:
             OutOfSharedMemory: There is no room for its pages.
             Stopping: The trainer wants this worker to leave and will grant nothing more.
             Exception: Whatever pickling a leaf raises.
+        """
+
+    def write_snapshot(self, snapshot: bytes) -> None:
+        """
+        Write behind the answer in hand what a replacement of this worker would start from.
+
+        Raises:
+            BatchTooLarge, OutOfSharedMemory, Stopping: As `write`; the answer has to be written
+                again then.
+            OverflowError: The snapshot is longer than 4 GiB.
         """
 
     def write_end(self) -> None:

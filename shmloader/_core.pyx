@@ -34,6 +34,7 @@ import numpy
 import torch
 
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
+from shmloader.snapshot import Progress
 
 cimport cython
 cimport numpy as cnp
@@ -52,6 +53,7 @@ from cpython.long cimport PyLong_FromLongLong
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport UINT32_MAX
 from libc.errno cimport EAGAIN, EINTR, EPROTO, errno
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset

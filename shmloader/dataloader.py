@@ -24,10 +24,13 @@ _OF_THIS_PROCESS = ("_shelf", "_iterators")
 
 
 def _check_positive(name, value, least):
-    if value is None:
-        return
+    if value is not None:
+        _check_count(name, value, least, "an int or None")
+
+
+def _check_count(name, value, least, kind="an int"):
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} should be an int or None, but got {value!r}")
+        raise TypeError(f"{name} should be {kind}, but got {value!r}")
     if value < least:
         raise ValueError(f"{name} should be at least {least}, but got {value}")
 
@@ -49,6 +52,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             `slots=None` and `slot_bytes` given it bounds the number of slots.
         keep_pages: Whether the memory stays for the next epoch, which is what makes it fast. False
             gives it back when an epoch's workers end; `close()` does so at any time.
+        restarts: How many deaths of workers are healed in each epoch: another takes the dead
+            one's place, and every batch comes as it would have. With `timeout`, one that hangs for
+            longer is killed and healed too. 0 raises as torch does.
 
     Raises:
         ValueError, TypeError: As torch's, and for options out of range.
@@ -82,8 +88,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         slot_bytes=None,
         ring_bytes=None,
         keep_pages=True,
+        restarts=0,
     ):
-        self._set_options(slots, slot_bytes, ring_bytes, keep_pages)
+        self._set_options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
         super().__init__(
             dataset,
             batch_size,
@@ -104,7 +111,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             in_order=in_order,
         )
 
-    def _set_options(self, slots=None, slot_bytes=None, ring_bytes=None, keep_pages=True):
+    def _set_options(
+        self, slots=None, slot_bytes=None, ring_bytes=None, keep_pages=True, restarts=0
+    ):
+        _check_count("restarts", restarts, 0)
         _check_positive("slots", slots, 1)
         _check_positive("slot_bytes", slot_bytes, 1)
         _check_positive("ring_bytes", ring_bytes, _RING_BYTES_MIN)
@@ -119,6 +129,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.slot_bytes = slot_bytes
         self.ring_bytes = ring_bytes
         self.keep_pages = keep_pages
+        self.restarts = restarts
         self._forget_process()
 
     def _forget_process(self):
@@ -218,7 +229,7 @@ def wrap(torch_loader, **options):
 
     Args:
         torch_loader: A `torch.utils.data.DataLoader`.
-        options: `slots`, `slot_bytes`, `ring_bytes` as for `DataLoader`.
+        options: `slots`, `slot_bytes`, `ring_bytes`, `keep_pages`, `restarts` as for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.

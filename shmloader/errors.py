@@ -21,5 +21,9 @@ class WorkerBroken(ShmloaderError, RuntimeError):
     """A worker wrote something into the segment that its protocol does not allow."""
 
 
+class RestartWarning(UserWarning):
+    """A worker died and another took its place, because `restarts` is set."""
+
+
 class RetentionWarning(UserWarning):
     """Batches are copied out of their slots because too many slots are held."""

@@ -14,6 +14,7 @@ import queue
 import signal
 import time
 import warnings
+from dataclasses import replace
 from pickle import PicklingError
 from typing import Any
 
@@ -29,6 +30,8 @@ from torch.utils.data.dataloader import (
 
 from shmloader import forks, worker
 from shmloader.errors import WorkerBroken
+from shmloader.healing import Healer
+from shmloader.nursery import Nursery
 from shmloader.transport import Parcel, Transport
 
 # Longest park of the trainer before it looks whether its workers live; within this a death shows.
@@ -139,6 +142,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._worker_pids_set = False
         self._workers = []
         self._segment = None
+        self._nursery = None
+        self._healer = None
+        self._looked_at = time.monotonic()
         self._all_started = False
         self._shelf = shelf
         _BaseDataLoaderIter.__init__(self, loader)
@@ -168,7 +174,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _open_transport(self, loader):
         shape = loader._segment_shape()
         self._segment = self._shelf.take(shape)
-        self._transport = Transport(self._segment, self._reserved_slots(shape.slots), self._shelf)
+        self._transport = Transport(
+            self._segment,
+            self._reserved_slots(shape.slots),
+            self._shelf,
+            recalls=loader.restarts > 0,
+        )
         self._index_queues = [_IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = _DataQueue(self._transport)
         self._workers_done_event = _DoneEvent(self._transport)
@@ -182,20 +193,29 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _start_workers(self, loader):
         context = loader.multiprocessing_context or torch.multiprocessing
-        handle = self._segment.handle()
+        assignment = self._assignment(loader)
+        if loader.restarts > 0:
+            self._open_nursery(context, assignment, loader.restarts)
         for worker_id in range(self._num_workers):
             process = context.Process(
-                target=worker.run, args=(self._assignment(worker_id, handle),)
+                target=worker.run,
+                args=(replace(assignment, worker_id=worker_id),),
             )
             process.daemon = True
             with forks.ours(), _without_interrupts():
-                self._start(process)
+                self._start(process.start)
             self._workers.append(process)
         self._all_started = True
 
-    def _assignment(self, worker_id, handle):
+    def _open_nursery(self, context, assignment, restarts):
+        with forks.ours(), _without_interrupts():
+            self._nursery = self._start(lambda: Nursery(context, assignment))
+        self._transport.ledger.share_seed(assignment.shared_seed)
+        self._healer = Healer(self._transport, self._nursery, self._workers, restarts)
+
+    def _assignment(self, loader):
         return worker.Assignment(
-            worker_id=worker_id,
+            worker_id=0,
             num_workers=self._num_workers,
             dataset_kind=self._dataset_kind,
             dataset=self._dataset,
@@ -205,15 +225,16 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             base_seed=self._base_seed,
             worker_init_fn=self._worker_init_fn,
             shared_seed=self._shared_seed,
-            handle=handle,
+            handle=self._segment.handle(),
             trainer_pid=self._owner_pid,
             trainer_started=worker.start_time(self._owner_pid),
             signal_mask=signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+            publishes=loader.restarts > 0,
         )
 
-    def _start(self, process):
+    def _start(self, start):
         try:
-            process.start()
+            return start()
         except (TypeError, AttributeError, PicklingError):
             warnings.warn(
                 "Got pickle error when attempting to start a worker Process: the dataset, "
@@ -224,7 +245,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             raise
 
     def _watch_workers(self):
-        """Let torch's handler of SIGCHLD raise when a worker dies."""
+        """Let torch's handler of SIGCHLD raise when a worker dies that nobody replaces."""
+        if self._healer is not None:
+            return
         pids = tuple(process.pid for process in self._workers)
         # Before the call: an interrupt between the two must not leave the pids set for ever.
         self._worker_pids_set = True
@@ -235,9 +258,24 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _reset(self, loader, first_iter=False):
         self._transport.begin_epoch()
+        if self._healer is not None:
+            self._healer.begin_epoch()
         super()._reset(loader, first_iter)
 
     # Answers
+
+    def __next__(self):
+        # torch annotates each batch for its profiler, also while there is none, which takes as long
+        # as all the rest; and it counts iterable datasets that tell their length.
+        if (
+            torch.autograd._profiler_enabled()
+            or self._sampler_iter is None
+            or self._IterableDataset_len_called is not None
+        ):
+            return super().__next__()
+        data = self._next_data()
+        self._num_yielded += 1
+        return data
 
     def _get_data(self):
         # torch's own would look for its pin thread here; there is none.
@@ -268,6 +306,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         """Receive the next answer; queue.Empty: none came in time, or a worker is dead."""
         deadline = None
         while True:
+            self._heal_now_and_then()
             answer = self._transport.receive(
                 self._task_info, self._rcvd_idx if self._in_order else None
             )
@@ -276,10 +315,43 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             now = time.monotonic()
             deadline = now + timeout_s if deadline is None else deadline
             if now >= deadline:
-                raise queue.Empty
+                if not self._end_hung_worker():
+                    raise queue.Empty
+                deadline = None
+                continue
             self._transport.wait(min(deadline - now, _SLICE_S), self._task_info)
             if not self._transport.has_news and self._dead_workers():
-                raise queue.Empty
+                if not self._heal_all():
+                    raise queue.Empty
+                deadline = None
+
+    def _heal_now_and_then(self):
+        # Also while batches are ready: a gap that is closed early is never waited for.
+        now = time.monotonic()
+        if self._healer is not None and now - self._looked_at >= _SLICE_S:
+            self._looked_at = now
+            self._heal_all()
+
+    def _heal_all(self):
+        """Replace every worker that died; whether none is left that cannot be."""
+        for worker_id in self._dead_workers():
+            if self._healer is None or not self._healer.can_heal:
+                return False
+            self._healer.heal(worker_id)
+        return True
+
+    def _end_hung_worker(self):
+        """Replace the worker whose answer was waited for too long, if there is a timeout."""
+        if self._timeout <= 0 or self._healer is None or not self._healer.can_heal:
+            return False
+        worker_id = self._transport.awaited_worker()
+        if worker_id is None:
+            return False
+        process = self._workers[worker_id]
+        process.kill()
+        process.join()
+        self._healer.heal(worker_id, f"was killed after it hung for timeout={self._timeout} s")
+        return True
 
     def _dead_workers(self):
         dead = [
@@ -291,10 +363,15 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         return [] if _exit.has_begun else dead
 
     def _raise_if_workers_died(self, error):
+        if self._heal_all():
+            return
         dead = self._dead_workers()
+        explained = self._healer and self._healer.explain(dead[0])
         for worker_id in dead:
             self._mark_worker_as_unavailable(worker_id)
             self._transport.forget_worker(worker_id)
+        if explained:
+            raise RuntimeError(explained) from error
         if dead:
             pids = ", ".join(str(self._workers[worker_id].pid) for worker_id in dead)
             raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from error
@@ -358,6 +435,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 if process.is_alive():
                     end(process)
                     process.join(timeout=_JOIN_S)
+        if self._nursery is not None:
+            # If it was lost, so was the knowledge whether all of its children are gone.
+            self._all_started = self._all_started and not self._nursery.is_lost
+            self._nursery.close()
 
     def _return_segment(self):
         """Keep the segment if every worker that could write to it was reaped."""

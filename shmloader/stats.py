@@ -16,6 +16,7 @@ class Stats:
         worker_starved_s: Seconds workers were parked without an order: nothing asked of them.
         worker_blocked_s: Seconds workers were parked in mid-batch, waiting for a larger grant.
         spilled: Batches copied to private memory because too many slots were held.
+        restarts: Workers that died and were replaced.
         retired: Slots taken out of use because a worker kept an alias of its batch.
         resident_bytes: Bytes of shared memory that have pages now, idle segments included.
         pickled_bytes: Bytes of pickles that rode beside the tensors.
@@ -30,6 +31,7 @@ class Stats:
     worker_starved_s: float = 0.0
     worker_blocked_s: float = 0.0
     spilled: int = 0
+    restarts: int = 0
     retired: int = 0
     resident_bytes: int = 0
     pickled_bytes: int = 0
@@ -81,6 +83,7 @@ def of_ledger(ledger):
         worker_starved_s=sum(starved for _, starved, _ in clocks),
         worker_blocked_s=sum(blocked for _, _, blocked in clocks),
         spilled=ledger.spilled,
+        restarts=ledger.restarts,
         retired=counts["retired"],
         resident_bytes=ledger.resident_bytes,
         pickled_bytes=ledger.pickled_bytes,

@@ -11,6 +11,7 @@ ledger knows what happened, and what Python forgot is found again before the tra
 
 import warnings
 from collections import deque
+from dataclasses import replace
 
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
@@ -51,14 +52,16 @@ class Transport:
     Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
     """
 
-    def __init__(self, segment, reserve, shelf):
+    def __init__(self, segment, reserve, shelf, recalls):
         """
         Take over a segment.
 
         Args:
             reserve: How many slots must not be leased, so that the workers stay busy.
             shelf: Counts the spills of the loader's whole life.
+            recalls: Whether dead workers are replaced, so that requests have to be kept.
         """
+        self._recalls = recalls
         self.segment = segment
         self.ledger = segment.ledger
         self._reserve = reserve
@@ -68,6 +71,8 @@ class Transport:
         self._received = {}  # task number -> Parcel
         self._early = 0  # how many of those were spilled before delivery
         self._failed: deque = deque()  # (task number, Failure): requests that could not be written
+        self._requests = {}  # ticket -> index, until it is answered; if they may be sent again
+        self._drained: deque = deque()  # answers without a batch, taken out of a dead worker's ring
         self._shelf = shelf
         self._is_closed = False
         forks.watch(self.ledger)
@@ -81,6 +86,8 @@ class Transport:
             ticket = self._next_ticket
             self._next_ticket += 1
             self._numbers[ticket] = message[0]
+            if self._recalls:
+                self._requests[ticket] = message[1]
         self._waiting.append((worker, message, ticket))
         self.pump()
 
@@ -89,8 +96,18 @@ class Transport:
         forks.poll()
         if self.ledger.wanting:
             self._settle_wants()
+        if self._recalls and not self._send_again():
+            return
         while self._waiting and self._send(*self._waiting[0]):
             self._waiting.popleft()
+
+    def _send_again(self):
+        """Send what workers had not answered that died, before anything new; all of it?"""
+        for ticket, worker in sorted(self.ledger.recalled.items()):
+            if not self._place(worker, ticket, self._requests[ticket]):
+                return False
+        self.ledger.tell_resumes_again()
+        return True
 
     def _send(self, worker, message, ticket):
         if message is None:
@@ -106,6 +123,7 @@ class Transport:
             return self.ledger.place(worker, ticket, index, self.ledger.copies_in)
         except Exception as error:
             # Such as an index that cannot be pickled: torch would wait for its batch for ever.
+            self.ledger.recalled.pop(ticket, None)
             if ticket in self._numbers:
                 self._failed.append((self._numbers.pop(ticket), Failure(error)))
             return True
@@ -115,6 +133,41 @@ class Transport:
         self._waiting = deque(item for item in self._waiting if item[0] != worker)
         self.ledger.reclaim(worker)
 
+    def recall(self, worker):
+        """
+        Take back what a worker that was reaped had not answered, to be sent to its replacement.
+
+        Returns:
+            Where the replacement is to go on: a `shmloader.snapshot.Progress`.
+        """
+        self._drain()
+        self.ledger.recall(worker)
+        progress = self.ledger.progress[worker]
+        is_idle = not self.ledger.unanswered(worker)
+        return replace(progress, skips_epoch=progress.owes_resume and is_idle)
+
+    def _drain(self):
+        """Take all answers out of the rings: what was published before a death counts."""
+        while (news := self.ledger.receive()) is not None:
+            answer = self._accept(*news)
+            # A batch waits with the others; an answer without one is nowhere else.
+            if answer is not None and not isinstance(answer[1], Parcel):
+                self._drained.append(answer)
+
+    def awaited_worker(self):
+        """The worker that owes the oldest answer, or the answer to a resume; None: nobody does."""
+        owing = []
+        for worker in range(self.segment.shape.workers):
+            tickets = self.ledger.unanswered(worker)
+            if tickets or self.ledger.is_resuming(worker):
+                owing.append((tickets[0] if tickets else self._next_ticket, worker))
+        return min(owing)[1] if owing else None
+
+    def in_hand(self, worker):
+        """The indices of the first batch that a worker has not answered; None: there is none."""
+        tickets = self.ledger.unanswered(worker)
+        return self._requests.get(tickets[0]) if tickets else None
+
     # Epochs
 
     def begin_epoch(self):
@@ -122,6 +175,7 @@ class Transport:
         self._numbers.clear()
         self._received.clear()
         self._failed.clear()
+        self._drained.clear()
         self._early = 0
         for _, slot, _, _ in self.ledger.ready_slots():
             self.ledger.discard(slot)
@@ -146,6 +200,8 @@ class Transport:
         self.pump()
         if self._failed:
             return self._failed.popleft()
+        if self._drained:
+            return self._drained.popleft()
         found = self._find_again(pending, wanted)
         while found is None:
             news = self.ledger.receive()
@@ -171,6 +227,7 @@ class Transport:
             self._settle_wants()
         if verb != "ready":
             return None
+        self._requests.pop(ticket, None)
         number = self._numbers.get(ticket)
         if number is None or kind in ("end", "nothing"):
             return self._accept_empty(worker, slot, number, kind)
@@ -300,4 +357,5 @@ class Transport:
     @property
     def ready(self):
         """How many answers wait: received, failed and in the rings."""
-        return len(self._received) + len(self._failed) + self.ledger.unread
+        waiting = len(self._received) + len(self._failed) + len(self._drained)
+        return waiting + self.ledger.unread

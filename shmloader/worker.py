@@ -14,9 +14,10 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as stock
 from torch.utils.data.graph_settings import apply_random_seed
 
-from shmloader import collate, pickling
+from shmloader import collate, pickling, snapshot
 from shmloader._core import Stopping, watch_process
 from shmloader.errors import ShmloaderError, UnsendableBatch
+from shmloader.snapshot import Position, Progress
 
 _LOOK_AGAIN_S = 5.0
 _LAST_WORDS = 3000  # characters
@@ -40,6 +41,8 @@ class Assignment:
     trainer_pid: int
     trainer_started: str | None
     signal_mask: set[int]
+    publishes: bool  # a snapshot with each answer, so that it can be replaced
+    progress: Progress | None = None  # of the worker that it replaces
 
 
 def start_time(pid):
@@ -67,9 +70,9 @@ class _Worker:
     def __init__(self, assignment):
         self._given = assignment
         self._dataset = assignment.dataset
-        self._fetcher = None
+        self._fetcher: Any = None
         self._init_error = None
-        self._exhausted = False
+        self._position = Position()
         self._shared_rng = torch.Generator()
         self._where = f"in DataLoader worker process {assignment.worker_id}"
 
@@ -81,7 +84,7 @@ class _Worker:
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         self._seed()
-        self._share_seed(given.shared_seed)
+        self._share_seed(given.shared_seed if given.progress is None else given.progress.seed)
         stock._worker_info = stock.WorkerInfo(
             id=given.worker_id,
             num_workers=given.num_workers,
@@ -90,7 +93,10 @@ class _Worker:
         )
         self._desk = given.handle.sit_down(given.worker_id)
         collate.install(self._desk)
-        self._initialise()
+        if given.progress is None:
+            self._initialise()
+        else:
+            self._take_over(given.progress)
 
     def _watch_trainer(self):
         # A thread without Python's lock: it ends this process even in the middle of user code.
@@ -116,11 +122,52 @@ class _Worker:
     def _initialise(self):
         """Run the user's init function and begin the first epoch; an error answers a request."""
         try:
-            if self._given.worker_init_fn is not None:
-                self._given.worker_init_fn(self._given.worker_id)
+            self._run_init_function()
             self._begin_epoch()
         except Exception:
             self._init_error = ExceptionWrapper(where=self._where)
+
+    def _run_init_function(self):
+        if self._given.worker_init_fn is not None:
+            self._given.worker_init_fn(self._given.worker_id)
+
+    def _take_over(self, progress):
+        """Become what the worker was that this one replaces, as its last answer left it."""
+        position = snapshot.position_of(progress.latest) if progress.answered else Position()
+        has_begun = position.has_begun or not progress.answered
+        try:
+            self._run_init_function()
+            if has_begun and not progress.skips_epoch:
+                self._enter_epoch_at(position, progress.epoch)
+        except Exception:
+            # One that the other worker met as well was reported by it.
+            if has_begun:
+                self._init_error = ExceptionWrapper(where=self._where)
+        self._position = position
+        if progress.latest is not None:
+            snapshot.restore_random_states(progress.latest)
+
+    def _enter_epoch_at(self, position, epoch_snapshot):
+        if epoch_snapshot is not None:
+            snapshot.restore_random_states(epoch_snapshot)
+        if position.dataset is not None:
+            self._dataset.load_state_dict(position.dataset)
+        self._begin_epoch()
+        if position.iterator is not None:
+            self._fetcher.dataset_iter.load_state_dict(position.iterator)
+        elif position.dataset is None and self._is_iterable:
+            self._replay(position)
+
+    def _replay(self, position):
+        """Fetch again what was answered, for what it does to the iterator."""
+        for _ in range(position.attempts):
+            try:
+                self._fetcher.fetch(position.index)
+            except StopIteration:
+                return
+            except Exception:
+                # The worker before has answered with it.
+                continue
 
     def _begin_epoch(self):
         given = self._given
@@ -152,18 +199,20 @@ class _Worker:
     def _resume(self, seed):
         # Said before the dataset is asked for its iterator, as in torch.
         self._desk.resumed()
-        self._exhausted = False
+        self._position = Position()
         self._share_seed(seed)
         self._begin_epoch()
 
     def _answer(self, index):
-        if self._exhausted:
+        if self._position.is_exhausted:
             self._desk.write_nothing()
         elif self._init_error is not None:
             self._write_error(self._init_error)
             self._init_error = None
         else:
             self._fetch_and_write(index)
+        if self._given.publishes:
+            self._publish(index)
         # No name refers to the batch any more: an alias that is alive now is the user's.
         self._desk.commit()
 
@@ -177,7 +226,7 @@ class _Worker:
         try:
             batch = self._fetch(index)
         except StopIteration if self._is_iterable else ():  # noqa: B030
-            self._exhausted = True
+            self._position.is_exhausted = True
             self._desk.write_end()
         except Exception:
             return ExceptionWrapper(where=self._where)
@@ -214,6 +263,31 @@ class _Worker:
         finally:
             # The error's traceback holds this frame, and the frame would hold the batch.
             del batch, error
+
+    def _publish(self, index):
+        """Write behind the answer what a replacement of this worker would need."""
+        position = self._position
+        position.attempts += 1
+        position.has_begun = self._fetcher is not None
+        position.index = index if self._is_iterable else None
+        try:
+            self._ask_dataset(position)
+            self._desk.write_snapshot(snapshot.take(position))
+        except Exception:
+            # Such as a state that cannot be pickled. Without it the replacement fetches again.
+            self._write_error(ExceptionWrapper(where=self._where))
+            position.dataset = position.iterator = None
+            self._desk.write_snapshot(snapshot.take(position))
+
+    def _ask_dataset(self, position):
+        """Have an iterable dataset, or its iterator, say where it is, if it can."""
+        if not self._is_iterable or self._fetcher is None:
+            return
+        iterator = self._fetcher.dataset_iter
+        if snapshot.can_tell(self._dataset):
+            position.dataset = self._dataset.state_dict()
+        if iterator is not self._dataset and snapshot.can_tell(iterator):
+            position.iterator = iterator.state_dict()
 
     def _write_error(self, wrapper):
         try:

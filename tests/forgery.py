@@ -22,11 +22,12 @@ WORKER_BYTES = 3 * LINE  # doorbell, seed, clock
 HEADER_BYTES = 2 * LINE  # order, answer
 SLOT_BITS = 24
 READY, WANT, RESUMED = 4, 5, 6  # what a worker may say of a slot
-ANSWER = struct.Struct("<QIIQQQQQQ")
+ANSWER = struct.Struct("<QHHIQQQQQQ")
 ANSWER_FIELDS = (
     "ticket",
     "kind",
     "flags",
+    "snapshot_bytes",
     "payload_bytes",
     "layout_offset",
     "layout_bytes",

@@ -433,8 +433,8 @@ if __name__ == "__main__":
     loader = make(Numbers(12), persistent_workers=True, slots=12)
     iterate(loader)
     interrupts = 0
-    ends = time.monotonic() + 10
-    while interrupts < 200 and time.monotonic() < ends:
+    ends = time.monotonic() + 40  # met on a busy machine alone
+    while interrupts < 150 and time.monotonic() < ends:
         interrupts += disturbed(0.002, lambda: iterate(loader))
         if random.random() < 0.5 and numbers(loader) != list(range(12)):
             fail()
@@ -461,8 +461,8 @@ if __name__ == "__main__":
     loader = make(Numbers(12), slots=7)
     iterate(loader)
     interrupts = 0
-    ends = time.monotonic() + 8
-    while interrupts < 40 and time.monotonic() < ends:
+    ends = time.monotonic() + 40  # met on a busy machine alone
+    while interrupts < 30 and time.monotonic() < ends:
         interrupts += disturbed(0.03, lambda: iterate(loader))
         if numbers(loader) != list(range(12)):
             fail()

@@ -31,7 +31,7 @@ TELL_WITHIN_S = 2.0  # ten times what is promised: other programs use this machi
 # Who passes the steps whose name begins with a word.
 WORDS_OF = {
     SIDES: "arm copy disarm park pop push reserve ring",
-    (WORKER,): "ask clock commit gather nothing pages populate sit stream take write",
+    (WORKER,): "ask clock commit gather nothing pages populate sit snapshot stream take write",
     (TRAINER,): "collect free grant lease map order receive reclaim refuse release reopen resume "
     "retake stop unmap unseen",
 }

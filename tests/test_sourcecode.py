@@ -23,11 +23,13 @@ TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 # A module may import those of lower rank, never those of its own rank or above.
 RANKS = {
-    "dataloader": 5,
-    "iterator": 4,
+    "dataloader": 6,
+    "iterator": 5,
+    "nursery": 4,
     "worker": 3,
     "transport": 2,
     "collate": 2,
+    "healing": 2,
     "segment": 2,
     "sending": 2,
     "_core": 1,
@@ -35,6 +37,7 @@ RANKS = {
     "errors": 0,
     "forks": 0,
     "pickling": 0,
+    "snapshot": 0,
     "stats": 0,
 }
 ENTRANCES = {"__init__", "__main__"}  # may import any module; no module imports them

@@ -196,8 +196,30 @@ cdef class Desk:
             self.cursor = 0
         encoder.put(batch)
         encoder.finish(answer)
+        answer.snapshot_bytes = 0
+        STEP("write: snapshot_bytes")
         answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
         STEP("write: kind")
+
+    def write_snapshot(self, bytes snapshot):
+        """
+        Write behind the answer what a replacement of this worker would need to go on from here.
+
+        Raises:
+            As `write`; the answer in hand is then incomplete and has to be written again.
+        """
+        cdef slot_answer *answer = self.answer()
+        cdef uint64_t start = answer.layout_offset + answer.layout_bytes
+        cdef uint64_t length = PyBytes_GET_SIZE(snapshot)
+        if length > UINT32_MAX:
+            raise OverflowError(f"a snapshot of {length} bytes, of which at most {UINT32_MAX} fit")
+        self.need(start + length)
+        STEP("snapshot: begun")
+        STEP_COPY("snapshot: half", self.slot_start + start, PyBytes_AS_STRING(snapshot), length)
+        STEP("snapshot: written")
+        answer.snapshot_bytes = <uint32_t>length
+        STEP("snapshot: snapshot_bytes")
+        return None
 
     def write_end(self):
         """Answer that this worker's iterable dataset is exhausted."""
@@ -214,7 +236,7 @@ cdef class Desk:
         STEP("nothing: kind")
         answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
         STEP("nothing: bytes")
-        answer.layout_offset = 0
+        answer.layout_offset = answer.snapshot_bytes = 0
         STEP("nothing: layout_offset")
         return 0
 

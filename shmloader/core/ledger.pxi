@@ -23,10 +23,14 @@ cdef class Ledger:
     cdef uint32_t slots
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
     cdef list resuming          # per worker: how many resumes it has not answered
+    cdef list seeds             # per worker: the seed of the resume it was told last
+    cdef readonly list progress   # per worker: the Progress from which another would go on
+    cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
     cdef public uint64_t waited_ns
     cdef public uint64_t batches
     cdef public uint64_t bytes
     cdef public uint64_t spilled
+    cdef public uint64_t restarts
     cdef public uint64_t pickled_bytes
     cdef public uint64_t pickled_batches
 
@@ -60,11 +64,11 @@ cdef class Ledger:
         STEP("map: ledger made")
         note_segment(<size_t>base, shape.total_bytes)
         self.slots = slots
-        self.resuming = [0] * workers
         if self.book == NULL:
             munmap(base, shape.total_bytes)
             close(own_fd)
             raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
+        self.forget_workers()
 
     def __dealloc__(self):
         if self.book != NULL:
@@ -84,7 +88,7 @@ cdef class Ledger:
         cdef Request request
         cdef int64_t outcome
         cdef object kept
-        if ticket < self.next_ticket:
+        if ticket < self.next_ticket and ticket not in self.recalled:
             return True
         ledger_collect(self.book)
         if self.book.free_count == 0:
@@ -93,7 +97,8 @@ cdef class Ledger:
         outcome = ledger_place(self.book, worker, ticket, request.kind, request.start,
                                request.length, ORDER_COPY_IN if copy_in else 0)
         if outcome >= 0:
-            self.next_ticket = ticket + 1
+            self.next_ticket = max(self.next_ticket, ticket + 1)
+            self.recalled.pop(ticket, None)
             return True
         if outcome == -EAGAIN or outcome == -EINTR:
             return False
@@ -113,7 +118,20 @@ cdef class Ledger:
         block.resume_seed = seed if seed is not None else 0
         STEP("resume: resume_seed")
         self.resuming[worker] += 1
+        self.seeds[worker] = seed
+        self.progress[worker].owes_resume = False
         ledger_tell(self.book, worker, VERB_RESUME)
+
+    def share_seed(self, seed):
+        """Note the seed that all data pipes share in the first epoch."""
+        for progress in self.progress:
+            progress.seed = seed
+
+    def tell_resumes_again(self):
+        """Tell the replacements of dead workers the resumes that those had not answered."""
+        for worker, progress in enumerate(self.progress):
+            if progress.owes_resume and worker not in self.recalled.values():
+                self.tell_resume(worker, self.seeds[worker])
 
     def tell_quit(self, uint32_t worker):
         """Tell a worker to leave once it has done what was sent before."""
@@ -126,8 +144,15 @@ cdef class Ledger:
     def restart(self):
         """Make the segment ready for new workers; all old ones have been reaped."""
         ledger_restart(self.book)
-        self.resuming = [0] * len(self.resuming)
+        self.forget_workers()
         self.next_ticket = 0
+
+    cdef forget_workers(self):
+        cdef uint32_t worker
+        self.resuming = [0] * self.book.geometry.workers
+        self.seeds = [None] * self.book.geometry.workers
+        self.progress = [Progress() for worker in range(self.book.geometry.workers)]
+        self.recalled = {}
 
     def receive(self):
         """
@@ -154,11 +179,21 @@ cdef class Ledger:
             )
         if news.verb == VERB_RESUMED:
             self.resuming[news.worker] -= 1
+            self.progress[news.worker].begin_epoch(self.seeds[news.worker])
             return (news.worker, "stale" if self.resuming[news.worker] else "resumed", 0, 0, "")
         entry = &self.book.entries[news.slot]
         if news.verb == VERB_WANT:
             return (news.worker, "want", news.slot, entry.ticket, "")
+        self.keep_snapshot(news.worker, news.slot)
         return (news.worker, "ready", news.slot, entry.ticket, KIND_NAMES[entry.answer.kind])
+
+    cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
+        """Copy out what the answer just received says about its worker, if it says anything."""
+        cdef slot_answer *answer = &self.book.entries[slot].answer
+        cdef char *start = <char *>self.book.base + segment_slot_offset(&self.book.geometry, slot)
+        if answer.snapshot_bytes > 0:
+            start += answer.layout_offset + answer.layout_bytes
+            self.progress[worker].answer(PyBytes_FromStringAndSize(start, answer.snapshot_bytes))
 
     def wait(self, double timeout_s):
         """
@@ -226,6 +261,37 @@ cdef class Ledger:
     def reclaim(self, uint32_t worker):
         """Free what a worker held that has been reaped."""
         ledger_reclaim(self.book, worker)
+        self.resuming[worker] = 0
+
+    def recall(self, uint32_t worker):
+        """
+        Free what a worker held that has been reaped, and note what its replacement is to be sent.
+
+        The tickets stand in `recalled` until they are placed again; `tell_resumes_again` tells a
+        resume that was not answered behind them.
+        """
+        cdef uint32_t slot
+        for slot in range(self.book.geometry.ranges):
+            if self.book.entries[slot].state == SLOT_PLACED:
+                if self.book.entries[slot].worker == worker:
+                    self.recalled[self.book.entries[slot].ticket] = worker
+        if self.resuming[worker] > 0:
+            self.progress[worker].owes_resume = True
+        self.reclaim(worker)
+
+    def unanswered(self, uint32_t worker):
+        """The tickets that a worker was sent and has not answered, in their order."""
+        cdef uint32_t slot
+        cdef list tickets = [ticket for ticket, owner in self.recalled.items() if owner == worker]
+        for slot in range(self.book.geometry.ranges):
+            if self.book.entries[slot].state == SLOT_PLACED:
+                if self.book.entries[slot].worker == worker:
+                    tickets.append(self.book.entries[slot].ticket)
+        return sorted(tickets)
+
+    def is_resuming(self, uint32_t worker):
+        """Whether a worker has not answered a resume that it was told, or is to be told again."""
+        return self.resuming[worker] > 0 or self.progress[worker].owes_resume
 
     @property
     def wanting(self):

@@ -1,0 +1,111 @@
+"""
+Where a worker is: what it publishes with each answer, so that another can take its place.
+
+A snapshot is written behind the answer it belongs to and becomes visible with it, so no death can
+tear it. The trainer keeps the latest of each worker and the one at which its epoch began.
+"""
+
+import pickle
+import random
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+
+_SUM_BYTES = 4
+
+
+@dataclass
+class Position:
+    """
+    What a worker has done in its epoch.
+
+    Attributes:
+        has_begun: Whether its dataset could be set up.
+        attempts: How many requests it answered, in whatever way.
+        index: What it was asked for last, if the dataset is iterable: it is always the same.
+        is_exhausted: Whether its iterable dataset has ended.
+        dataset: What the dataset's state_dict() said; None if it has none.
+        iterator: What that of the dataset's iterator said, likewise.
+    """
+
+    has_begun: bool = False
+    attempts: int = 0
+    index: Any = None
+    is_exhausted: bool = False
+    dataset: Any = None
+    iterator: Any = None
+
+
+def _random_states():
+    return (
+        random.getstate(),
+        numpy.random.get_state(legacy=False),
+        torch.get_rng_state().numpy().tobytes(),
+    )
+
+
+def take(position):
+    """Put a position, and the states of this process's generators of random numbers, in bytes."""
+    pickled = pickle.dumps((position, _random_states()), protocol=5)
+    return zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") + pickled
+
+
+def _load(snapshot):
+    pickled = snapshot[_SUM_BYTES:]
+    if zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") != snapshot[:_SUM_BYTES]:
+        raise ValueError("the dead worker's snapshot does not match its checksum")
+    return pickle.loads(pickled)
+
+
+def position_of(snapshot):
+    """Read the position from a snapshot."""
+    return _load(snapshot)[0]
+
+
+def restore_random_states(snapshot):
+    """Draw from here on what the process that took the snapshot would have drawn."""
+    python_state, numpy_state, torch_state = _load(snapshot)[1]
+    random.setstate(python_state)
+    numpy.random.set_state(numpy_state)
+    torch.set_rng_state(torch.frombuffer(bytearray(torch_state), dtype=torch.uint8))
+
+
+def can_tell(owner):
+    """Whether an object offers the pair of methods that tell and restore its state."""
+    return all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+@dataclass
+class Progress:
+    """
+    What the trainer knows of a worker: where its replacement would go on.
+
+    Attributes:
+        seed: The one that its data pipe shares in this epoch.
+        latest: The snapshot of its last answer; None: it has not answered.
+        answered: Whether it has answered in this epoch.
+        epoch: The snapshot with which its epoch began; None: it is in its first.
+        owes_resume: Whether it died with a resume that its replacement is to be told again.
+        skips_epoch: Whether that resume is the first that the replacement will be told.
+    """
+
+    seed: int | None = None
+    latest: bytes | None = None
+    answered: bool = False
+    epoch: bytes | None = None
+    owes_resume: bool = False
+    skips_epoch: bool = False
+
+    def answer(self, latest):
+        """Note an answer with its snapshot."""
+        self.latest = latest
+        self.answered = True
+
+    def begin_epoch(self, seed):
+        """Note that the worker has answered a resume."""
+        self.epoch = self.latest
+        self.answered = False
+        self.seed = seed
