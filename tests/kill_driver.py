@@ -67,11 +67,15 @@ class Case:
 
     def _run(self):
         descriptors = len(os.listdir("/proc/self/fd"))
+        self.workload.begin()
         loader = self.workload.loader(**self.options)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._iterate(loader)
-        self.outcome["warnings"] = [str(warning.message) for warning in caught]
+        self.outcome["warnings"] = [
+            f"{warning.category.__name__}: {warning.message}" for warning in caught
+        ]
+        self.outcome["restarts"] = loader.stats().restarts
         self._note_rest(descriptors)
         # The same loader serves whole epochs now.
         self.steps.disarm()

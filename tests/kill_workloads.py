@@ -7,6 +7,9 @@ segments used again, persistent workers, and pages that come in several pieces.
 
 import collections
 import itertools
+import mmap
+import os
+import signal
 import time
 import zlib
 from dataclasses import dataclass
@@ -45,6 +48,29 @@ class Samples(Dataset):
             "share": index / 8,
             "name": f"sample {index}",
         }
+
+
+class Mortal(Samples):
+    """
+    Samples of which one ends the first worker that is asked for it.
+    """
+
+    def __init__(self, row_bytes, last):
+        super().__init__(row_bytes)
+        self.last = last
+        self._died = mmap.mmap(-1, mmap.PAGESIZE)  # shared by all processes that are forked
+
+    def begin(self):
+        """
+        Let a worker die again.
+        """
+        self._died[0] = 0
+
+    def __getitem__(self, index):
+        if index == self.last and not self._died[0]:
+            self._died[0] = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
 
 
 class Stream(IterableDataset):
@@ -109,6 +135,13 @@ class Workload:
         common = {"num_workers": 2, "multiprocessing_context": "fork"}
         return DataLoader(**{**common, **self.arguments, **options})
 
+    def begin(self):
+        """
+        Make everything as it was before any run.
+        """
+        if isinstance(self.arguments["dataset"], Mortal):
+            self.arguments["dataset"].begin()
+
     def run(self, loader, digests, after_last):
         """
         Iterate all epochs.
@@ -160,6 +193,8 @@ def digest(value, before=0):
     return zlib.crc32(repr(value).encode(), before)
 
 
+MORTAL = {"batch_sampler": in_rows(*[2] * 10), "ring_bytes": 2 << 20}
+
 # The cheapest that passes a step is the one that is used for it, so the order is by cost.
 WORKLOADS = {
     # Batches grow, past what a slot may fill unasked, then past ring_bytes.
@@ -189,6 +224,12 @@ WORKLOADS = {
         {"dataset": Samples(64), "batch_sampler": in_rows(*[2] * 12), "collate_fn": keeping},
         batches=12,
     ),
+    # A worker that dies by itself, for what the trainer does then; and what it should look like.
+    "mortal": Workload(
+        {**MORTAL, "dataset": Mortal(64 << 10, last=5)},
+        batches=10,
+    ),
+    "spared": Workload({**MORTAL, "dataset": Samples(64 << 10)}, batches=10),
     # Pages that come in several pieces.
     "large": Workload(
         {"dataset": Samples(4 << 20), "batch_sampler": in_rows(1, 10, 1, 1), "slots": 4}, batches=4

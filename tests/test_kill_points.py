@@ -6,7 +6,6 @@ pass them are in tests/kill_workloads.py, and tests/kill_driver.py runs one in e
 """
 
 import importlib.util
-import inspect
 import json
 import os
 import random
@@ -20,7 +19,6 @@ import time
 import pytest
 
 from kill_steps import ROOT, SIDES, TRAINER, WORKER, names, sources
-from shmloader import DataLoader
 
 BUILD = ROOT / "build" / "kill-points"
 BUILD_TIMEOUT_S = 300
@@ -42,19 +40,40 @@ STEPS_OF = {
     side: [step for step in STEPS if side in SIDES_OF.get(step.split(":")[0], ())] for side in SIDES
 }
 
-# In the order in which they are preferred for a step that several of them pass.
-WORKLOADS = ("kept", "growing", "persistent", "abandoned", "large")
+# What only a worker writes that can be replaced.
+STEPS_UNHEALED = [step for step in STEPS_OF[WORKER] if not step.startswith("snapshot:")]
 
-# Such as between two pieces of pages, which no workload meets at a step's first passage.
+# In the order in which they are preferred for a step that several of them pass. In "mortal" a
+# worker dies in any case, so it is for healing alone; "spared" is the same without that death.
+WORKLOADS = ("kept", "growing", "persistent", "abandoned", "large")
+WORKLOADS_TO_HEAL = (*WORKLOADS, "mortal")
+TWIN = {"mortal": "spared"}
+
+# Passages that a workload has and no step's first one is: between two pieces of pages, and in the
+# trainer while it puts another worker into the place of one that died.
 LATER = [
     ("large", step, passage)
     for step in ("pages: piece counted", "reserve: begun", "populate: begun")
     for passage in (2, 3)
 ]
+WHILE_HEALING = [
+    ("reclaim: slots freed", 1),
+    ("unseen: begun", 1),
+    ("unseen: punched", 1),
+    # The two workers' rings were opened before.
+    ("reopen: begun", 3),
+    ("reopen: write_pos", 5),
+    ("reopen: read_pos", 5),
+    ("reopen: write_pos", 6),
+    ("reopen: read_pos", 6),
+]
 
-HEALS = "restarts" in inspect.signature(DataLoader.__init__).parameters
-RESTARTS = 10
+HEALED = {"restarts": 10}
 
+RESTART_WARNING = re.compile(
+    r"RestartWarning: DataLoader worker \d \(pid \d+\) was killed by SIGKILL with .* in hand; "
+    r"another takes its place, and no batch changes \(restart \d+ of 10 in this epoch\)"
+)
 TORCHS_ERROR = re.compile(
     r"RuntimeError: DataLoader worker \(pid(\(s\) \d+\) exited unexpectedly"
     r"| \d+\) is killed by signal: Killed\. )"
@@ -64,7 +83,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("Cython") is None, reason="Cython is missing"),
     pytest.mark.timeout(BUILD_TIMEOUT_S + 120),  # the first test builds
 ]
-healing = pytest.mark.skipif(not HEALS, reason="this loader does not heal")
 
 
 class Driver:
@@ -82,13 +100,17 @@ class Driver:
         )
         self.told_after_s = []
         self.digests = {}
-        self.passages = {}
-        for workload in WORKLOADS:
-            outcome = self.run(workload)
-            self.digests[workload] = outcome["digests"]
-            self.passages[workload] = {
-                (step, side): count for step, side, count in outcome["passages"]
-            }
+        self.passages = {workload: self._learn(workload) for workload in WORKLOADS}
+        self.passages_healed = {
+            workload: self._learn(workload, **HEALED) for workload in WORKLOADS_TO_HEAL
+        }
+
+    def _learn(self, workload, **options):
+        outcome = self.run(workload, **options)
+        twin = self.run(TWIN[workload]) if workload in TWIN else outcome
+        self.digests.setdefault(workload, twin["digests"])
+        assert_whole(self, workload, outcome)
+        return {(step, side): count for step, side, count in outcome["passages"]}
 
     def run(self, workload, death=None, **options):
         """
@@ -102,12 +124,12 @@ class Driver:
         assert line, f"the driver does not answer {case}"
         return json.loads(line)
 
-    def workload_for(self, step, side):
+    def workload_for(self, step, side, heals=False):
         """
         Choose the workload whose process shall die at a step.
         """
-        for workload in WORKLOADS:
-            if (step, side) in self.passages[workload]:
+        for workload, passages in (self.passages_healed if heals else self.passages).items():
+            if (step, side) in passages:
                 return workload
         pytest.fail(f"no workload passes {step!r} in a {side}: extend tests/kill_workloads.py")
 
@@ -190,7 +212,8 @@ def test_stores_stand_between_steps(path):
 
 def test_workloads_pass_every_step(driver):
     """Every step is passed on its sides and on no other, so that each of them can be tested."""
-    passed = {key for passages in driver.passages.values() for key in passages}
+    runs = [*driver.passages.values(), *driver.passages_healed.values()]
+    passed = {key for passages in runs for key in passages}
 
     assert {(step, side) for side in SIDES for step in STEPS_OF[side]} == passed
 
@@ -198,14 +221,14 @@ def test_workloads_pass_every_step(driver):
 # A worker's death
 
 
-def die(driver, workload, step, side=WORKER, passage=1, **options):
+def die(driver, workload, step, side=WORKER, passage=1, deaths=1, **options):
     """
     Run a workload until its process has died at that step, which not every run passes.
 
     Returns:
         The outcome, without the counts of passages.
     """
-    death = {"step": step, "side": side, "passage": passage}
+    death = {"step": step, "side": side, "passage": passage, "deaths": deaths}
     for _ in range(3):
         outcome = driver.run(workload, death, **options)
         outcome.pop("passages", None)
@@ -242,7 +265,7 @@ def assert_whole(driver, workload, outcome):
     assert driver.digests[workload] == outcome["again"], outcome
 
 
-@pytest.mark.parametrize("step", STEPS_OF[WORKER])
+@pytest.mark.parametrize("step", STEPS_UNHEALED)
 def test_death_of_a_worker_is_told(driver, step, record_property):
     """A worker that dies at a step is torch's error; the next epoch is whole."""
     workload = driver.workload_for(step, WORKER)
@@ -259,31 +282,40 @@ def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
     assert_told(driver, workload, die(driver, workload, step, passage=passage))
 
 
-@healing
 @pytest.mark.parametrize("step", STEPS_OF[WORKER])
 def test_death_of_a_worker_is_healed(driver, step):
     """With restarts a worker that dies at a step is a warning, and the epoch is the same."""
-    workload = driver.workload_for(step, WORKER)
+    workload = driver.workload_for(step, WORKER, heals=True)
 
-    assert_healed(driver, workload, die(driver, workload, step, restarts=RESTARTS))
+    assert_healed(driver, workload, die(driver, workload, step, **HEALED))
 
 
-@healing
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
     """So is one that dies at a passage which only a large batch has."""
-    outcome = die(driver, workload, step, passage=passage, restarts=RESTARTS)
+    outcome = die(driver, workload, step, passage=passage, **HEALED)
 
     assert_healed(driver, workload, outcome)
 
 
 def assert_healed(driver, workload, outcome):
     """
-    Check that a death has changed no batch.
+    Check that deaths have changed no batch, and that each that was healed is one warning.
     """
     assert_whole(driver, workload, outcome)
     assert "error" not in outcome, outcome
     assert driver.digests[workload] == outcome["digests"], outcome
+    assert outcome["restarts"] == len(outcome["warnings"]), outcome
+    for warning in outcome["warnings"]:
+        assert RESTART_WARNING.fullmatch(warning), outcome
+
+
+def test_deaths_beyond_the_restarts_are_told(driver):
+    """Where every replacement dies at the step, too, the error says so; the next epoch is whole."""
+    outcome = die(driver, "kept", "commit: ticket", deaths=1000, restarts=2)
+
+    assert_whole(driver, "kept", outcome)
+    assert "and all 2 restarts of this epoch are used" in outcome["error"], outcome
 
 
 # The trainer's death
@@ -295,6 +327,12 @@ def test_death_of_the_trainer_leaves_nothing(driver, step):
     outcome = die(driver, driver.workload_for(step, TRAINER), step, TRAINER)
 
     assert_gone(outcome)
+
+
+@pytest.mark.parametrize(("step", "passage"), WHILE_HEALING)
+def test_death_of_the_trainer_while_it_heals_leaves_nothing(driver, step, passage):
+    """So does its death between that of a worker and the start of the next."""
+    assert_gone(die(driver, "mortal", step, TRAINER, passage, **HEALED))
 
 
 def assert_gone(outcome):
@@ -314,18 +352,26 @@ def test_death_at_any_passage(driver, seeded, stress_seconds):
     chance = random.Random(seeded)
     ends = time.monotonic() + stress_seconds
     while time.monotonic() < ends:
-        workload = chance.choice(WORKLOADS)
-        (step, side), count = chance.choice(list(driver.passages[workload].items()))
-        # Both runs of a loader's epochs are counted; nobody dies in the second.
-        death = {"step": step, "side": side, "passage": chance.randint(1, (count + 1) // 2)}
-        heals = HEALS and chance.random() < 0.5
-        options = {"restarts": RESTARTS} if heals else {}
-        outcome = driver.run(workload, death, **options)
-        context = f"seed {seeded}, {workload}: {death}, {options}"
+        heals = chance.random() < 0.5
+        runs = driver.passages_healed if heals else driver.passages
+        workload = chance.choice(list(runs))
+        death = random_death(chance, runs[workload], heals)
+        outcome = driver.run(workload, death, **(HEALED if heals else {}))
         try:
             assert_any(driver, workload, outcome, heals)
         except AssertionError as error:
-            raise AssertionError(f"{context}: {error}") from error
+            raise AssertionError(f"{workload}, {death}, healed: {heals}: {error}") from error
+
+
+def random_death(chance, passages, heals):
+    """
+    Choose where somebody dies, and with healing some of those who come after, too.
+    """
+    (step, side), count = chance.choice(list(passages.items()))
+    # Both runs of a loader's epochs were counted; nobody dies in the second.
+    passage = chance.randint(1, (count + 1) // 2)
+    deaths = chance.randint(1, 3) if heals else 1
+    return {"step": step, "side": side, "passage": passage, "deaths": deaths}
 
 
 def assert_any(driver, workload, outcome, heals):
@@ -340,11 +386,10 @@ def assert_any(driver, workload, outcome, heals):
         assert_told(driver, workload, outcome)
 
 
-def test_death_of_a_spawned_worker(driver, stress_seconds):
+def test_death_of_a_spawned_worker_is_healed(driver, stress_seconds):
     """A worker that was spawned dies at a step as one that was forked does."""
     if stress_seconds < SPAWN_FROM_S:
         pytest.skip(f"each worker imports torch: runs with --stress-seconds {SPAWN_FROM_S}")
-    options = {"restarts": RESTARTS} if HEALS else {}
-    outcome = die(driver, "kept", "commit: ticket", multiprocessing_context="spawn", **options)
+    outcome = die(driver, "kept", "commit: ticket", multiprocessing_context="spawn", **HEALED)
 
-    (assert_healed if HEALS else assert_told)(driver, "kept", outcome)
+    assert_healed(driver, "kept", outcome)
