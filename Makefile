@@ -11,6 +11,7 @@ venv := .venv/bin
 core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/*.pyx shmloader/*.pxd) \
   $(wildcard shmloader/core/*.pxi)
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_DEBUG),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
+switches := $(switches),$(SHMLOADER_KILL_POINTS)
 
 # For csrc/ alone, stricter than any build; optimised, because some warnings come only then.
 strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wextra -Wpedantic \
@@ -50,7 +51,8 @@ lint: build
 	  --build-lib build/strict --build-temp build/strict
 	@for file in csrc/*.c; do \
 	  echo "strictly: $$file"; \
-	  $(strict_cc) $$file && $(strict_cc) -DSHMLOADER_PORTABLE $$file || exit 1; \
+	  $(strict_cc) $$file && $(strict_cc) -DSHMLOADER_PORTABLE $$file && \
+	  $(strict_cc) -DSHMLOADER_KILL_POINTS $$file || exit 1; \
 	done
 
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting.

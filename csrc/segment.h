@@ -117,9 +117,13 @@ static inline void clock_one(_Atomic uint64_t *clock, uint64_t ns) {
 
 static inline void clock_add(struct worker_block *block, uint64_t busy_ns, uint64_t starved_ns,
                              uint64_t blocked_ns) {
+  STEP("clock: begun");
   clock_one(&block->clock.busy_ns, busy_ns);
+  STEP("clock: busy_ns");
   clock_one(&block->clock.starved_ns, starved_ns);
+  STEP("clock: starved_ns");
   clock_one(&block->clock.blocked_ns, blocked_ns);
+  STEP("clock: blocked_ns");
 }
 
 static inline uint64_t clock_busy_ns(struct worker_block *block) {

@@ -65,9 +65,11 @@ static void enter(struct ledger *ledger, struct ledger_entry *entry, enum slot_s
 static void retake_pages(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
   struct ledger_entry *entry = leave(ledger, slot);
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + keep_bytes;
+  STEP("retake: begun");
   if (platform_punch(ledger->fd, offset, entry->pages_bytes - keep_bytes) == 0) {
     entry->pages_bytes = keep_bytes;
   }
+  STEP("retake: punched");
   enter(ledger, entry, entry->state);
 }
 
@@ -83,9 +85,11 @@ static void retake_unseen(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
+  STEP("unseen: begun");
   if (unseen > 0 && platform_punch(ledger->fd, offset, unseen) != 0) {
     entry->pages_bytes = entry->grant_bytes;
   }
+  STEP("unseen: punched");
 }
 
 static void make_free(struct ledger *ledger, uint32_t slot) {
@@ -104,11 +108,13 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
   }
   enter(ledger, entry, SLOT_FREE);
   ledger->free_slots[ledger->free_count++] = slot;
+  STEP("free: done");
 }
 
 static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   struct ledger_entry *entry = &ledger->entries[lease->slot];
+  STEP("release: begun");
   /* relaxed: a first guess at the head, corrected by the exchange. */
   uint32_t head = atomic_load_explicit(&ledger->released, memory_order_relaxed);
   do {
@@ -117,6 +123,7 @@ static void slot_lease_end(struct lease *lease) {
     /* sync released-R -> released-A: the aliases' uses and next_released are visible first. */
   } while (!atomic_compare_exchange_weak_explicit(&ledger->released, &head, lease->slot + 1,
                                                   memory_order_release, memory_order_relaxed));
+  STEP("release: stacked");
   ledger_unref(ledger);
 }
 
@@ -125,6 +132,7 @@ static void open_rings(struct ledger *ledger, uint32_t worker) {
   const struct geometry *geometry = &ledger->geometry;
   struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
   struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
+  STEP("reopen: begun");
   ring_init(tasks, 0);
   ring_init(ready, 0);
   ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
@@ -186,7 +194,9 @@ void ledger_unref(struct ledger *ledger) {
   if (atomic_fetch_sub_explicit(&ledger->references, 1, memory_order_release) != 1) return;
   /* sync reference-A <- reference-R: all other holders are done. */
   (void)atomic_load_explicit(&ledger->references, memory_order_acquire);
+  STEP("unmap: begun");
   munmap(ledger->base, ledger->geometry.total_bytes);
+  STEP("unmap: done");
   close(ledger->fd);
   free_ledger(ledger);
 }
@@ -255,17 +265,23 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   enter(ledger, entry, SLOT_PLACED);
 
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
-  order->ticket = ticket;
-  order->request_bytes = bytes;
-  order->request_kind = (uint32_t)kind;
-  order->mode = mode;
-  order->pages_bytes = entry->pages_bytes;
+  STEP("order: begun");
+  order->ticket = ticket, STEP("order: ticket");
+  order->request_bytes = bytes, STEP("order: request_bytes");
+  order->request_kind = (uint32_t)kind, STEP("order: request_kind");
+  order->mode = mode, STEP("order: mode");
+  order->pages_bytes = entry->pages_bytes, STEP("order: pages_bytes");
   order->expect_bytes = min_u64(ledger->expect_bytes, entry->grant_bytes);
+  STEP("order: expect_bytes");
   /* relaxed: the push publishes the order. */
   atomic_store_explicit(&order->grant_bytes, entry->grant_bytes, memory_order_relaxed);
+  STEP("order: grant_bytes");
   /* relaxed: as above. */
   atomic_store_explicit(&order->refused_bytes, 0, memory_order_relaxed);
-  memcpy(ledger->base + segment_slot_offset(&ledger->geometry, slot), request, bytes);
+  STEP("order: refused_bytes");
+  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+  STEP_COPY("order: half a request", start, request, bytes);
+  STEP("order: request");
 
   /* The ring holds every slot and the control values besides: full means a forged read_pos. */
   if (!ring_push(&ledger->task_rings[worker], cell_make(VERB_PLACE, slot))) {
@@ -305,6 +321,7 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
 static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
+  STEP("receive: answer read");
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
   leave(ledger, slot);
@@ -324,6 +341,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
 static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
+  STEP("receive: want read");
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
   /* One that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
@@ -371,6 +389,7 @@ struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliase
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
   atomic_fetch_add_explicit(&ledger->references, 1, memory_order_relaxed);
   lease_begin(&entry->lease, aliases);
+  STEP("lease: begun");
   return &entry->lease;
 }
 
@@ -381,6 +400,7 @@ void ledger_reclaim(struct ledger *ledger, uint32_t worker) {
     const struct ledger_entry *entry = &ledger->entries[slot];
     if (entry->state == SLOT_PLACED && entry->worker == worker) make_free(ledger, slot);
   }
+  STEP("reclaim: slots freed");
   open_rings(ledger, worker);
 }
 
@@ -402,8 +422,10 @@ void ledger_trim(struct ledger *ledger) {
 
 void ledger_stop(struct ledger *ledger, bool stopping) {
   struct control_block *control = segment_control(ledger->base);
+  STEP("stop: begun");
   /* relaxed: a worker that reads it late is woken by the doorbell or by its next look. */
   atomic_store_explicit(&control->stopping, stopping, memory_order_relaxed);
+  STEP("stop: stopping");
   for (uint32_t worker = 0; stopping && worker < ledger->geometry.workers; worker++) {
     doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
   }
@@ -414,6 +436,7 @@ void ledger_collect(struct ledger *ledger) {
   if (atomic_load_explicit(&ledger->released, memory_order_relaxed) == 0) return;
   /* sync released-A <- released-R: the aliases' last uses are over before the slot is reused. */
   uint32_t head = atomic_exchange_explicit(&ledger->released, 0, memory_order_acquire);
+  STEP("collect: taken");
   while (head != 0) {
     uint32_t slot = head - 1;
     /* relaxed: published by the exchange above. */
@@ -429,16 +452,20 @@ void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   enter(ledger, entry, SLOT_PLACED);
   set_want(ledger, entry, 0);
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
+  STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */
   atomic_store_explicit(&order->grant_bytes, grant_bytes, memory_order_release);
+  STEP("grant: grant_bytes");
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
 }
 
 void ledger_refuse(struct ledger *ledger, uint32_t slot) {
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   uint64_t want_bytes = ledger->entries[slot].want_bytes;
+  STEP("refuse: begun");
   /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
   atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_release);
+  STEP("refuse: refused_bytes");
   set_want(ledger, &ledger->entries[slot], 0);
   uint32_t worker = ledger->entries[slot].worker;
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);

@@ -12,6 +12,8 @@ cdef extern from "platform.h" nogil:
     int64_t platform_now_ns()
     int platform_reserve(int fd, uint64_t offset, uint64_t bytes)
     void platform_populate(void *start, size_t bytes)
+    void STEP(const char *name)
+    void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
 
 
 cdef extern from "copy.h" nogil:

@@ -409,6 +409,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             return
         self._shutdown = True
         try:
+            # A worker that dies while it leaves is no news, least of all inside a __del__.
+            self._unwatch_workers()
             self._stop_workers()
         finally:
             self._end_workers()
@@ -425,11 +427,14 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         for process in self._workers:
             process.join(timeout=max(0.0, deadline - time.monotonic()))
 
-    def _end_workers(self):
+    def _unwatch_workers(self):
         if self._worker_pids_set:
             self._worker_pids_set = False
             with contextlib.suppress(ValueError):  # interrupted before they were set
                 stock.signal_handling._remove_worker_pids(id(self))
+
+    def _end_workers(self):
+        self._unwatch_workers()
         for end in (lambda process: process.terminate(), lambda process: process.kill()):
             for process in self._workers:
                 if process.is_alive():

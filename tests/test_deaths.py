@@ -156,6 +156,32 @@ def test_loader_serves_again_after_a_death(tmp_path, persistent):
     loader.close()
 
 
+def test_worker_that_dies_while_it_leaves_is_no_news(tmp_path):
+    """
+    A worker killed when it was told to leave changes nothing: not the epoch, not close(), no noise.
+    """
+    script = """
+def doomed(_):
+    # Runs when a worker leaves as it was told to.
+    util.Finalize(None, os.kill, args=(os.getpid(), signal.SIGKILL), exitpriority=1)
+
+
+if __name__ == "__main__":
+    loader = make(Numbers(12), worker_init_fn=doomed)
+    for _ in range(3):
+        say(sum(1 for _ in loader))
+        iterator = iter(loader)
+        next(iterator)
+        del iterator
+        iterator = iter(loader)
+        next(iterator)
+        loader.close()
+"""
+    status, lines, errors = run(tmp_path, "from multiprocessing import util\n" + HEAD + script)
+
+    assert (0, ["12"] * 3, "") == (status, lines, errors)
+
+
 def test_killed_worker_shows_on_another_thread(tmp_path, record_property):
     """
     Where the thread that iterates gets no signal, the death shows by itself, as torch's error.

@@ -73,11 +73,13 @@ cdef class Desk:
         base = map_segment(own_fd, shape.total_bytes)
         if base == NULL:
             raise_mapping_error(own_fd, shape.total_bytes)
+        STEP("sit: mapped")
         self.populated = <uint64_t *>malloc(ranges * sizeof(uint64_t))
         if self.populated == NULL:
             raise MemoryError(f"no memory for {ranges} ranges")
         memset(self.populated, 0, ranges * sizeof(uint64_t))
         desk_init(&self.seat, <uint8_t *>base, own_fd, &shape, worker)
+        STEP("sit: seated")
         self.thread = get_ident()
         self.check_room = check_room
         self.ring_bytes = ring_bytes
@@ -137,6 +139,7 @@ cdef class Desk:
         """Take an order in hand and read its request out of the slot."""
         cdef slot_order *order = &segment_header(self.seat.base, &self.seat.geometry, slot).order
         cdef object index
+        STEP("take: begun")
         self.slot = slot
         self.slot_start = <char *>self.seat.base + segment_slot_offset(&self.seat.geometry, slot)
         self.ticket = order.ticket
@@ -194,7 +197,9 @@ cdef class Desk:
         encoder.put(batch)
         encoder.finish(answer)
         answer.snapshot_bytes = 0
+        STEP("write: snapshot_bytes")
         answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
+        STEP("write: kind")
 
     def write_snapshot(self, bytes snapshot):
         """
@@ -209,8 +214,11 @@ cdef class Desk:
         if length > UINT32_MAX:
             raise OverflowError(f"a snapshot of {length} bytes, of which at most {UINT32_MAX} fit")
         self.need(start + length)
-        memcpy(self.slot_start + start, PyBytes_AS_STRING(snapshot), length)
+        STEP("snapshot: begun")
+        STEP_COPY("snapshot: half", self.slot_start + start, PyBytes_AS_STRING(snapshot), length)
+        STEP("snapshot: written")
         answer.snapshot_bytes = <uint32_t>length
+        STEP("snapshot: snapshot_bytes")
         return None
 
     def write_end(self):
@@ -223,9 +231,13 @@ cdef class Desk:
 
     cdef int write_empty(self, int kind) except -1:
         cdef slot_answer *answer = self.answer()
+        STEP("nothing: begun")
         answer.kind = kind
+        STEP("nothing: kind")
         answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
+        STEP("nothing: bytes")
         answer.layout_offset = answer.snapshot_bytes = 0
+        STEP("nothing: layout_offset")
         return 0
 
     cdef slot_order *order(self) noexcept:
@@ -242,12 +254,17 @@ cdef class Desk:
         delivers it and never lets it be written again.
         """
         cdef slot_answer *answer = self.answer()
+        STEP("commit: begun")
         answer.ticket = self.ticket
+        STEP("commit: ticket")
         answer.pages_bytes = self.pages
+        STEP("commit: pages_bytes")
         answer.flags = 0
+        STEP("commit: flags")
         if self.held != NULL:
             if self.forked or lease_aliases(self.held) != 1:
                 answer.flags = ANSWER_KEPT
+                STEP("commit: kept")
             lease_drop(self.held)
             self.held = NULL
         clock_add(self.seat.block, platform_now_ns() - self.taken_ns - self.blocked_ns, 0,
@@ -366,6 +383,7 @@ cdef class Desk:
         while self.pages < target:
             piece = min(target - self.pages, PIECE_BYTES)
             self.check_room(target - self.pages + others * piece)
+            STEP("pages: room seen")
             error = self.reserve(self.pages, piece)
             if error != 0:
                 raise OutOfSharedMemory(
@@ -374,6 +392,7 @@ cdef class Desk:
                     "slots or prefetch_factor"
                 )
             self.pages += piece
+            STEP("pages: piece counted")
         return 0
 
     cdef int reserve(self, uint64_t start, uint64_t length) except? 1:
@@ -405,8 +424,11 @@ cdef class Desk:
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
             self.raise_refusal(wanted)
+        STEP("ask: begun")
         header.answer.ticket = self.ticket
+        STEP("ask: ticket")
         header.answer.want_bytes = wanted
+        STEP("ask: want_bytes")
         desk_tell(&self.seat, VERB_WANT, self.slot)
         while order_grant(&header.order) < wanted:
             if desk_stopping(&self.seat):
@@ -420,6 +442,7 @@ cdef class Desk:
                 doorbell_disarm(bell)
             if outcome == -EINTR:
                 PyErr_CheckSignals()
+        STEP("ask: granted")
         self.grant = order_grant(&header.order)
         self.blocked_ns += platform_now_ns() - started
         return 0

@@ -56,10 +56,12 @@ cdef class Ledger:
         base = map_segment(own_fd, shape.total_bytes)
         if base == NULL:
             raise_mapping_error(own_fd, shape.total_bytes)
+        STEP("map: mapped")
         if platform_reserve(own_fd, 0, shape.table_end) != 0:
             munmap(base, shape.total_bytes)
             raise_mapping_error(own_fd, shape.table_end)
         self.book = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
+        STEP("map: ledger made")
         note_segment(<size_t>base, shape.total_bytes)
         self.slots = slots
         if self.book == NULL:
@@ -110,8 +112,11 @@ cdef class Ledger:
     def tell_resume(self, uint32_t worker, seed):
         """Tell a worker to begin the next epoch, with the seed that its data pipe shares."""
         cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
+        STEP("resume: begun")
         block.resume_has_seed = seed is not None
+        STEP("resume: resume_has_seed")
         block.resume_seed = seed if seed is not None else 0
+        STEP("resume: resume_seed")
         self.resuming[worker] += 1
         self.seeds[worker] = seed
         self.progress[worker].owes_resume = False
