@@ -10,7 +10,7 @@ ARGS ?=
 venv := .venv/bin
 core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/*.pyx shmloader/*.pxd) \
   $(wildcard shmloader/core/*.pxi)
-switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_DEBUG),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
+switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
 switches := $(switches),$(SHMLOADER_KILL_POINTS)
 
 # For csrc/ alone, stricter than any build; optimised, because some warnings come only then.

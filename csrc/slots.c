@@ -34,6 +34,8 @@
 
 #include <stdlib.h>
 
+#include "guard.h"
+
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -60,6 +62,11 @@ static void enter(struct ledger *ledger, struct ledger_entry *entry, enum slot_s
   ledger->committed_bytes += commitment(entry);
   ledger->kept_bytes += kept(entry);
   ledger->counts[state]++;
+}
+
+/* Audits stand on both sides of a move: what is wrong before it was not its doing. */
+static void audit(const struct ledger *ledger, const char *move, uint32_t slot, uint64_t ticket) {
+  if (ledger->guard != NULL) guard_audit(ledger, move, slot, ticket);
 }
 
 static void retake_pages(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
@@ -92,7 +99,7 @@ static void retake_unseen(struct ledger *ledger, uint32_t slot) {
   STEP("unseen: punched");
 }
 
-static void make_free(struct ledger *ledger, uint32_t slot) {
+static void move_to_free(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = leave(ledger, slot);
   if (entry->state == SLOT_PLACED) retake_unseen(ledger, slot);
   set_want(ledger, entry, 0);
@@ -111,10 +118,19 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
   STEP("free: done");
 }
 
+static void make_free(struct ledger *ledger, uint32_t slot) {
+  uint64_t ticket = ledger->entries[slot].ticket;
+  audit(ledger, "before freeing", slot, ticket);
+  if (ledger->guard != NULL) guard_freed(ledger, slot);
+  move_to_free(ledger, slot);
+  audit(ledger, "after freeing", slot, ticket);
+}
+
 static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   struct ledger_entry *entry = &ledger->entries[lease->slot];
   STEP("release: begun");
+  if (ledger->guard != NULL) guard_released(ledger, lease->slot);
   /* relaxed: a first guess at the head, corrected by the exchange. */
   uint32_t head = atomic_load_explicit(&ledger->released, memory_order_relaxed);
   do {
@@ -195,7 +211,8 @@ void ledger_unref(struct ledger *ledger) {
   /* sync reference-A <- reference-R: all other holders are done. */
   (void)atomic_load_explicit(&ledger->references, memory_order_acquire);
   STEP("unmap: begun");
-  munmap(ledger->base, ledger->geometry.total_bytes);
+  if (ledger->guard != NULL) guard_unmap(ledger);
+  else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
   close(ledger->fd);
   free_ledger(ledger);
@@ -244,12 +261,27 @@ static uint64_t standing_grant(struct ledger *ledger, uint32_t slot, uint64_t re
   return max_u64(min_u64(fair, room), request_bytes);
 }
 
+/* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
+static uint32_t take_free(struct ledger *ledger, uint64_t ticket) {
+  if (ledger->guard != NULL) guard_rotate(ledger);
+  audit(ledger, "before placing", ledger->free_slots[ledger->free_count - 1], ticket);
+  return ledger->free_slots[--ledger->free_count];
+}
+
+static void write_request(struct ledger *ledger, uint32_t slot, const void *request,
+                          uint64_t bytes) {
+  if (ledger->guard != NULL) guard_open(ledger, slot, bytes);
+  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+  STEP_COPY("order: half a request", start, request, bytes);
+  if (ledger->guard != NULL) guard_close(ledger, slot);
+}
+
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode) {
   uint64_t request_pages = round_up(bytes, ledger->geometry.page_bytes);
   if (request_pages > ledger->geometry.range_bytes) return -E2BIG;
   if (ledger->free_count == 0) return -EAGAIN;
-  uint32_t slot = ledger->free_slots[--ledger->free_count];
+  uint32_t slot = take_free(ledger, ticket);
   struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t grant = standing_grant(ledger, slot, request_pages);
   if (entry->pages_bytes > grant) retake_pages(ledger, slot, grant);
@@ -269,7 +301,8 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   order->ticket = ticket, STEP("order: ticket");
   order->request_bytes = bytes, STEP("order: request_bytes");
   order->request_kind = (uint32_t)kind, STEP("order: request_kind");
-  order->mode = mode, STEP("order: mode");
+  order->mode = ledger->guard == NULL ? mode : mode | ORDER_GUARDED;
+  STEP("order: mode");
   order->pages_bytes = entry->pages_bytes, STEP("order: pages_bytes");
   order->expect_bytes = min_u64(ledger->expect_bytes, entry->grant_bytes);
   STEP("order: expect_bytes");
@@ -279,8 +312,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   /* relaxed: as above. */
   atomic_store_explicit(&order->refused_bytes, 0, memory_order_relaxed);
   STEP("order: refused_bytes");
-  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
-  STEP_COPY("order: half a request", start, request, bytes);
+  write_request(ledger, slot, request, bytes);
   STEP("order: request");
 
   /* The ring holds every slot and the control values besides: full means a forged read_pos. */
@@ -289,6 +321,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
     return -EPROTO;
   }
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
+  audit(ledger, "after placing", slot, ticket);
   return slot;
 }
 
@@ -323,6 +356,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
   STEP("receive: answer read");
   const char *fault = fault_in(ledger, entry, &entry->answer);
+  if (fault == NULL && ledger->guard != NULL) fault = guard_fault(ledger, slot);
   if (fault != NULL) return fault;
   leave(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
@@ -360,6 +394,15 @@ static const char *accept(struct ledger *ledger, uint32_t worker, uint32_t cell)
   return "unknown verb";
 }
 
+static const char *accept_audited(struct ledger *ledger, uint32_t worker, uint32_t cell) {
+  uint32_t slot = cell_slot(cell);
+  uint64_t ticket = slot < ledger->geometry.ranges ? ledger->entries[slot].ticket : 0;
+  audit(ledger, "before receiving", slot, ticket);
+  const char *broken = accept(ledger, worker, cell);
+  audit(ledger, "after receiving", slot, ticket);
+  return broken;
+}
+
 bool ledger_receive(struct ledger *ledger, struct message *message) {
   uint32_t workers = ledger->geometry.workers;
   for (uint32_t i = 0; i < workers; i++) {
@@ -367,7 +410,7 @@ bool ledger_receive(struct ledger *ledger, struct message *message) {
     uint32_t cell;
     ledger->next_worker = worker + 1 < workers ? worker + 1 : 0;
     if (!ring_pop(&ledger->ready_rings[worker], &cell)) continue;
-    const char *broken = accept(ledger, worker, cell);
+    const char *broken = accept_audited(ledger, worker, cell);
     *message = (struct message){.worker = worker, .slot = cell_slot(cell), .broken = broken};
     message->verb = broken == NULL ? cell_verb(cell) : 0;
     return true;
@@ -382,7 +425,13 @@ bool ledger_has_news(struct ledger *ledger) {
   return false;
 }
 
+uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
+  if (ledger->guard != NULL) guard_open_batch(ledger, slot);
+  return ledger->base + segment_slot_offset(&ledger->geometry, slot);
+}
+
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
+  if (ledger->guard != NULL) guard_leased(ledger, slot);
   struct ledger_entry *entry = leave(ledger, slot);
   enter(ledger, entry, SLOT_LEASED);
   entry->leased_ns = platform_now_ns();

@@ -348,7 +348,9 @@ class Transport:
         is_oldest = ticket == ledger.oldest()
         if is_oldest:
             self._spill_for(slot, want_bytes)
-        if is_oldest or ledger.room(slot, want_bytes) >= want_bytes:
+        # Asked for the oldest too: looking for room gives back what free slots keep.
+        has_room = ledger.room(slot, want_bytes) >= want_bytes
+        if is_oldest or has_room:
             ledger.grant(slot, want_bytes)
 
     def _spill_for(self, slot, want_bytes):

@@ -43,6 +43,8 @@ cdef class Desk:
     cdef uint64_t expected
     cdef uint64_t cursor
     cdef bint copy_in
+    cdef bint guarded          # a canary stands behind what was handed out so far
+    cdef uint64_t canary       # how long it is; 0: none
     cdef bint forked           # user code forked while memory of the slot was handed out
     cdef lease *held           # counts the aliases of this slot; NULL until memory is handed out
     cdef lease *source         # the lease of the last allocation
@@ -147,6 +149,8 @@ cdef class Desk:
         self.grant = order_grant(order)
         self.expected = order.expect_bytes
         self.copy_in = order.mode & ORDER_COPY_IN
+        self.guarded = order.mode & ORDER_GUARDED
+        self.canary = 0
         self.cursor = 0
         self.forked = False
         self.blocked_ns = 0
@@ -191,6 +195,9 @@ cdef class Desk:
             raise RuntimeError("there is no order in hand whose batch could be written")
         answer = self.answer()
         encoder = Encoder.__new__(Encoder, self, dumps)
+        if is_error:
+            # A canary that was written over is this error, or less than it.
+            self.canary = 0
         if is_error and (self.held == NULL or lease_aliases(self.held) == 1):
             # What was collated before is of no use, and its pages may be all there are.
             self.cursor = 0
@@ -261,6 +268,8 @@ cdef class Desk:
         STEP("commit: pages_bytes")
         answer.flags = 0
         STEP("commit: flags")
+        if self.guarded and (answer.kind == ANSWER_BATCH or answer.kind == ANSWER_ERROR):
+            self.put_canary(answer_end(answer))
         if self.held != NULL:
             if self.forked or lease_aliases(self.held) != 1:
                 answer.flags = ANSWER_KEPT
@@ -324,10 +333,31 @@ cdef class Desk:
         if self.held == NULL:
             self.held = new_count()
         self.source = self.held
+        self.check_canary()
         start = round_up(self.cursor, CACHE_LINE)
         self.need(start + length)
         self.cursor = start + length
+        if self.guarded:
+            self.put_canary(self.cursor)
         return self.slot_start + start
+
+    cdef void put_canary(self, uint64_t end) noexcept:
+        """Put a canary behind the slot's first end bytes, as far as its pages reach."""
+        self.canary = canary_bytes(end, self.pages)
+        canary_write(<uint8_t *>self.slot_start + end, self.canary, self.ticket, self.slot)
+
+    cdef int check_canary(self) except -1:
+        """Make sure that nobody wrote behind what was handed out, before it is written over."""
+        cdef uint8_t *start = <uint8_t *>self.slot_start + self.cursor
+        cdef uint64_t whole = canary_damage(start, self.canary, self.ticket, self.slot)
+        if whole >= self.canary:
+            self.canary = 0
+            return 0
+        raise WorkerBroken(
+            f"worker {self.seat.worker}, ticket {self.ticket}, slot {self.slot}: something was "
+            f"written beyond the end of the batch, at byte {self.cursor + whole} where "
+            f"{self.cursor} were handed out; perhaps by native code of the dataset"
+        )
 
     cdef object tensor_at(self, char *start, DLDataType dtype, int ndim, const int64_t *shape):
         """A contiguous tensor over what allocate() returned last."""

@@ -391,6 +391,7 @@ cdef class Encoder:
         cdef uint64_t payload = self.place_sources(self.desk.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef char *slot
+        self.desk.check_canary()
         self.desk.need(layout + self.used)
         slot = self.desk.slot_start
         with nogil:

@@ -35,7 +35,7 @@ cdef class Ledger:
     cdef public uint64_t pickled_batches
 
     def __init__(self, int fd, uint32_t workers, uint32_t slots, uint32_t spares,
-                 uint64_t range_bytes, uint64_t ring_bytes):
+                 uint64_t range_bytes, uint64_t ring_bytes, bint guarded=False):
         """
         Map a segment and take it over.
 
@@ -43,6 +43,7 @@ cdef class Ledger:
             fd: A file of zeros, `segment_bytes(...)` long; a duplicate is kept.
             slots: Ranges in use; spares: ranges that replace retired ones.
             ring_bytes: Ceiling in bytes for what the slots keep.
+            guarded: Watch for late uses of slots, as csrc/guard.c says.
 
         Raises:
             OSError: The file cannot be mapped.
@@ -69,6 +70,8 @@ cdef class Ledger:
             close(own_fd)
             raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
         self.forget_workers()
+        if guarded and ledger_guard(self.book) != 0:
+            raise MemoryError(f"no memory for a guard of {slots + spares} slots")
 
     def __dealloc__(self):
         if self.book != NULL:
@@ -178,8 +181,9 @@ cdef class Ledger:
             news.verb, news.broken = 0, b"it was not told to resume"
         if news.verb == 0:
             raise WorkerBroken(
-                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}; its memory "
-                "was overwritten, perhaps by native code of the dataset"
+                f"worker {news.worker} sent slot {news.slot}{self.held_for(&news)}: "
+                f"{news.broken.decode()}; its memory was overwritten, perhaps by native code of "
+                "the dataset"
             )
         if news.verb == VERB_RESUMED:
             self.resuming[news.worker] -= 1
@@ -194,10 +198,20 @@ cdef class Ledger:
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
         """Copy out what the answer just received says about its worker, if it says anything."""
         cdef slot_answer *answer = &self.book.entries[slot].answer
-        cdef char *start = <char *>self.book.base + segment_slot_offset(&self.book.geometry, slot)
+        cdef char *start
         if answer.snapshot_bytes > 0:
+            start = <char *>ledger_open(self.book, slot)
             start += answer.layout_offset + answer.layout_bytes
             self.progress[worker].answer(PyBytes_FromStringAndSize(start, answer.snapshot_bytes))
+
+    cdef str held_for(self, const message *news):
+        """Say for which ticket a worker holds the slot that it names, if it does."""
+        cdef ledger_entry *entry
+        if news.slot < self.book.geometry.ranges:
+            entry = &self.book.entries[news.slot]
+            if entry.state == SLOT_PLACED and entry.worker == news.worker:
+                return f" for ticket {entry.ticket}"
+        return ""
 
     def wait(self, double timeout_s):
         """
@@ -238,7 +252,7 @@ cdef class Ledger:
         """
         cdef ledger_entry *entry = &self.book.entries[slot]
         cdef slot_answer answer = entry.answer
-        cdef char *start = <char *>self.book.base + segment_slot_offset(&self.book.geometry, slot)
+        cdef char *start = <char *>ledger_open(self.book, slot)
         cdef bytes layout = PyBytes_FromStringAndSize(start + answer.layout_offset,
                                                       answer.layout_bytes)
         cdef lease *held
