@@ -169,8 +169,6 @@ struct geometry {
   uint64_t total_bytes;
 };
 
-#define HUGE_BYTES (UINT64_C(2) << 20)
-
 static inline uint64_t round_up(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
