@@ -43,6 +43,9 @@ STEPS_OF = {
 # What only a worker writes that can be replaced.
 STEPS_UNHEALED = [step for step in STEPS_OF[WORKER] if not step.startswith("snapshot:")]
 
+TRIES = 3
+FIRST = [1] * TRIES
+
 # Passages that a workload has and no step's first one is: between two pieces of pages, and in the
 # trainer while it puts another worker into the place of one that died.
 LATER = [
@@ -182,20 +185,23 @@ def test_undisturbed_workloads_are_whole(driver, workload):
 # A worker's death
 
 
-def die(driver, workload, step, side=WORKER, passage=1, deaths=1, **options):
+def die(driver, workload, step, passages, side=WORKER, deaths=1, **options):
     """
-    Run a workload until its process has died at that step, which not every run passes.
+    Run a workload until its process has died at a step.
+
+    Args:
+        passages: Those to try, one after the other, because not every run meets every passage.
 
     Returns:
         The outcome, without the counts of passages.
     """
-    death = {"step": step, "side": side, "passage": passage, "deaths": deaths}
-    for _ in range(3):
+    for passage in passages:
+        death = {"step": step, "side": side, "passage": passage, "deaths": deaths}
         outcome = driver.run(workload, death, **options)
         outcome.pop("passages", None)
         if outcome.get("died", 1):
             return outcome
-    pytest.fail(f"nobody has passed {step!r} {passage} times in {workload!r}: {outcome}")
+    pytest.fail(f"nobody has passed {step!r} in {workload!r} at {passages}: {outcome}")
 
 
 def assert_told(driver, workload, outcome):
@@ -231,7 +237,7 @@ def assert_in_order(outcome):
 def test_death_of_a_worker_is_told(driver, step, record_property):
     """A worker that dies at a step is torch's error; the next epoch is whole."""
     workload = driver.workload_for(step, WORKER)
-    outcome = die(driver, workload, step)
+    outcome = die(driver, workload, step, FIRST)
     record_property("told_after_s", outcome.get("told_after_s"))
 
     assert_told(driver, workload, outcome)
@@ -241,21 +247,23 @@ def test_death_of_a_worker_is_told(driver, step, record_property):
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
     """So is one that dies at a passage which only a large batch has."""
-    assert_told(driver, workload, die(driver, workload, step, passage=passage))
+    assert_told(driver, workload, die(driver, workload, step, [passage] * TRIES))
 
 
 @pytest.mark.parametrize("step", STEPS_OF[WORKER])
 def test_death_of_a_worker_is_healed(driver, step):
-    """With restarts a worker that dies at a step is a warning, and the epoch is the same."""
+    """With restarts a worker that dies in mid-epoch is a warning, and the epoch is the same."""
     workload = driver.workload_for(step, WORKER, heals=True)
+    count = driver.passages(workload, heals=True)[step, WORKER]
+    passages = [max(1, count // part) for part in (2, 4, 8, count)]
 
-    assert_healed(driver, workload, die(driver, workload, step, **HEALED))
+    assert_healed(driver, workload, die(driver, workload, step, passages, **HEALED))
 
 
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
     """So is one that dies at a passage which only a large batch has."""
-    outcome = die(driver, workload, step, passage=passage, **HEALED)
+    outcome = die(driver, workload, step, [passage] * TRIES, **HEALED)
 
     assert_healed(driver, workload, outcome)
 
@@ -274,7 +282,7 @@ def assert_healed(driver, workload, outcome):
 
 def test_deaths_beyond_the_restarts_are_told(driver):
     """Where every replacement dies at the step, too, the error says so."""
-    outcome = die(driver, "kept", "commit: ticket", deaths=1000, restarts=2)
+    outcome = die(driver, "kept", "commit: ticket", FIRST, deaths=1000, restarts=2)
 
     assert_in_order(outcome)
     assert "and all 2 restarts of this epoch are used" in outcome["error"], outcome
@@ -286,15 +294,13 @@ def test_deaths_beyond_the_restarts_are_told(driver):
 @pytest.mark.parametrize("step", STEPS_OF[TRAINER])
 def test_death_of_the_trainer_leaves_nothing(driver, step):
     """When the trainer dies at a step its workers end, say nothing, and nothing is left."""
-    outcome = die(driver, driver.workload_for(step, TRAINER), step, TRAINER)
-
-    assert_gone(outcome)
+    assert_gone(die(driver, driver.workload_for(step, TRAINER), step, FIRST, TRAINER))
 
 
 @pytest.mark.parametrize(("step", "passage"), WHILE_HEALING)
 def test_death_of_the_trainer_while_it_heals_leaves_nothing(driver, step, passage):
     """So does its death between that of a worker and the start of the next."""
-    assert_gone(die(driver, "mortal", step, TRAINER, passage, **HEALED))
+    assert_gone(die(driver, "mortal", step, [passage] * TRIES, TRAINER, **HEALED))
 
 
 def assert_gone(outcome):
@@ -351,6 +357,7 @@ def test_death_of_a_spawned_worker_is_healed(driver, stress_seconds):
     """A worker that was spawned dies at a step as one that was forked does."""
     if stress_seconds < SPAWN_FROM_S:
         pytest.skip(f"each worker imports torch: runs with --stress-seconds {SPAWN_FROM_S}")
-    outcome = die(driver, "kept", "commit: ticket", multiprocessing_context="spawn", **HEALED)
+    options = {"multiprocessing_context": "spawn", **HEALED}
+    outcome = die(driver, "kept", "commit: ticket", FIRST, **options)
 
     assert_healed(driver, "kept", outcome)
