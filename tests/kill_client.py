@@ -10,7 +10,10 @@ import sys
 
 from kill_steps import ROOT
 
-BUILD = ROOT / "build" / "kill-points"
+# A build of its own for each setting of the other switches.
+SWITCHES = {name: os.environ.get(f"SHMLOADER_{name}") for name in ("SANITIZE", "DEBUG", "PORTABLE")}
+VARIANT = "".join(f"-{name}-{value}".lower() for name, value in SWITCHES.items() if value)
+BUILD = ROOT / "build" / f"kill-points{VARIANT}"
 BUILD_TIMEOUT_S = 300
 ANSWER_WITHIN_S = 120.0  # of the driver, which ends what hangs long before
 
