@@ -415,6 +415,11 @@ void ledger_restart(struct ledger *ledger) {
   ledger_stop(ledger, false);
 }
 
+void ledger_trim(struct ledger *ledger) {
+  ledger_collect(ledger);
+  trim_free(ledger, UINT64_MAX);
+}
+
 void ledger_stop(struct ledger *ledger, bool stopping) {
   struct control_block *control = segment_control(ledger->base);
   STEP("stop: begun");

@@ -116,6 +116,9 @@ void ledger_reclaim(struct ledger *ledger, uint32_t worker);
 /* Make the segment as good as new for other workers: all that could write to it were reaped. */
 void ledger_restart(struct ledger *ledger);
 
+/* Give back the pages of all slots that are FREE. Trainer only. */
+void ledger_trim(struct ledger *ledger);
+
 /* Tell all workers to leave as soon as they look (true), or take that back (false). */
 void ledger_stop(struct ledger *ledger, bool stopping);
 

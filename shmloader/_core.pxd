@@ -169,6 +169,7 @@ cdef extern from "slots.h" nogil:
     void ledger_free(ledger *self, uint32_t slot)
     void ledger_reclaim(ledger *self, uint32_t worker)
     void ledger_restart(ledger *self)
+    void ledger_trim(ledger *self)
     void ledger_stop(ledger *self, c_bool stopping)
     void ledger_collect(ledger *self)
     uint64_t ledger_room(ledger *self, uint32_t slot, uint64_t want_bytes)

@@ -189,6 +189,11 @@ class Ledger:
         Make the segment ready for new workers; all old ones have been reaped.
         """
 
+    def trim(self) -> None:
+        """
+        Give back the pages of all free slots.
+        """
+
     def receive(self) -> _News | None:
         """
         Take the next news of any worker; never waits.

@@ -169,7 +169,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Tell which batches still occupy a slot, because something points into it.
 
         Returns:
-            A list of `shmloader.stats.Held`, one for each; spilled batches occupy none.
+            A list of `shmloader.stats.Held`, one for each. Spilled batches occupy none, and what
+            is held after `close()` is memory of its own that goes with the batch.
         """
         return self._shelf.held()
 

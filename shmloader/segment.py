@@ -130,8 +130,9 @@ class Segment:
         return Handle(self.descriptor, self.shape)
 
     def close(self):
-        """Give up this hold on the memory; leases that are alive keep what they need."""
+        """Give up this hold on the memory; leases that are alive keep what they point into."""
         self._close()
+        self.ledger.trim()
         self.ledger = None
 
 
@@ -228,8 +229,6 @@ class Shelf:
         segment = self._find(shape)
         if segment is None:
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
-        else:
-            segment.ledger.restart()
         self._lent.add(segment)
         return segment
 
@@ -248,6 +247,7 @@ class Shelf:
     def give_back(self, segment):
         """Keep a segment for the next epoch, unless something may still read its retired slots."""
         self._lent.discard(segment)
+        segment.ledger.restart()
         if not self._keep_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
         else:

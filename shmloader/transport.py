@@ -20,6 +20,16 @@ from shmloader import forks, pickling
 from shmloader.errors import RetentionWarning
 
 _WARN_AFTER_SPILLS = 16
+_REASONS_TO_SPILL = {
+    "kept by its worker": "the workers keep what they collate, as in a cache: have the dataset and "
+    "collate_fn drop or copy it",
+    "too few slots": "more are held than slots can be spared: raise slots (now {slots}) by the "
+    "number of batches that you keep, or drop them sooner",
+    "too few bytes": "more bytes are held than ring_bytes can spare: raise ring_bytes (now "
+    "{ring_bytes}) or drop batches sooner",
+    "an earlier batch wants its bytes": "an earlier one needed the room: raise ring_bytes (now "
+    "{ring_bytes}) or lower prefetch_factor",
+}
 
 
 class Parcel:
@@ -277,7 +287,7 @@ class Transport:
             return Failure(RuntimeError("the loader was closed before this batch was delivered"))
         if parcel.in_slot:
             try:
-                self._decode(parcel, spill=self._must_spill(parcel.slot))
+                self._decode(parcel, self._reason_to_spill(parcel.slot))
             finally:
                 del self._received[parcel.number]
         else:
@@ -286,35 +296,41 @@ class Transport:
         batch, parcel.batch = parcel.batch, None
         return batch
 
-    def _must_spill(self, slot):
+    def _reason_to_spill(self, slot):
+        """Why a batch must not stay in its slot; None: it may."""
         ledger = self.ledger
-        return (
-            ledger.wanting > 0
-            or ledger.idle_slots() <= self._reserve
-            or not ledger.leasable(slot, self._reserve)
+        if ledger.is_kept(slot):
             # What the worker keeps shall not change when the trainer works in place.
-            or ledger.is_kept(slot)
-        )
+            return "kept by its worker"
+        if ledger.idle_slots() <= self._reserve:
+            return "too few slots"
+        if ledger.wanting > 0 or not ledger.leasable(slot, self._reserve):
+            return "too few bytes"
+        return None
 
-    def _decode(self, parcel, spill):
+    def _decode(self, parcel, reason):
         parcel.in_slot = False
         try:
-            parcel.batch = self.ledger.deliver(parcel.slot, spill, pickling.loads)
+            parcel.batch = self.ledger.deliver(parcel.slot, reason is not None, pickling.loads)
         except Exception as error:
             parcel.batch = Failure(error)
-        if spill:
-            self._advise()
+        if reason is not None:
+            self._advise(reason)
 
-    def _advise(self):
+    def _advise(self, reason):
         self._shelf.spills += 1
         if self._shelf.spills != _WARN_AFTER_SPILLS:
             return
         warnings.warn(
-            f"{self._shelf.spills} batches were copied out of their slots, because more are held "
-            f"than slots can be spared: raise slots (now {self.segment.shape.slots}) by the number "
-            "of batches that you keep, or drop them sooner. Only the time of a copy is lost.",
+            f"{self._shelf.spills} batches were copied out of their slots, the last because "
+            f"{self._explain(reason)}. Only the time of a copy is lost.",
             RetentionWarning,
             stacklevel=7,
+        )
+
+    def _explain(self, reason):
+        return _REASONS_TO_SPILL[reason].format(
+            slots=self.segment.shape.slots, ring_bytes=self.ledger.ring_bytes
         )
 
     # Grants
@@ -342,7 +358,7 @@ class Transport:
                 return
             if parcel.in_slot:
                 self._early += 1
-                self._decode(parcel, spill=True)
+                self._decode(parcel, "an earlier batch wants its bytes")
 
     def untaken(self, worker):
         """How many requests wait for a worker, here and in its ring."""

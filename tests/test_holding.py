@@ -1,6 +1,7 @@
 """What a loader tells of the memory that it holds, and how it gives it back."""
 
 import io
+import os
 import sys
 
 import pytest
@@ -54,6 +55,23 @@ def test_pages_stay_for_the_next_epoch():
     assert kept >= 2 * MEGABYTE
     loader.close()
     assert 0 == loader.stats().resident_bytes
+
+
+def test_close_gives_back_all_but_what_is_held():
+    """A batch that outlives close() keeps its own pages, not those of its neighbours."""
+    loader = DataLoader(Large(), batch_size=2, num_workers=1)
+    first = next(iter(loader))
+    (segment,) = loader._shelf._idle
+    descriptor = os.dup(segment.descriptor)
+    del segment
+    try:
+        loader.close()
+        pages = 512 * os.fstat(descriptor).st_blocks
+    finally:
+        os.close(descriptor)
+
+    assert first.nbytes <= pages < 2 * first.nbytes
+    assert torch.equal(torch.stack([large(0), large(1)]), first)
 
 
 def test_pages_given_back_after_each_epoch():

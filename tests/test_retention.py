@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 from datasets import Computed, Numbered, Stream, batch, sample, state
 from shmloader import DataLoader, RetentionWarning
@@ -129,6 +130,40 @@ def test_one_warning_advises(persistent):
     assert [RetentionWarning] == [warning.category for warning in caught]
     assert caught[0].filename == __file__
     assert "raise slots (now 3)" in str(caught[0].message)
+
+
+class Hoard:
+    """A collate function that keeps every batch it made."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, samples):
+        self.kept.append(default_collate(samples))
+        return self.kept[-1]
+
+
+def advice_of(loader):
+    """What the one warning of a loader says whose batches are all kept."""
+    with loader, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(list(loader)) == 60
+    (warning,) = caught
+    return str(warning.message)
+
+
+def test_advice_for_bytes():
+    """Where bytes are short and slots are not, the warning names ring_bytes."""
+    loader = open_loader(60, slots=100, ring_bytes=1 << 17)
+
+    assert f"raise ring_bytes (now {1 << 17})" in advice_of(loader)
+
+
+def test_advice_for_workers_that_keep():
+    """Where the workers keep their batches, the warning says so."""
+    loader = open_loader(60, slots=100, collate_fn=Hoard())
+
+    assert "the workers keep what they collate" in advice_of(loader)
 
 
 @quiet

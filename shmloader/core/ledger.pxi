@@ -147,6 +147,10 @@ cdef class Ledger:
         self.forget_workers()
         self.next_ticket = 0
 
+    def trim(self):
+        """Give back the pages of all free slots."""
+        ledger_trim(self.book)
+
     cdef forget_workers(self):
         cdef uint32_t worker
         self.resuming = [0] * self.book.geometry.workers
