@@ -48,6 +48,7 @@ class Case:
         self.workload = workloads[wanted["workload"]]
         self.options = wanted.get("options", {})
         self.death = wanted.get("death", {})
+        self.heals = self.options.get("restarts", 0) > 0
         self.outcome = {"digests": [], "again": [], "warnings": []}
 
     def run(self, result):
@@ -77,17 +78,16 @@ class Case:
         ]
         self.outcome["restarts"] = loader.stats().restarts
         self._note_rest(descriptors)
-        # The same loader serves whole epochs now.
-        self.steps.disarm()
-        self.workload.run(loader, self.outcome["again"], lambda: None)
-        loader.close()
+        if not self.heals:
+            # The same loader serves whole epochs now.
+            self.steps.disarm()
+            self.workload.run(loader, self.outcome["again"], lambda: None)
+            loader.close()
 
     def _iterate(self, loader):
-        heals = self.options.get("restarts", 0) > 0
+        hear = (lambda: None) if self.heals else self._hear
         try:
-            self.workload.run(
-                loader, self.outcome["digests"], (lambda: None) if heals else self._hear
-            )
+            self.workload.run(loader, self.outcome["digests"], hear)
         except RuntimeError as error:
             self._note(error.with_traceback(None))
         loader.close()
