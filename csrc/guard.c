@@ -93,6 +93,8 @@ int ledger_guard(struct ledger *ledger) {
   }
   fault_watch(guard);
   ledger->guard = guard;
+  /* Slots are taken from the bottom of the stack: the lowest first, as without a guard. */
+  for (uint32_t i = 0; i < ledger->free_count; i++) ledger->free_slots[i] = i;
   return 0;
 }
 
@@ -188,6 +190,7 @@ const char *guard_fault(struct ledger *ledger, uint32_t slot) {
 /* What lies behind a batch may not change while it is here: that is a fault of native code. */
 static void look_again(const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
+  if (!has_batch(&entry->answer)) return;
   uint64_t came = ledger->guard->slots[slot].tail_sum;
   uint64_t goes = sum_tail(ledger, slot);
   if (goes == came || goes == 0 || came == 0) return;
@@ -205,12 +208,17 @@ static void look_again(const struct ledger *ledger, uint32_t slot) {
 }
 
 void guard_open_batch(struct ledger *ledger, uint32_t slot) {
-  guard_open(ledger, slot, guarded_end(&ledger->entries[slot].answer));
+  uint64_t end = guarded_end(&ledger->entries[slot].answer);
+  /* relaxed: between two leases only the trainer writes it. */
+  uint64_t open_bytes =
+      atomic_load_explicit(&ledger->guard->slots[slot].open_bytes, memory_order_relaxed);
+  if (end > open_bytes) guard_open(ledger, slot, end);
 }
 
 void guard_leased(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   struct guard_slot *seen = &ledger->guard->slots[slot];
+  guard_open_batch(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->ticket, entry->ticket, memory_order_relaxed);
   /* relaxed: as above. */
@@ -244,7 +252,7 @@ void guard_freed(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   if (ledger->guard->owner != getpid()) return;
   bool answered = entry->state != SLOT_PLACED;
-  if (answered && has_batch(&entry->answer)) look_again(ledger, slot);
+  if (answered) look_again(ledger, slot);
   guard_close(ledger, slot);
   if (entry->forks > 0 || entry->retire) return;
   poison(ledger, slot, answered ? guarded_end(&entry->answer) : entry->pages_bytes);

@@ -431,9 +431,11 @@ uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
 }
 
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
+  audit(ledger, "before leasing", slot, ledger->entries[slot].ticket);
   if (ledger->guard != NULL) guard_leased(ledger, slot);
   struct ledger_entry *entry = leave(ledger, slot);
   enter(ledger, entry, SLOT_LEASED);
+  audit(ledger, "after leasing", slot, entry->ticket);
   entry->leased_ns = platform_now_ns();
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
   atomic_fetch_add_explicit(&ledger->references, 1, memory_order_relaxed);
@@ -496,10 +498,12 @@ void ledger_collect(struct ledger *ledger) {
 
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (ledger->entries[slot].state != SLOT_PLACED) return;
+  audit(ledger, "before granting", slot, ledger->entries[slot].ticket);
   struct ledger_entry *entry = leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   enter(ledger, entry, SLOT_PLACED);
   set_want(ledger, entry, 0);
+  audit(ledger, "after granting", slot, entry->ticket);
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */

@@ -181,8 +181,8 @@ cdef class Ledger:
             news.verb, news.broken = 0, b"it was not told to resume"
         if news.verb == 0:
             raise WorkerBroken(
-                f"worker {news.worker} sent slot {news.slot}{self.held_for(&news)}: "
-                f"{news.broken.decode()}; its memory was overwritten, perhaps by native code of "
+                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}"
+                f"{self.held_for(&news)}; its memory was overwritten, perhaps by native code of "
                 "the dataset"
             )
         if news.verb == VERB_RESUMED:
@@ -210,7 +210,7 @@ cdef class Ledger:
         if news.slot < self.book.geometry.ranges:
             entry = &self.book.entries[news.slot]
             if entry.state == SLOT_PLACED and entry.worker == news.worker:
-                return f" for ticket {entry.ticket}"
+                return f" (ticket {entry.ticket})"
         return ""
 
     def wait(self, double timeout_s):
