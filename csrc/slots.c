@@ -394,11 +394,15 @@ static const char *accept(struct ledger *ledger, uint32_t worker, uint32_t cell)
   return "unknown verb";
 }
 
-static const char *accept_audited(struct ledger *ledger, uint32_t worker, uint32_t cell) {
-  uint32_t slot = cell_slot(cell);
+/* Pop the next cell of a ring that has one, unless its writer says it holds more than it can. */
+static const char *accept_next(struct ledger *ledger, uint32_t worker, uint32_t *cell) {
+  struct ring_reader *ring = &ledger->ready_rings[worker];
+  if (ring_is_overrun(ring)) return "its ring holds more than it can";
+  (void)ring_pop(ring, cell);
+  uint32_t slot = cell_slot(*cell);
   uint64_t ticket = slot < ledger->geometry.ranges ? ledger->entries[slot].ticket : 0;
   audit(ledger, "before receiving", slot, ticket);
-  const char *broken = accept(ledger, worker, cell);
+  const char *broken = accept(ledger, worker, *cell);
   audit(ledger, "after receiving", slot, ticket);
   return broken;
 }
@@ -407,10 +411,10 @@ bool ledger_receive(struct ledger *ledger, struct message *message) {
   uint32_t workers = ledger->geometry.workers;
   for (uint32_t i = 0; i < workers; i++) {
     uint32_t worker = ledger->next_worker;
-    uint32_t cell;
+    uint32_t cell = 0;
     ledger->next_worker = worker + 1 < workers ? worker + 1 : 0;
-    if (!ring_pop(&ledger->ready_rings[worker], &cell)) continue;
-    const char *broken = accept_audited(ledger, worker, cell);
+    if (!ring_has_value(&ledger->ready_rings[worker])) continue;
+    const char *broken = accept_next(ledger, worker, &cell);
     *message = (struct message){.worker = worker, .slot = cell_slot(cell), .broken = broken};
     message->verb = broken == NULL ? cell_verb(cell) : 0;
     return true;

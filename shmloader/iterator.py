@@ -24,6 +24,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import _utils as stock
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
+    _DatasetKind,
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
 )
@@ -179,6 +180,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._reserved_slots(shape.slots),
             self._shelf,
             recalls=loader.restarts > 0,
+            is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
         self._index_queues = [_IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = _DataQueue(self._transport)

@@ -113,17 +113,23 @@ cdef class Ledger:
         )
 
     def tell_resume(self, uint32_t worker, seed):
-        """Tell a worker to begin the next epoch, with the seed that its data pipe shares."""
+        """
+        Tell a worker to begin the next epoch, with the seed that its data pipe shares.
+
+        Raises:
+            WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
+        """
         cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
         STEP("resume: begun")
         block.resume_has_seed = seed is not None
         STEP("resume: resume_has_seed")
         block.resume_seed = seed if seed is not None else 0
         STEP("resume: resume_seed")
+        if not ledger_tell(self.book, worker, VERB_RESUME):
+            raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
         self.seeds[worker] = seed
         self.progress[worker].owes_resume = False
-        ledger_tell(self.book, worker, VERB_RESUME)
 
     def share_seed(self, seed):
         """Note the seed that all data pipes share in the first epoch."""
