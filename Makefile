@@ -20,7 +20,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wex
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test bench bench-peers kept lint sanitize package clean always
+.PHONY: build demo test bench bench-peers kept soak lint sanitize package clean always
 
 build: .venv/built
 
@@ -40,6 +40,10 @@ bench-peers: .venv/peers
 kept: build
 	$(venv)/python -m bench kinds
 	$(venv)/python -m bench retention
+
+# Ten thousand batches while workers are killed: the same bits, and nothing grows.
+soak: build
+	$(venv)/python -m bench soak $(ARGS)
 
 lint: build
 	$(venv)/ruff check .

@@ -83,7 +83,7 @@ class Transport:
         self._early = 0  # how many of those were spilled before delivery
         self._failed: deque = deque()  # (task number, Failure): requests that could not be written
         self._requests = {}  # ticket -> index, until it is answered; if they may be sent again
-        self._drained: deque = deque()  # answers without a batch, taken out of a dead worker's ring
+        self._drained: deque = deque()  # answers taken out of the rings when a worker died
         self._shelf = shelf
         self._is_iterable = is_iterable
         self._ended = set()  # workers that reached their end in this epoch
@@ -168,8 +168,8 @@ class Transport:
         """Take all answers out of the rings: what was published before a death counts."""
         while (news := self.ledger.receive()) is not None:
             answer = self._accept(*news)
-            # A batch waits with the others; an answer without one is nowhere else.
-            if answer is not None and not isinstance(answer[1], Parcel):
+            # In the order of the ring: an end that overtakes a batch makes torch give that up.
+            if answer is not None:
                 self._drained.append(answer)
 
     def awaited_worker(self):
