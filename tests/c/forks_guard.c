@@ -28,10 +28,11 @@ static struct fixture open_guarded(void) {
   return fixture;
 }
 
-static _Noreturn void be_child(int errors, void (*act)(struct fixture *)) {
+static _Noreturn void be_child(const int *ends, void (*act)(struct fixture *)) {
   struct rlimit no_core = {0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  dup2(errors, STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  close(ends[0]);
   /* A fault that is handled for ever would outlive its parent. */
   alarm(20);
   struct fixture fixture = open_guarded();
@@ -46,7 +47,7 @@ static struct death die(void (*act)(struct fixture *)) {
   CHECK_EQUAL(0, pipe(ends));
   pid_t pid = fork();
   CHECK(pid >= 0);
-  if (pid == 0) be_child(ends[1], act);
+  if (pid == 0) be_child(ends, act);
   close(ends[1]);
   for (ssize_t count = 1; count > 0; length += (size_t)count) {
     count = read(ends[0], death.said + length, sizeof death.said - 1 - length);
