@@ -103,9 +103,8 @@ static void give_up(struct guard *guard) {
   const struct geometry *geometry = &guard->geometry;
   uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
   /* relaxed: a thread that sees it late closes one slot more, which its next lease opens. */
-  bool said = atomic_exchange_explicit(&guard->gave_up, true, memory_order_relaxed);
+  atomic_store_explicit(&guard->gave_up, true, memory_order_relaxed);
   (void)mprotect(guard->base + geometry->slots_offset, ranges_bytes, PROT_READ | PROT_WRITE);
-  if (said) return;
   struct line line = line_begin();
   line_text(&line, "late uses of slots are no longer found, because the kernel has no room for so "
                    "many mappings: raise vm.max_map_count or lower slots");

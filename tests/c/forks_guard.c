@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 /* What became of a child. */
@@ -27,10 +28,13 @@ static struct fixture open_guarded(void) {
   return fixture;
 }
 
-static _Noreturn void be_child(int errors, void (*act)(struct fixture *)) {
+static _Noreturn void be_child(const int *ends, void (*act)(struct fixture *)) {
   struct rlimit no_core = {0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  dup2(errors, STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  close(ends[0]);
+  /* A fault that is handled for ever would outlive its parent. */
+  alarm(20);
   struct fixture fixture = open_guarded();
   act(&fixture);
   _exit(0);
@@ -43,7 +47,7 @@ static struct death die(void (*act)(struct fixture *)) {
   CHECK_EQUAL(0, pipe(ends));
   pid_t pid = fork();
   CHECK(pid >= 0);
-  if (pid == 0) be_child(ends[1], act);
+  if (pid == 0) be_child(ends, act);
   close(ends[1]);
   for (ssize_t count = 1; count > 0; length += (size_t)count) {
     count = read(ends[0], death.said + length, sizeof death.said - 1 - length);
@@ -175,18 +179,68 @@ static void raise_fault(struct fixture *fixture) {
   *fixture = open_guarded();
   raise(SIGSEGV);
 }
+/* Who sends a signal may write anything into it. */
+static void send_an_address(struct fixture *fixture) {
+  siginfo_t info = {.si_code = SI_QUEUE};
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  info.si_addr = trainer_slot(fixture, 0);
+  CHECK_EQUAL(0, syscall(SYS_rt_sigqueueinfo, getpid(), SIGSEGV, &info));
+}
+/* A batch that is open here, closed by somebody else. */
+static void close_by_others(struct fixture *fixture) {
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  uint8_t *start = trainer_slot(fixture, come_slot(fixture, 0));
+  ledger_lease(fixture->ledger, 0, 1);
+  CHECK_EQUAL(0, mprotect(start, pages(1), PROT_NONE));
+  sink = start[0];
+}
+/* Where a segment had addresses that it never used. */
+static void read_beyond_after_the_end(struct fixture *fixture) {
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  const uint8_t *start = trainer_slot(fixture, released_slot(fixture, 17));
+  ledger_collect(fixture->ledger);
+  fixture_close(fixture);
+  sink = start[pages(1)];
+}
 static void earlier_handler_is_next(void) {
   struct death death = die(read_under_a_handler);
   CHECK(WIFEXITED(death.status) && WEXITSTATUS(death.status) == 42);
   check_says(&death, "at byte 640 of the batch of ticket 17");
   check_says(&death, "an earlier handler");
   CHECK(strstr(death.said, "shmloader: ") < strstr(death.said, "an earlier handler"));
-  void (*const none_of_ours[])(struct fixture *) = {fault_elsewhere, raise_fault};
+  void (*const none_of_ours[])(struct fixture *) = {
+      fault_elsewhere, raise_fault, send_an_address, close_by_others, read_beyond_after_the_end};
   for (size_t i = 0; i < LENGTH(none_of_ours); i++) {
     death = die(none_of_ours[i]);
     CHECK(WIFEXITED(death.status) && WEXITSTATUS(death.status) == 42);
     CHECK(strcmp(death.said, "an earlier handler\n") == 0, "'%.120s'", death.said);
   }
+}
+
+/* As Python's own does: it says its part and puts back what was there, here ours. */
+static struct sigaction under_the_later;
+static void say_and_put_back(int signal_number) {
+  static const char text[] = "a later handler\n";
+  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  sigaction(signal_number, &under_the_later, NULL);
+  if (written <= 0) _exit(43);
+}
+static void read_under_a_later_handler(struct fixture *fixture) {
+  struct sigaction later = {.sa_handler = say_and_put_back};
+  sigaction(SIGSEGV, &later, &under_the_later);
+  *fixture = open_guarded();
+  read_late(fixture);
+}
+static void later_handler_is_called_once(void) {
+  struct death death = die(read_under_a_later_handler);
+  CHECK(death.status != 0);
+  check_says(&death, "shmloader: ");
+  check_says(&death, "a later handler\n");
+  CHECK(strstr(strchr(death.said, '\n'), "shmloader: ") == NULL, "'%.200s'", death.said);
+  CHECK(strstr(strstr(death.said, "a later") + 1, "a later") == NULL, "'%.200s'", death.said);
 }
 
 /* Batches that are whole when they come, and not when they go. */
@@ -283,6 +337,21 @@ static void spoil_forks(struct fixture *fixture) {
   fixture->ledger->entries[2].forks = 1;
   ledger_free(fixture->ledger, slot);
 }
+static void spoil_pages(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[2].pages_bytes = fixture->geometry.range_bytes + 1;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_want(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[slot].want_bytes = 1;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_spare(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[2].state = SLOT_SPARE;
+  ledger_free(fixture->ledger, slot);
+}
 static void wrong_ledger_is_found(void) {
   dies_saying(spoil_committed, "committed_bytes is ");
   dies_saying(spoil_committed, " before leasing slot 0 for ticket 21");
@@ -295,6 +364,9 @@ static void wrong_ledger_is_found(void) {
   dies_saying(spoil_stack_twice, "listed as free twice, before freeing slot 0 for ticket 21");
   dies_saying(spoil_free_count, "the number of free slots is 2 and was recounted as 3");
   dies_saying(spoil_state, "slot 0, in no known state, before placing slot 1 for ticket 22");
+  dies_saying(spoil_pages, "slot 2, with more pages than its range has, before freeing slot 0");
+  dies_saying(spoil_want, "slot 0, which wants pages unplaced, before freeing slot 0");
+  dies_saying(spoil_spare, "slot 2, a spare among those in use, before freeing slot 0");
   dies_saying(spoil_forks, "slot 2, which forks hold unleased, before freeing slot 0");
 }
 
@@ -361,6 +433,7 @@ int main(int argc, char **argv) {
   RUN(use_of_what_was_never_there);
   RUN(late_use_after_the_segments_end);
   RUN(earlier_handler_is_next);
+  RUN(later_handler_is_called_once);
   RUN(write_beyond_a_batch_is_named);
   RUN(wrong_ledger_is_found);
   RUN(child_changes_only_its_own_view);

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "fixture.h"
 #include "guard.h"
+#include "line.h"
 
 #include <pthread.h>
 
@@ -156,18 +157,29 @@ static void damaged_canary_is_refused(void) {
   }
 }
 
-/* Neither the canary of the batch before nor that of another slot will do. */
-static void canary_is_of_one_ticket_and_slot(void) {
-  uint8_t canary[CANARY_BYTES];
-  for (uint32_t other = 0; other < 2; other++) {
+/* Neither the canary of another ticket, nor of another slot, nor of another place will do. */
+static void canary_is_of_one_ticket_slot_and_place(void) {
+  uint8_t canary[CANARY_BYTES + 1];
+  for (uint32_t other = 0; other < 3; other++) {
     struct fixture fixture = open_guarded(1, 1);
     uint32_t slot = sent_slot(&fixture, 9);
-    canary_write(canary, CANARY_BYTES, 9 + (1 - other), slot + other);
-    memcpy(worker_slot(&fixture, slot) + PAYLOAD + LAYOUT, canary, CANARY_BYTES);
+    canary_write(canary, sizeof canary, 9 + (other == 0), slot + (other == 1));
+    memcpy(worker_slot(&fixture, slot) + PAYLOAD + LAYOUT, canary + (other == 2), CANARY_BYTES);
     receive_broken(&fixture, "something was written beyond the end of its batch");
     ledger_reclaim(fixture.ledger, 0);
     fixture_close(&fixture);
   }
+}
+
+/* Only a worker that is told leaves a canary, whatever its own settings say. */
+static void order_asks_for_the_canary(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  uint32_t before = place(&fixture, 0, 0);
+  CHECK_EQUAL(0, order_of(&fixture, before)->mode);
+  ledger_free(fixture.ledger, before);
+  fixture_guard(&fixture);
+  CHECK_EQUAL(ORDER_GUARDED, order_of(&fixture, place(&fixture, 0, 1))->mode);
+  fixture_close(&fixture);
 }
 
 /* It has as much room as the last page leaves: a batch is never refused for want of a canary. */
@@ -237,6 +249,31 @@ static void addresses_outlive_the_segment(void) {
   }
 }
 
+static void check_line(const struct line *line, const char *text) {
+  CHECK_EQUAL(strlen(text), line->length);
+  CHECK(memcmp(line->text, text, line->length) == 0, "%.*s", (int)line->length, line->text);
+}
+
+static void line_says_numbers_and_seconds(void) {
+  struct line line = line_begin();
+  line_number(&line, 0);
+  line_text(&line, " ");
+  line_number(&line, UINT64_MAX);
+  line_text(&line, " ");
+  line_seconds(&line, INT64_C(12034999999));
+  line_text(&line, " ");
+  line_seconds(&line, -1);
+  check_line(&line, "shmloader: 0 18446744073709551615 12.034 s 0.000 s");
+}
+
+/* What does not fit is cut off, and the newline still does. */
+static void line_is_cut_off(void) {
+  struct line line = line_begin();
+  for (int i = 0; i < 100; i++) line_text(&line, "0123456789");
+  CHECK_EQUAL(sizeof line.text - 1, line.length);
+  CHECK_EQUAL('9', line.text[strlen("shmloader: ") + 9]);
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(slot_is_closed_until_it_is_opened);
@@ -247,9 +284,12 @@ int main(int argc, char **argv) {
   RUN(held_slot_is_poisoned_when_it_is_free);
   RUN(retired_slot_is_never_poisoned);
   RUN(damaged_canary_is_refused);
-  RUN(canary_is_of_one_ticket_and_slot);
+  RUN(canary_is_of_one_ticket_slot_and_place);
+  RUN(order_asks_for_the_canary);
   RUN(canary_is_as_long_as_its_room);
   RUN(empty_answer_needs_no_canary);
   RUN(slot_freed_first_is_placed_first);
   RUN(addresses_outlive_the_segment);
+  RUN(line_says_numbers_and_seconds);
+  RUN(line_is_cut_off);
 }
