@@ -15,7 +15,8 @@
  * Each side keeps its own position and the mask in private memory and publishes the position; of
  * the shared words it reads only the other side's position, and keeps the last value seen, so that
  * a push or a pop touches the other side's cache line only when the ring looks full or empty. What
- * the other side writes can therefore make a pop return nonsense, but never read outside the cells.
+ * the other side writes can therefore make a pop return nonsense, but never read outside the cells;
+ * a reader that does not trust its writer asks ring_is_overrun first.
  *
  * Death. A writer that dies before its store to write_pos has pushed nothing; after it, all. A
  * reader that dies leaves its unread values in the cells; nobody pops them, the ledger decides.
@@ -115,6 +116,14 @@ static inline bool ring_has_value(struct ring_reader *end) {
     end->write_pos_seen = atomic_load_explicit(&end->ring->write_pos, memory_order_acquire);
   }
   return end->read_pos != end->write_pos_seen;
+}
+
+/*
+ * True if the writer's position cannot be, as it was seen last: it is further ahead than there are
+ * cells, so what they hold is nonsense and has no end. Only the reader; wait-free.
+ */
+static inline bool ring_is_overrun(const struct ring_reader *end) {
+  return end->write_pos_seen - end->read_pos > end->mask + 1;
 }
 
 /* Take the oldest value. Only the reader; wait-free. False: empty, *value untouched. */

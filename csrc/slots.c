@@ -337,14 +337,22 @@ static const char *accept(struct ledger *ledger, uint32_t worker, uint32_t cell)
   return "unknown verb";
 }
 
+/* Pop the next cell of a ring that has one, unless it is said to hold more than it can. */
+static const char *accept_next(struct ledger *ledger, uint32_t worker, uint32_t *cell) {
+  struct ring_reader *ring = &ledger->ready_rings[worker];
+  if (ring_is_overrun(ring)) return "its ring holds more than it can";
+  (void)ring_pop(ring, cell);
+  return accept(ledger, worker, *cell);
+}
+
 bool ledger_receive(struct ledger *ledger, struct message *message) {
   uint32_t workers = ledger->geometry.workers;
   for (uint32_t i = 0; i < workers; i++) {
     uint32_t worker = ledger->next_worker;
-    uint32_t cell;
+    uint32_t cell = 0;
     ledger->next_worker = worker + 1 < workers ? worker + 1 : 0;
-    if (!ring_pop(&ledger->ready_rings[worker], &cell)) continue;
-    const char *broken = accept(ledger, worker, cell);
+    if (!ring_has_value(&ledger->ready_rings[worker])) continue;
+    const char *broken = accept_next(ledger, worker, &cell);
     *message = (struct message){.worker = worker, .slot = cell_slot(cell), .broken = broken};
     message->verb = broken == NULL ? cell_verb(cell) : 0;
     return true;
