@@ -8,6 +8,7 @@ import gc
 import math
 import pickle
 import struct
+import types
 import zlib
 
 import numpy
@@ -17,6 +18,7 @@ import torch
 from forgery import RESUMED, SLOT_BITS, Forger
 from programs import run
 from shmloader import WorkerBroken
+from shmloader import _core as core
 
 # The tags of a layout's nodes, in their order.
 NAMES = (
@@ -218,6 +220,14 @@ def named_node(name, checksum=None):
     return TAG["named"] + number(len(name)) + name
 
 
+def reduced_node(items, pairs):
+    """
+    Write the node of an OrderedDict without a state.
+    """
+    build = named_node(pickle.dumps(collections.OrderedDict)) + TAG["tuple"] + number(0)
+    return TAG["reduced"] + build + TAG["none"] + items + pairs
+
+
 INT32 = TAG["int"] + number(5)
 BROKEN_LAYOUTS = {
     "nothing": b"",
@@ -238,14 +248,35 @@ BROKEN_LAYOUTS = {
     "elements that overflow before an empty axis": tensor_node([1 << 40, 1 << 40, 0], [0, 0, 0]),
     "too many dimensions": TAG["tensor"] + FLOAT32 + bytes([65]) + number(0, *[1] * 130),
     "unknown tensor type": TAG["tensor"] + bytes([2, 7, 0]) + number(0),
+    "text that is not UTF-8": TAG["str"] + number(1) + b"\xff",
+    "key that cannot be hashed": TAG["dict"] + number(1) + TAG["list"] + number(0) + TAG["none"],
     "array beyond the payload": TAG["array"] + INT32 + bytes([0, 1]) + number(0, 1 << 20),
     "array that overflows": TAG["array"] + INT32 + bytes([0, 2]) + number(0, 1 << 33, 1 << 33),
     "array of objects": TAG["array"] + TAG["int"] + number(17) + bytes([0, 0]) + number(0),
     "array whose type is an array": TAG["array"] * 100,
+    "empty array of more than there are addresses": TAG["array"]
+    + INT32
+    + bytes([0, 3])
+    + number(0, 0, 1 << 62, 1 << 62),
     "scalar of another length": TAG["scalar"] + INT32 + TAG["bytes"] + number(1) + b"x",
     "name with a wrong checksum": named_node(pickle.dumps(int), checksum=1),
+    "scalar that numpy cannot make": TAG["scalar"]
+    + named_node(pickle.dumps(numpy.dtype("U1")))
+    + TAG["bytes"]
+    + number(4)
+    + b"\xff" * 4,
     "name shorter than a checksum": TAG["named"] + number(2) + b"xx",
+    "name in memory full of zeros": TAG["named"] + number(4) + bytes(4),
+    "name in memory full of ones": TAG["named"] + number(8) + b"\xff" * 8,
     "pickle with a wrong checksum": TAG["pickled"] + number(0, 1, 4, 0),
+    "pickle in memory full of zeros": TAG["pickled"] + number(0, 0, 0, 0),
+    "object built by no callable": TAG["reduced"] + TAG["none"] + TAG["tuple"] + number(0),
+    # Its repr would have 4^30 numbers.
+    "object built by a large tensor": TAG["reduced"]
+    + tensor_node([4] * 30, [0] * 30)
+    + TAG["none"],
+    "object whose items are none": reduced_node(TAG["none"], TAG["dict"] + number(0)),
+    "object whose pairs are none": reduced_node(TAG["list"] + number(0), TAG["none"]),
     "pickle beyond the payload": TAG["pickled"] + number(0, 1, 1 << 40, 0),
 }
 
@@ -267,6 +298,24 @@ def test_broken_layout_is_refused(forger, name):
         gc.enable()
 
     assert 0 == counts["leased"]
+
+
+def test_pickle_is_summed_as_it_is_loaded(forger, monkeypatch):
+    """
+    What a worker writes over a pickle while its checksum is looked at is not loaded.
+    """
+    slot = forger.write(Odd(torch.arange(5)))
+    start = forger.geometry.slot(slot)
+    length = forger.answer(slot)["payload_bytes"]
+
+    def sum_and_overwrite(pickled):
+        checksum = zlib.crc32(pickled)
+        forger.memory[start : start + length] = bytes(length)
+        return checksum
+
+    monkeypatch.setattr(core, "zlib", types.SimpleNamespace(crc32=sum_and_overwrite))
+
+    assert type(forger.read()) is Odd
 
 
 # What a layout may nest without end: each must stop before the stack does.
