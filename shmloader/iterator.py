@@ -23,6 +23,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import _utils as stock
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
+    _DatasetKind,
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
 )
@@ -168,7 +169,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _open_transport(self, loader):
         shape = loader._segment_shape()
         self._segment = self._shelf.take(shape)
-        self._transport = Transport(self._segment, self._reserved_slots(shape.slots), self._shelf)
+        self._transport = Transport(
+            self._segment,
+            self._reserved_slots(shape.slots),
+            self._shelf,
+            is_iterable=self._dataset_kind == _DatasetKind.Iterable,
+        )
         self._index_queues = [_IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = _DataQueue(self._transport)
         self._workers_done_event = _DoneEvent(self._transport)

@@ -16,7 +16,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
 from shmloader import forks, pickling
-from shmloader.errors import RetentionWarning
+from shmloader.errors import RetentionWarning, WorkerBroken
 
 _WARN_AFTER_SPILLS = 16
 
@@ -51,13 +51,14 @@ class Transport:
     Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
     """
 
-    def __init__(self, segment, reserve, shelf):
+    def __init__(self, segment, reserve, shelf, is_iterable):
         """
         Take over a segment.
 
         Args:
             reserve: How many slots must not be leased, so that the workers stay busy.
             shelf: Counts the spills of the loader's whole life.
+            is_iterable: Whether workers may say that they have reached their end.
         """
         self.segment = segment
         self.ledger = segment.ledger
@@ -69,6 +70,8 @@ class Transport:
         self._early = 0  # how many of those were spilled before delivery
         self._failed: deque = deque()  # (task number, Failure): requests that could not be written
         self._shelf = shelf
+        self._is_iterable = is_iterable
+        self._ended = set()  # workers that reached their end in this epoch
         self._is_closed = False
         forks.watch(self.ledger)
 
@@ -89,8 +92,12 @@ class Transport:
         forks.poll()
         if self.ledger.wanting:
             self._settle_wants()
-        while self._waiting and self._send(*self._waiting[0]):
+        try:
+            while self._waiting and self._send(*self._waiting[0]):
+                self._waiting.popleft()
+        except WorkerBroken:
             self._waiting.popleft()
+            raise
 
     def _send(self, worker, message, ticket):
         if message is None:
@@ -113,6 +120,7 @@ class Transport:
     def forget_worker(self, worker):
         """Take back what was meant for a worker that was reaped."""
         self._waiting = deque(item for item in self._waiting if item[0] != worker)
+        self._ended.discard(worker)
         self.ledger.reclaim(worker)
 
     # Epochs
@@ -122,6 +130,7 @@ class Transport:
         self._numbers.clear()
         self._received.clear()
         self._failed.clear()
+        self._ended.clear()
         self._early = 0
         for _, slot, _, _ in self.ledger.ready_slots():
             self.ledger.discard(slot)
@@ -180,11 +189,29 @@ class Transport:
 
     def _accept_empty(self, worker, slot, number, kind):
         """Free the slot of an answer without a batch, or of one from an epoch given up."""
+        if number is not None:
+            self._check_end(worker, kind)
         self.ledger.discard(slot)
         self.pump()
         if number is None or kind == "nothing":
             return None
         return number, _IterableDatasetStopIteration(worker)
+
+    def _check_end(self, worker, kind):
+        """Refuse what would lose a batch: an end that cannot be, or nothing before the end."""
+        if kind == "end":
+            self._ended.add(worker)
+        if not self._is_iterable or not self._is_at_end(worker):
+            raise WorkerBroken(
+                f"worker {worker} sent {kind!r} in place of a batch; its memory was overwritten, "
+                "perhaps by native code of the dataset"
+            )
+
+    def _is_at_end(self, worker):
+        """Whether a worker has sent its end, perhaps in an answer that an interrupt lost."""
+        return worker in self._ended or any(
+            (owner, kind) == (worker, "end") for owner, _, _, kind in self.ledger.ready_slots()
+        )
 
     def wait(self, timeout_s, pending):
         """Park until there may be news, at most timeout_s seconds; pending as in receive()."""

@@ -19,6 +19,8 @@ from forgery import RESUMED, SLOT_BITS, Forger
 from programs import run
 from shmloader import WorkerBroken
 from shmloader import _core as core
+from shmloader.segment import Shelf
+from shmloader.transport import Transport
 
 # The tags of a layout's nodes, in their order.
 NAMES = (
@@ -395,6 +397,74 @@ def test_broken_cell_is_refused(forger, name):
     with pytest.raises(WorkerBroken):
         forger.read()
     assert before == forger.ledger.counts()
+
+
+BATCH, _, END, NOTHING = 1, 2, 3, 4  # kinds of answers
+
+
+def receive_kinds(forger, is_iterable, kinds):
+    """
+    Send one request for each kind and receive what is answered.
+
+    Returns:
+        The numbers of the tasks whose answers torch is told of.
+    """
+    transport = Transport(forger.segment, 0, Shelf(), is_iterable)
+    pending = dict.fromkeys(range(len(kinds)), (0,))
+    for number, kind in enumerate(kinds):
+        transport.put(0, (number, [number]))
+        forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
+    answers = iter(lambda: transport.receive(pending, None), None)
+    numbers = []
+    for number, _ in answers:
+        del pending[number]
+        numbers.append(number)
+    return numbers
+
+
+@pytest.mark.parametrize("is_iterable", [False, True])
+@pytest.mark.parametrize("kinds", [[END], [NOTHING], [BATCH, NOTHING]])
+def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
+    """
+    Only a worker of an iterable dataset has an end, and only behind it nothing to say.
+    """
+    if is_iterable and kinds == [END]:
+        assert [0] == receive_kinds(forger, is_iterable, kinds)
+    else:
+        with pytest.raises(WorkerBroken, match="in place of a batch"):
+            receive_kinds(forger, is_iterable, kinds)
+
+
+def test_requests_behind_the_end_are_answered_with_nothing(forger):
+    """
+    Of what a worker skips because its dataset is exhausted torch is told nothing.
+    """
+    assert [0] == receive_kinds(forger, True, [END, NOTHING])
+    assert 0 == forger.ledger.counts()["ready"]
+
+
+def test_end_that_an_interrupt_lost_counts(forger):
+    """
+    Nothing behind an end that was received and not told to torch yet is no error.
+    """
+    transport = Transport(forger.segment, 0, Shelf(), True)
+    for number, kind in enumerate([END, NOTHING]):
+        transport.put(0, (number, [number]))
+        forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
+    forger.ledger.receive()
+
+    assert transport.receive({0: (0,), 1: (0,)}, 0) is None
+
+
+def test_resume_that_does_not_fit_is_an_error(forger):
+    """
+    A resume is pushed, or refused because the ring cannot be as full as its reader says.
+    """
+    for _ in range(forger.geometry.ring_capacity):
+        forger.ledger.tell_resume(0, None)
+
+    with pytest.raises(WorkerBroken, match="worker 0"):
+        forger.ledger.tell_resume(0, None)
 
 
 def test_late_writes_change_nothing(forger):

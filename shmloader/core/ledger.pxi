@@ -103,12 +103,18 @@ cdef class Ledger:
         )
 
     def tell_resume(self, uint32_t worker, seed):
-        """Tell a worker to begin the next epoch, with the seed that its data pipe shares."""
+        """
+        Tell a worker to begin the next epoch, with the seed that its data pipe shares.
+
+        Raises:
+            WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
+        """
         cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
         block.resume_has_seed = seed is not None
         block.resume_seed = seed if seed is not None else 0
+        if not ledger_tell(self.book, worker, VERB_RESUME):
+            raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
-        ledger_tell(self.book, worker, VERB_RESUME)
 
     def tell_quit(self, uint32_t worker):
         """Tell a worker to leave once it has done what was sent before."""
