@@ -125,7 +125,7 @@ static inline bool ring_has_value(struct ring_reader *end) {
 
 /*
  * True if the writer's position cannot be, as it was seen last: it is further ahead than there are
- * cells, so what they hold is nonsense, and there would be no end of it. Only the reader; wait-free.
+ * cells, so what they hold is nonsense without an end. Only the reader; wait-free.
  */
 static inline bool ring_is_overrun(const struct ring_reader *end) {
   return end->write_pos_seen - end->read_pos > end->mask + 1;
