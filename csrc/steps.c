@@ -43,7 +43,6 @@ struct steps {
   uint32_t passage;     /* the first that kills, from 1 */
   uint32_t deaths;      /* how many passages kill, one after the other */
   _Atomic uint32_t died;
-  uint32_t died_pid;
   int64_t died_ns;      /* by CLOCK_MONOTONIC */
   uint8_t unused[24];
   struct step steps[];
@@ -69,7 +68,6 @@ __attribute__((constructor)) static void map_steps(void) {
 }
 
 static void die(void) {
-  shared->died_pid = (uint32_t)getpid();
   shared->died_ns = platform_now_ns();
   /* relaxed: read after this process was reaped, or for its being zero. */
   atomic_fetch_add_explicit(&shared->died, 1, memory_order_relaxed);

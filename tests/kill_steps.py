@@ -17,8 +17,8 @@ SIDES = (TRAINER, WORKER)
 
 _STEP = re.compile(r'\bSTEP(?:_COPY)?\("([^"]*)"')
 
-# count, trainer_pid, step, side, passage, deaths, died, died_pid, died_ns
-_HEAD = struct.Struct("=8Iq24x")
+# count, trainer_pid, step, side, passage, deaths, died, died_ns
+_HEAD = struct.Struct("=7I4xq24x")
 _RECORD = struct.Struct("=56s2I")
 
 
@@ -50,7 +50,7 @@ class Steps:
         """
         self.names = listed
         with open(path, "wb") as file:
-            file.write(_HEAD.pack(len(listed), *[0] * 8))
+            file.write(_HEAD.pack(len(listed), *[0] * 7))
             for name in (*listed, ""):
                 file.write(_RECORD.pack(name.encode(), 0, 0))
         with open(path, "r+b") as file:
@@ -68,7 +68,7 @@ class Steps:
         """
         number = len(self.names) if step is None else self.names.index(step)
         head = (trainer_pid, number, SIDES.index(side), passage, 0 if step is None else deaths)
-        _HEAD.pack_into(self._map, 0, len(self.names), *head, 0, 0, 0)
+        _HEAD.pack_into(self._map, 0, len(self.names), *head, 0, 0)
         for place, name in enumerate((*self.names, "")):
             _RECORD.pack_into(self._map, self._offset(place), name.encode(), 0, 0)
 
@@ -94,7 +94,7 @@ class Steps:
         """
         When the last of them did, by time.monotonic_ns().
         """
-        return _HEAD.unpack_from(self._map)[8]
+        return _HEAD.unpack_from(self._map)[7]
 
     def passages(self):
         """
