@@ -459,7 +459,7 @@ if __name__ == "__main__":
     loader = make(Numbers(12), persistent_workers=True, slots=12)
     iterate(loader)
     interrupts = 0
-    ends = time.monotonic() + 40  # met on a busy machine alone
+    ends = time.monotonic() + 20  # met on a busy machine alone
     while interrupts < 150 and time.monotonic() < ends:
         interrupts += disturbed(0.002, lambda: iterate(loader))
         if random.random() < 0.5 and numbers(loader) != list(range(12)):
@@ -468,7 +468,7 @@ if __name__ == "__main__":
     gc.collect()
     list(loader)
     slots = loader.stats().slots
-    say(interrupts > 20, slots["free"], sum(slots.values()) - slots["spare"])
+    say(interrupts > 10, slots["free"], sum(slots.values()) - slots["spare"])
     loader.close()
 """
     status, lines, errors = run(tmp_path, HEAD + INTERRUPTS + script)
@@ -487,14 +487,14 @@ if __name__ == "__main__":
     loader = make(Numbers(12), slots=7)
     iterate(loader)
     interrupts = 0
-    ends = time.monotonic() + 40  # met on a busy machine alone
+    ends = time.monotonic() + 20  # met on a busy machine alone
     while interrupts < 30 and time.monotonic() < ends:
         interrupts += disturbed(0.03, lambda: iterate(loader))
         if numbers(loader) != list(range(12)):
             fail()
     held.clear()
     loader.close()
-    say(interrupts > 10)
+    say(interrupts > 3)
 """
     with Program(tmp_path, HEAD + INTERRUPTS + script) as program:
         assert 0 == program.wait(), (seeded, program.errors)
