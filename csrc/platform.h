@@ -105,8 +105,11 @@ static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
 
 #endif
 
-/* Return once the process pid is gone; at once if it is gone already. May park for ever. */
-static inline void platform_wait_for_end(int pid) {
+/*
+ * Return once the process pid is gone; at once if it is gone already. May park for ever.
+ * is_parent: it was this process's parent when the caller began; tells one that nobody reaps.
+ */
+static inline void platform_wait_for_end(int pid, bool is_parent) {
 #if defined(__linux__) && defined(SYS_pidfd_open) && !defined(SHMLOADER_PORTABLE)
   int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
   if (descriptor >= 0) {
@@ -116,8 +119,9 @@ static inline void platform_wait_for_end(int pid) {
   }
   if (errno == ESRCH) return;
 #endif
+  /* Signals can still be sent to a process that has ended and was not reaped. */
   struct timespec nap = platform_timespec(500000000);
-  while (kill(pid, 0) == 0 || errno == EPERM) nanosleep(&nap, NULL);
+  while (is_parent ? getppid() == pid : kill(pid, 0) == 0 || errno == EPERM) nanosleep(&nap, NULL);
 }
 
 /* Give the pages of [offset, offset + bytes) back; the bytes read as zero then. 0 or -errno. */

@@ -6,8 +6,9 @@
  *
  * It watches the trainer itself, by a descriptor of the process: the parent's death signal follows
  * the thread that forked, and under a fork server the parent is somebody else. Where there is no
- * such descriptor it looks twice a second. It takes no signals, so they reach the threads that
- * expect them, and it ends the process without running exit handlers, which may wait for locks.
+ * such descriptor it looks twice a second, in a child of the trainer at who the parent is. It takes
+ * no signals, so they reach the threads that expect them, and it ends the process without running
+ * exit handlers, which may wait for locks.
  */
 
 #include "watch.h"
@@ -19,8 +20,13 @@
 
 #include "platform.h"
 
-static void *watch(void *argument) {
-  platform_wait_for_end((int)(intptr_t)argument);
+static void *watch_parent(void *argument) {
+  platform_wait_for_end((int)(intptr_t)argument, true);
+  _exit(1);
+}
+
+static void *watch_other(void *argument) {
+  platform_wait_for_end((int)(intptr_t)argument, false);
   _exit(1);
 }
 
@@ -29,6 +35,7 @@ int watch_start(int pid) {
   pthread_t thread;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  void *(*watch)(void *) = getppid() == pid ? watch_parent : watch_other;
   int error = pthread_create(&thread, NULL, watch, (void *)(intptr_t)pid);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error != 0) return -error;

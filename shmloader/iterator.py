@@ -5,13 +5,12 @@ The sampler, the order, the credits, the seeds and the errors are torch's own co
 is replaced is how workers are started, how their answers arrive, and how they are stopped.
 """
 
-import atexit
 import contextlib
 import functools
-import multiprocessing.util  # noqa: F401  registers its own handler of exit
 import os
 import queue
 import signal
+import threading
 import time
 import warnings
 from dataclasses import replace
@@ -29,7 +28,7 @@ from torch.utils.data.dataloader import (
     _sharding_worker_init_fn,
 )
 
-from shmloader import forks, worker
+from shmloader import exits, forks, processes, worker
 from shmloader.errors import WorkerBroken
 from shmloader.healing import Healer
 from shmloader.nursery import Nursery
@@ -37,29 +36,6 @@ from shmloader.transport import Parcel, Transport
 
 # Longest park of the trainer before it looks whether its workers live; within this a death shows.
 _SLICE_S = 0.1
-_JOIN_S = stock.MP_STATUS_CHECK_INTERVAL
-
-
-class _Exit:
-    # Handlers run last in, first out: registered after multiprocessing's, this one runs before it.
-    has_begun = False
-
-    def begin(self):
-        self.has_begun = True
-
-
-_exit = _Exit()
-atexit.register(_exit.begin)
-
-
-@contextlib.contextmanager
-def _without_interrupts():
-    # A new process inherits this and lets interrupts in once it can keep quiet about them.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _IndexQueue:
@@ -148,6 +124,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._looked_at = time.monotonic()
         self._all_started = False
         self._shelf = shelf
+        exits.watch(self)
         _BaseDataLoaderIter.__init__(self, loader)
         self._check_arguments(loader)
         self._open_transport(loader)
@@ -204,19 +181,20 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 args=(replace(assignment, worker_id=worker_id),),
             )
             process.daemon = True
-            with forks.ours(), _without_interrupts():
-                self._start(process.start)
+            with forks.ours():
+                self._start(functools.partial(processes.start, process))
             self._workers.append(process)
         self._all_started = True
 
     def _open_nursery(self, context, assignment, restarts):
-        with forks.ours(), _without_interrupts():
+        with forks.ours():
             self._nursery = self._start(lambda: Nursery(context, assignment))
         self._transport.ledger.share_seed(assignment.shared_seed)
         self._healer = Healer(self._transport, self._nursery, self._workers, restarts)
 
     def _assignment(self, loader):
         return worker.Assignment(
+            trainer=worker.Trainer(self._owner_pid),
             worker_id=0,
             num_workers=self._num_workers,
             dataset_kind=self._dataset_kind,
@@ -228,8 +206,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             worker_init_fn=self._worker_init_fn,
             shared_seed=self._shared_seed,
             handle=self._segment.handle(),
-            trainer_pid=self._owner_pid,
-            trainer_started=worker.start_time(self._owner_pid),
             signal_mask=signal.pthread_sigmask(signal.SIG_BLOCK, ()),
             publishes=loader.restarts > 0,
         )
@@ -367,8 +343,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             for worker_id, process in enumerate(self._workers)
             if self._workers_status[worker_id] and not process.is_alive()
         ]
-        # multiprocessing ends its daemons at exit, which is no news for a thread that waits.
-        return [] if _exit.has_begun else dead
+        # Workers that end with the interpreter are no news for a thread that ends with it too.
+        if exits.has_begun() and threading.current_thread() is not threading.main_thread():
+            return []
+        return dead
 
     def _raise_if_workers_died(self, error):
         if self._heal_all():
@@ -409,8 +387,26 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     # The end
 
+    def __del__(self):
+        try:
+            super().__del__()
+        except KeyboardInterrupt as interrupt:
+            # Python would swallow it here. One of another kind comes from a handler of the user's.
+            if type(interrupt) is not KeyboardInterrupt:
+                raise
+            self._later = exits.InterruptLater()
+
+    @property
+    def owner_pid(self):
+        """The process that made this iterator."""
+        return self._owner_pid
+
+    def processes(self):
+        """All that runs for this iterator: its workers, and who replaces them."""
+        return self._workers + ([self._nursery.process] if self._nursery else [])
+
     def _shutdown_workers(self):
-        # At interpreter exit multiprocessing ends daemons; in a forked child they are not ours.
+        # At interpreter exit the workers were ended; in a forked child they are not ours.
         if stock is None or stock.python_exit_status is True or stock.python_exit_status is None:
             return
         if self._shutdown or self._owner_pid != os.getpid():
@@ -418,7 +414,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._shutdown = True
         try:
             # A worker that dies while it leaves is no news, least of all inside a __del__.
-            self._unwatch_workers()
+            self.unwatch_workers()
             self._stop_workers()
         finally:
             self._end_workers()
@@ -431,23 +427,18 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         for worker_id in range(len(self._workers)):
             self._index_queues[worker_id].put(None)
         # One deadline for all, not one for each as in torch.
-        deadline = time.monotonic() + _JOIN_S
-        for process in self._workers:
-            process.join(timeout=max(0.0, deadline - time.monotonic()))
+        processes.join_all(self._workers, processes.LEAVE_S)
 
-    def _unwatch_workers(self):
+    def unwatch_workers(self):
+        """Let torch's handler of SIGCHLD take no notice of these workers any more."""
         if self._worker_pids_set:
             self._worker_pids_set = False
             with contextlib.suppress(ValueError):  # interrupted before they were set
                 stock.signal_handling._remove_worker_pids(id(self))
 
     def _end_workers(self):
-        self._unwatch_workers()
-        for end in (lambda process: process.terminate(), lambda process: process.kill()):
-            for process in self._workers:
-                if process.is_alive():
-                    end(process)
-                    process.join(timeout=_JOIN_S)
+        self.unwatch_workers()
+        processes.end_all(self._workers)
         if self._nursery is not None:
             # If it was lost, so was the knowledge whether all of its children are gone.
             self._all_started = self._all_started and not self._nursery.is_lost

@@ -17,7 +17,7 @@ from dataclasses import replace
 from multiprocessing import connection as connections
 from typing import Any
 
-from shmloader import forks, worker
+from shmloader import forks, processes, worker
 from shmloader._core import watch_process
 
 _START, _END, _STARTED, _ENDED = "start", "end", "started", "ended"
@@ -102,7 +102,7 @@ class Nursery:
         self._children = {}
         self._numbers = itertools.count()
         self.is_lost = False
-        self.process.start()
+        processes.start(self.process)
         far_end.close()
 
     def replace(self, worker_id, progress):
@@ -168,9 +168,7 @@ def _run(assignment, connection, trainers_end):
     terminating = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the user's is for the trainer
     # Under fork the other end came along; while it is open here, its closing is not seen.
     trainers_end.close()
-    watch_process(assignment.trainer_pid)
-    if worker.start_time(assignment.trainer_pid) != assignment.trainer_started:
-        os._exit(1)
+    assignment.trainer.watch()
     # Daemons may not have children of multiprocessing's, because nobody would end those. These
     # watch the trainer and this process, and are daemons too.
     this: Any = multiprocessing.current_process()

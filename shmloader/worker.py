@@ -23,10 +23,37 @@ _LOOK_AGAIN_S = 5.0
 _LAST_WORDS = 3000  # characters
 
 
+class Trainer:
+    """
+    The process whose end ends this one, also in the middle of user code.
+
+    It is watched as soon as it is known, which is before a dataset is unpickled.
+    """
+
+    def __init__(self, pid):
+        self.pid = pid
+        self._started = start_time(pid)
+        self._watcher = None
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.watch()
+
+    def watch(self):
+        """Start a thread without Python's lock that ends this process; again after a fork."""
+        if self._watcher == os.getpid():
+            return
+        self._watcher = os.getpid()
+        watch_process(self.pid)
+        if start_time(self.pid) != self._started:
+            os._exit(1)
+
+
 @dataclass
 class Assignment:
     """All that a worker process is started with."""
 
+    trainer: Trainer  # the first, so that it is unpickled before all others
     worker_id: int
     num_workers: int
     dataset_kind: int
@@ -38,8 +65,6 @@ class Assignment:
     worker_init_fn: Any
     shared_seed: int | None
     handle: Any
-    trainer_pid: int
-    trainer_started: str | None
     signal_mask: set[int]
     publishes: bool  # a snapshot with each answer, so that it can be replaced
     progress: Progress | None = None  # of the worker that it replaces
@@ -54,13 +79,34 @@ def start_time(pid):
         return None
 
 
+class _Interrupts:
+    """
+    Interrupts a worker at most once, and not after its work: a second Ctrl-C must not make it speak
+    while it leaves.
+    """
+
+    def __init__(self):
+        self.are_wanted = True
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_):
+        if self.are_wanted:
+            self.are_wanted = False
+            raise KeyboardInterrupt
+
+
 def run(assignment):
     """Be a worker until the trainer says quit, or is gone."""
+    interrupts = _Interrupts()
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, assignment.signal_mask)
-        worker = _Worker(assignment)
-        worker.prepare()
-        worker.serve()
+        try:
+            worker = _Worker(assignment)
+            worker.prepare()
+            worker.serve()
+        finally:
+            interrupts.are_wanted = False
     except (KeyboardInterrupt, Stopping):
         # The trainer gets the interrupt too and has the word; or it wants this worker to leave.
         pass
@@ -79,7 +125,7 @@ class _Worker:
     def prepare(self):
         """Become what torch's worker is before its first task: signals, seeds, worker info."""
         given = self._given
-        self._watch_trainer()
+        given.trainer.watch()
         signal_handling._set_worker_signal_handlers()
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
@@ -97,13 +143,6 @@ class _Worker:
             self._initialise()
         else:
             self._take_over(given.progress)
-
-    def _watch_trainer(self):
-        # A thread without Python's lock: it ends this process even in the middle of user code.
-        given = self._given
-        watch_process(given.trainer_pid)
-        if start_time(given.trainer_pid) != given.trainer_started:
-            os._exit(1)
 
     def _seed(self):
         base_seed, worker_id = self._given.base_seed, self._given.worker_id

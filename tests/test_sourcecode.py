@@ -33,10 +33,12 @@ RANKS = {
     "segment": 2,
     "sending": 2,
     "_core": 1,
+    "exits": 1,
     "room": 1,
     "errors": 0,
     "forks": 0,
     "pickling": 0,
+    "processes": 0,
     "snapshot": 0,
     "stats": 0,
 }
