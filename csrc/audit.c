@@ -6,8 +6,8 @@
  * that writes into memory of others. Either way no later word of the ledger can be believed, so the
  * process ends here, with a line that says which sum it is.
  *
- * In the trainer the ledger changes only between these two looks, and only on its thread; what other
- * threads write (references, released) is not looked at.
+ * Only the trainer's thread changes what is looked at. What other threads write, the references and
+ * the stack of released slots, is not.
  */
 
 #include "guard.h"
@@ -32,7 +32,7 @@ static _Noreturn void end_with(const struct move *move, struct line *line) {
   line_text(line, move->name);
   line_text(line, " slot ");
   line_number(line, move->slot);
-  line_text(line, " for ticket ");
+  line_text(line, " of ticket ");
   line_number(line, move->ticket);
   line_abort(line);
 }
@@ -99,8 +99,8 @@ static void expect_stack(const struct move *move, const struct ledger *ledger) {
   }
 }
 
-void guard_audit(const struct ledger *ledger, const char *name, uint32_t slot, uint64_t ticket) {
-  const struct move move = {.name = name, .slot = slot, .ticket = ticket};
+void guard_audit(const struct ledger *ledger, const char *name, uint32_t slot) {
+  const struct move move = {.name = name, .slot = slot, .ticket = ledger->entries[slot].ticket};
   struct sums sums = {.wanting = 0};
   for (uint32_t i = 0; i < ledger->geometry.ranges; i++) {
     expect_entry(&move, ledger, i);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Says what a fault in a guarded segment means, and then lets it happen: one line on stderr, and the
- * handler that was there before takes over. The access is repeated when ours returns, so the core,
- * the debugger, or Python's faulthandler shows the guilty line.
+ * Says what a fault in a guarded segment means, and then lets it happen: one line on stderr, then
+ * the handler that was there before takes over. The access is repeated when ours returns, so the
+ * core, the debugger, or Python's faulthandler shows the guilty line.
  *
  * The handler is installed with the first guarded segment, and put on top again with a later one
  * when somebody has installed another since. Ours may then stand in the chain twice, or be reached
@@ -11,9 +11,9 @@
  * A fault that is none of ours is handed on as if we were not there. Workers get torch's handlers,
  * which replace this one.
  *
- * The handler runs on any thread, at any instruction: it takes no lock, allocates nothing, and reads
- * what it finds. A guard is taken out of the table before it is freed; a fault on one thread while
- * another frees that very guard may go unexplained.
+ * The handler runs on any thread, at any instruction: it takes no lock, allocates nothing, and
+ * reads what it finds. A guard is taken out of the table before it is freed; a fault on one thread
+ * while another frees that very guard may go unexplained.
  */
 
 #include "fault.h"
@@ -155,7 +155,7 @@ static void install(int i) {
   sigaction(signals[i], &ours, NULL);
 }
 
-bool fault_watch(struct guard *guard) {
+void fault_watch(struct guard *guard) {
   for (int i = 0; i < SIGNALS; i++) install(i);
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *nobody = NULL;
@@ -163,10 +163,9 @@ bool fault_watch(struct guard *guard) {
     /* relaxed: where somebody else's stands, the next place is tried. */
     if (atomic_compare_exchange_strong_explicit(&guards[i], &nobody, guard, memory_order_release,
                                                 memory_order_relaxed)) {
-      return true;
+      return;
     }
   }
-  return false;
 }
 
 void fault_forget(struct guard *guard) {

@@ -5,10 +5,10 @@
 #include "guard.h"
 
 /*
- * From now on say, when an access faults in this guard's segment, what was used when it should not
- * have been. One thread at a time. False: too many segments are watched; such faults go unexplained.
+ * From now on, when an access faults in this guard's segment, say what was used when it should not
+ * have been. One thread at a time. With hundreds of segments the last ones are not watched.
  */
-bool fault_watch(struct guard *guard);
+void fault_watch(struct guard *guard);
 
 /* Stop that; afterwards the guard may be freed. Any thread, wait-free. */
 void fault_forget(struct guard *guard);

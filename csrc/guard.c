@@ -2,36 +2,36 @@
 
 /*
  * The guard finds native code that uses memory of a slot when it has no business there: C code or
- * data_ptr() of a tensor that is gone, a batch written beyond its end. It is asked for when a ledger
- * is made, and then
+ * data_ptr() of a tensor that is gone, or a write beyond a batch. It is asked for when a ledger is
+ * made, and from then on
  *
- *   - the trainer's mapping of a slot is closed (PROT_NONE) except from ledger_open, by which a
- *     batch is delivered, to the end of its lease, and except while a request is written. A late use
+ *   - the trainer's mapping of a slot is closed (PROT_NONE), except from ledger_open, by which a
+ *     batch is delivered, to the end of its lease, and while a request is written. A late use
  *     faults where it happens, and fault.c says of which slot and ticket it was;
  *   - a slot that becomes FREE is filled with POISON, which shows what others read too late: a
- *     worker, or a child that nobody told of a fork. HELD and RETIRED slots are not, for they may
- *     rightly be read. FREE slots rest as long as can be: the one freed first is placed first;
- *   - a canary stands behind each batch from the worker's first allocation on (canary.h), looked at
- *     by the worker when it allocates and writes, and here when the answer comes. From then until
- *     the slot is released all that lies behind the payload, layout and canary, keeps its sum;
+ *     worker, or a child whose fork nobody was told of. HELD and RETIRED slots are not filled, for
+ *     they may rightly be read. FREE slots rest as long as can be: the one freed first is taken;
+ *   - a canary stands behind each batch from the worker's first allocation on (canary.h). The
+ *     worker looks at it when it allocates and writes, the trainer when the answer comes. From then
+ *     until the slot is given up, all that lies behind the payload has to keep its sum;
  *   - each move recounts the ledger before and after (audit.c).
  *
  * Key invariant: a slot is open here while a lease on it is alive in this process. So no rightful
  * use faults: our own reads go through ledger_open, our own workers and their children have other
- * mappings, and a child of the trainer inherits those of the batches that it inherits.
+ * mappings, and a child of the trainer inherits the open slots with the batches that it inherits.
  *
- * Threads. The last alias may die on any thread: that thread looks at the canary and closes the slot
+ * Threads. The last alias may die on any thread: that thread looks at the sum and closes the slot
  * before it pushes it, so that the trainer, which opens it for the next batch, comes after. Nothing
  * else is shared; the handler of faults, on any thread, reads what it finds.
  *
- * Forks. A forked child closes slots of its own mapping, where all of its aliases are gone, and
+ * Forks. A forked child closes slots in its own mapping, where all of its aliases are gone, and
  * touches nothing that it shares with the trainer.
  *
- * The end. What is freed last is the segment; its addresses stay reserved for a while, so that a
- * later use faults as well instead of hitting whatever is mapped there next.
+ * The end. When the segment is given up its addresses stay reserved for a while (addresses.c): a
+ * later use faults as well, instead of hitting whatever is mapped there next.
  *
- * Failure. Each slot that is open may take two entries of the kernel's map table. When that is full
- * all slots are opened for good, which is said once; the other checks go on.
+ * Failure. A slot that is open may take two entries of the kernel's table of mappings. When that is
+ * full all slots are opened for good, which is said; the other checks go on.
  */
 
 #include "guard.h"
@@ -42,17 +42,9 @@
 #include "fault.h"
 #include "line.h"
 
-enum { POISON = 0xDB, POISON_BLOCK = 1 << 16, ENDED_MAX = 8 };
+enum { POISON = 0xDB, POISON_BLOCK = 1 << 16 };
 
-/* Guards whose segments are gone, for their addresses; the oldest makes room for the newest. */
-static _Atomic(struct guard *) ended[ENDED_MAX];
-static _Atomic uint32_t ended_count;
-
-static uint8_t *range_start(const struct guard *guard, uint32_t slot) {
-  return guard->base + segment_slot_offset(&guard->geometry, slot);
-}
-
-static void free_guard(struct guard *guard) {
+void guard_delete(struct guard *guard) {
   free(guard->slots);
   free(guard->poison);
   free(guard->listed);
@@ -77,7 +69,7 @@ static struct guard *new_guard(const struct ledger *ledger) {
     }
     return guard;
   }
-  free_guard(guard);
+  guard_delete(guard);
   return NULL;
 }
 
@@ -88,7 +80,7 @@ int ledger_guard(struct ledger *ledger) {
   if (guard == NULL) return -ENOMEM;
   if (mprotect(ledger->base + geometry->slots_offset, ranges_bytes, PROT_NONE) != 0) {
     int error = errno;
-    free_guard(guard);
+    guard_delete(guard);
     return -error;
   }
   fault_watch(guard);
@@ -111,7 +103,7 @@ static void give_up(struct guard *guard) {
   line_write(&line);
 }
 
-void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+static void open_slot(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct guard *guard = ledger->guard;
   struct guard_slot *seen = &guard->slots[slot];
   uint64_t open_bytes = round_up(bytes, guard->geometry.page_bytes);
@@ -123,17 +115,23 @@ void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
     /* relaxed: as above. */
     atomic_store_explicit(&seen->peak_bytes, open_bytes, memory_order_relaxed);
   }
-  if (mprotect(range_start(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
+  if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
 }
 
-void guard_close(struct ledger *ledger, uint32_t slot) {
+static void close_slot(struct ledger *ledger, uint32_t slot) {
   struct guard *guard = ledger->guard;
   /* relaxed: written by this thread, or before the lease came to it. */
   uint64_t open_bytes =
       atomic_exchange_explicit(&guard->slots[slot].open_bytes, 0, memory_order_relaxed);
   /* relaxed: see give_up. */
   if (open_bytes == 0 || atomic_load_explicit(&guard->gave_up, memory_order_relaxed)) return;
-  (void)mprotect(range_start(guard, slot), open_bytes, PROT_NONE);
+  (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
+}
+
+void guard_write(struct ledger *ledger, uint32_t slot, const void *request, uint64_t bytes) {
+  open_slot(ledger, slot, bytes);
+  memcpy(guard_range(ledger->guard, slot), request, bytes);
+  close_slot(ledger, slot);
 }
 
 /* Whether an answer of this kind has a batch, and so a canary behind it. */
@@ -180,6 +178,7 @@ static uint64_t sum_tail(const struct ledger *ledger, uint32_t slot) {
 }
 
 const char *guard_fault(struct ledger *ledger, uint32_t slot) {
+  guard_audit(ledger, "before receiving", slot);
   if (!has_batch(&ledger->entries[slot].answer)) return NULL;
   if (!has_canary(ledger, slot)) return "something was written beyond the end of its batch";
   ledger->guard->slots[slot].tail_sum = sum_tail(ledger, slot);
@@ -206,18 +205,19 @@ static void look_again(const struct ledger *ledger, uint32_t slot) {
   line_abort(&line);
 }
 
-void guard_open_batch(struct ledger *ledger, uint32_t slot) {
+void guard_open(struct ledger *ledger, uint32_t slot) {
   uint64_t end = guarded_end(&ledger->entries[slot].answer);
   /* relaxed: between two leases only the trainer writes it. */
   uint64_t open_bytes =
       atomic_load_explicit(&ledger->guard->slots[slot].open_bytes, memory_order_relaxed);
-  if (end > open_bytes) guard_open(ledger, slot, end);
+  if (end > open_bytes) open_slot(ledger, slot, end);
 }
 
 void guard_leased(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   struct guard_slot *seen = &ledger->guard->slots[slot];
-  guard_open_batch(ledger, slot);
+  guard_audit(ledger, "before leasing", slot);
+  guard_open(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->ticket, entry->ticket, memory_order_relaxed);
   /* relaxed: as above. */
@@ -228,10 +228,11 @@ void guard_leased(struct ledger *ledger, uint32_t slot) {
 
 void guard_released(struct ledger *ledger, uint32_t slot) {
   struct guard_slot *seen = &ledger->guard->slots[slot];
-  look_again(ledger, slot);
+  /* Not in a child: the trainer may have placed the slot again. */
+  if (ledger->guard->owner == getpid()) look_again(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->released_ns, platform_now_ns(), memory_order_relaxed);
-  guard_close(ledger, slot);
+  close_slot(ledger, slot);
 }
 
 /* Fill a slot through the file: it stays closed meanwhile, and no page is added here. */
@@ -249,62 +250,19 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
 
 void guard_freed(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
+  guard_audit(ledger, "before freeing", slot);
   if (ledger->guard->owner != getpid()) return;
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
-  guard_close(ledger, slot);
+  close_slot(ledger, slot);
   if (entry->forks > 0 || entry->retire) return;
   poison(ledger, slot, answered ? guarded_end(&entry->answer) : entry->pages_bytes);
 }
 
-void guard_rotate(struct ledger *ledger) {
+void guard_choose(struct ledger *ledger) {
   uint32_t last = ledger->free_count - 1;
   uint32_t first_freed = ledger->free_slots[0];
   memmove(ledger->free_slots, ledger->free_slots + 1, last * sizeof *ledger->free_slots);
   ledger->free_slots[last] = first_freed;
-}
-
-/* Keep only the addresses that this process ever used, and no memory behind them. */
-static bool keep_addresses(const struct guard *guard) {
-  const struct geometry *geometry = &guard->geometry;
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-  if (mmap(guard->base, geometry->total_bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return false;
-  munmap(guard->base, geometry->slots_offset);
-  for (uint32_t slot = 0; slot < geometry->ranges; slot++) {
-    /* relaxed: all leases are over. */
-    uint64_t peak = atomic_load_explicit(&guard->slots[slot].peak_bytes, memory_order_relaxed);
-    if (peak < geometry->range_bytes) {
-      munmap(range_start(guard, slot) + peak, geometry->range_bytes - peak);
-    }
-  }
-  return true;
-}
-
-static void give_addresses_back(struct guard *guard) {
-  fault_forget(guard);
-  for (uint32_t slot = 0; slot < guard->geometry.ranges; slot++) {
-    /* relaxed: written before the guard was ended. */
-    uint64_t peak = atomic_load_explicit(&guard->slots[slot].peak_bytes, memory_order_relaxed);
-    if (peak > 0) munmap(range_start(guard, slot), peak);
-  }
-  free_guard(guard);
-}
-
-void guard_unmap(struct ledger *ledger) {
-  struct guard *guard = ledger->guard;
-  /* relaxed: for the handler of faults; addresses that others may get are no longer this guard's. */
-  atomic_store_explicit(&guard->ended, true, memory_order_relaxed);
-  if (!keep_addresses(guard)) {
-    fault_forget(guard);
-    munmap(guard->base, guard->geometry.total_bytes);
-    free_guard(guard);
-    return;
-  }
-  /* relaxed: a turn; each end takes another one. */
-  uint32_t turn = atomic_fetch_add_explicit(&ended_count, 1, memory_order_relaxed);
-  /* sync ended-R -> ended-A: whoever takes it out reads what was written into it. */
-  /* sync ended-A <- ended-R: the one taken out was written by another thread. */
-  struct guard *oldest =
-      atomic_exchange_explicit(&ended[turn % ENDED_MAX], guard, memory_order_acq_rel);
-  if (oldest != NULL) give_addresses_back(oldest);
+  guard_audit(ledger, "before placing", first_freed);
 }

@@ -37,37 +37,43 @@ struct guard {
   _Atomic bool ended;
 };
 
+/* Where a slot's range starts. */
+static inline uint8_t *guard_range(const struct guard *guard, uint32_t slot) {
+  return guard->base + segment_slot_offset(&guard->geometry, slot);
+}
+
 /* Begin to guard a ledger just made. Trainer only. 0 or -errno: it is not guarded then. */
 int ledger_guard(struct ledger *ledger);
 
-/* Let this process use the first bytes of a slot. Trainer only. */
-void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes);
+/* Put the slot that has been FREE for longest on top of the stack. Trainer only. */
+PLATFORM_COLD void guard_choose(struct ledger *ledger);
 
-/* Let it use the batch of a READY slot. Trainer only. */
-void guard_open_batch(struct ledger *ledger, uint32_t slot);
-
-/* Let it use nothing of a slot. Trainer, or whoever drops the last alias; no locks. */
-void guard_close(struct ledger *ledger, uint32_t slot);
-
-/* The slot's batch is handed out. Trainer only. */
-void guard_leased(struct ledger *ledger, uint32_t slot);
-
-/* The last alias is gone: this process has no business in the slot. Any thread; no locks. */
-void guard_released(struct ledger *ledger, uint32_t slot);
-
-/* The slot is about to leave its state for FREE, HELD or RETIRED. Trainer only. */
-void guard_freed(struct ledger *ledger, uint32_t slot);
+/* Write a request into a slot. Trainer only. */
+PLATFORM_COLD void guard_write(struct ledger *ledger, uint32_t slot, const void *request,
+                               uint64_t bytes);
 
 /* What is wrong behind the batch of an answer just copied out; NULL: nothing. Trainer only. */
-const char *guard_fault(struct ledger *ledger, uint32_t slot);
+PLATFORM_COLD const char *guard_fault(struct ledger *ledger, uint32_t slot);
 
-/* Move the slot that has been FREE for longest to the top of the stack. Trainer only. */
-void guard_rotate(struct ledger *ledger);
+/* Let this process use the batch of a READY slot. Trainer only. */
+PLATFORM_COLD void guard_open(struct ledger *ledger, uint32_t slot);
+
+/* The slot's batch is about to be handed out. Trainer only. */
+PLATFORM_COLD void guard_leased(struct ledger *ledger, uint32_t slot);
+
+/* The last alias is gone: this process has no business in the slot. Any thread; no locks. */
+PLATFORM_COLD void guard_released(struct ledger *ledger, uint32_t slot);
+
+/* The slot is about to leave its state for FREE, HELD or RETIRED. Trainer only. */
+PLATFORM_COLD void guard_freed(struct ledger *ledger, uint32_t slot);
+
+/* Free a guard's own memory; the handler of faults must not know it any more. Any thread. */
+void guard_delete(struct guard *guard);
 
 /* In place of unmapping the segment: give up its memory, not its addresses. Any thread. */
-void guard_unmap(struct ledger *ledger);
+PLATFORM_COLD void guard_unmap(struct ledger *ledger);
 
-/* End the process if the ledger contradicts itself, at a move such as "before placing". */
-void guard_audit(const struct ledger *ledger, const char *move, uint32_t slot, uint64_t ticket);
+/* End the process if the ledger contradicts itself, at a move such as "after placing". */
+PLATFORM_COLD void guard_audit(const struct ledger *ledger, const char *move, uint32_t slot);
 
 #endif

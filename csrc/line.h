@@ -22,7 +22,7 @@ void line_number(struct line *line, uint64_t number);
 /* A length of time in seconds, to the millisecond. */
 void line_seconds(struct line *line, int64_t ns);
 
-/* Write the line to stderr with one call, so that it stays whole beside those of other processes. */
+/* Write the line to stderr by one call, so that it stays whole beside those of other processes. */
 void line_write(struct line *line);
 
 /* The same, and end the process by SIGABRT, for a debugger and for the core it may leave. */

@@ -45,6 +45,13 @@
 #define STEP_COPY(NAME, TO, FROM, BYTES) ((void)(NAME), memcpy(TO, FROM, BYTES))
 #endif
 
+/* A function that is hardly ever called: the compiler lays the other way out as straight. */
+#if defined(__GNUC__)
+#define PLATFORM_COLD __attribute__((cold))
+#else
+#define PLATFORM_COLD
+#endif
+
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "an atomic word lies in shared memory as four bytes");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock inside an atomic would not survive its process");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit grants are read while they are written");

@@ -64,11 +64,6 @@ static void enter(struct ledger *ledger, struct ledger_entry *entry, enum slot_s
   ledger->counts[state]++;
 }
 
-/* Audits stand on both sides of a move: what is wrong before it was not its doing. */
-static void audit(const struct ledger *ledger, const char *move, uint32_t slot, uint64_t ticket) {
-  if (ledger->guard != NULL) guard_audit(ledger, move, slot, ticket);
-}
-
 static void retake_pages(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
   struct ledger_entry *entry = leave(ledger, slot);
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + keep_bytes;
@@ -119,11 +114,9 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
 }
 
 static void make_free(struct ledger *ledger, uint32_t slot) {
-  uint64_t ticket = ledger->entries[slot].ticket;
-  audit(ledger, "before freeing", slot, ticket);
   if (ledger->guard != NULL) guard_freed(ledger, slot);
   move_to_free(ledger, slot);
-  audit(ledger, "after freeing", slot, ticket);
+  if (ledger->guard != NULL) guard_audit(ledger, "after freeing", slot);
 }
 
 static void slot_lease_end(struct lease *lease) {
@@ -262,18 +255,19 @@ static uint64_t standing_grant(struct ledger *ledger, uint32_t slot, uint64_t re
 }
 
 /* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
-static uint32_t take_free(struct ledger *ledger, uint64_t ticket) {
-  if (ledger->guard != NULL) guard_rotate(ledger);
-  audit(ledger, "before placing", ledger->free_slots[ledger->free_count - 1], ticket);
+static uint32_t take_free(struct ledger *ledger) {
+  if (ledger->guard != NULL) guard_choose(ledger);
   return ledger->free_slots[--ledger->free_count];
 }
 
 static void write_request(struct ledger *ledger, uint32_t slot, const void *request,
                           uint64_t bytes) {
-  if (ledger->guard != NULL) guard_open(ledger, slot, bytes);
-  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
-  STEP_COPY("order: half a request", start, request, bytes);
-  if (ledger->guard != NULL) guard_close(ledger, slot);
+  if (ledger->guard != NULL) {
+    guard_write(ledger, slot, request, bytes);
+  } else {
+    uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+    STEP_COPY("order: half a request", start, request, bytes);
+  }
 }
 
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
@@ -281,7 +275,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   uint64_t request_pages = round_up(bytes, ledger->geometry.page_bytes);
   if (request_pages > ledger->geometry.range_bytes) return -E2BIG;
   if (ledger->free_count == 0) return -EAGAIN;
-  uint32_t slot = take_free(ledger, ticket);
+  uint32_t slot = take_free(ledger);
   struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t grant = standing_grant(ledger, slot, request_pages);
   if (entry->pages_bytes > grant) retake_pages(ledger, slot, grant);
@@ -321,7 +315,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
     return -EPROTO;
   }
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
-  audit(ledger, "after placing", slot, ticket);
+  if (ledger->guard != NULL) guard_audit(ledger, "after placing", slot);
   return slot;
 }
 
@@ -364,6 +358,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
   enter(ledger, entry, SLOT_READY);
+  if (ledger->guard != NULL) guard_audit(ledger, "after receiving", slot);
   if (ledger->expect_bytes == 0 && entry->answer.kind == ANSWER_BATCH) {
     const struct slot_answer *answer = &entry->answer;
     ledger->expect_bytes =
@@ -380,6 +375,7 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   /* One that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
   set_want(ledger, entry, entry->answer.want_bytes);
+  if (ledger->guard != NULL) guard_audit(ledger, "after the want of", slot);
   return NULL;
 }
 
@@ -399,12 +395,7 @@ static const char *accept_next(struct ledger *ledger, uint32_t worker, uint32_t 
   struct ring_reader *ring = &ledger->ready_rings[worker];
   if (ring_is_overrun(ring)) return "its ring holds more than it can";
   (void)ring_pop(ring, cell);
-  uint32_t slot = cell_slot(*cell);
-  uint64_t ticket = slot < ledger->geometry.ranges ? ledger->entries[slot].ticket : 0;
-  audit(ledger, "before receiving", slot, ticket);
-  const char *broken = accept(ledger, worker, *cell);
-  audit(ledger, "after receiving", slot, ticket);
-  return broken;
+  return accept(ledger, worker, *cell);
 }
 
 bool ledger_receive(struct ledger *ledger, struct message *message) {
@@ -430,16 +421,15 @@ bool ledger_has_news(struct ledger *ledger) {
 }
 
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
-  if (ledger->guard != NULL) guard_open_batch(ledger, slot);
+  if (ledger->guard != NULL) guard_open(ledger, slot);
   return ledger->base + segment_slot_offset(&ledger->geometry, slot);
 }
 
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
-  audit(ledger, "before leasing", slot, ledger->entries[slot].ticket);
   if (ledger->guard != NULL) guard_leased(ledger, slot);
   struct ledger_entry *entry = leave(ledger, slot);
   enter(ledger, entry, SLOT_LEASED);
-  audit(ledger, "after leasing", slot, entry->ticket);
+  if (ledger->guard != NULL) guard_audit(ledger, "after leasing", slot);
   entry->leased_ns = platform_now_ns();
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
   atomic_fetch_add_explicit(&ledger->references, 1, memory_order_relaxed);
@@ -502,12 +492,12 @@ void ledger_collect(struct ledger *ledger) {
 
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (ledger->entries[slot].state != SLOT_PLACED) return;
-  audit(ledger, "before granting", slot, ledger->entries[slot].ticket);
+  if (ledger->guard != NULL) guard_audit(ledger, "before granting", slot);
   struct ledger_entry *entry = leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   enter(ledger, entry, SLOT_PLACED);
   set_want(ledger, entry, 0);
-  audit(ledger, "after granting", slot, entry->ticket);
+  if (ledger->guard != NULL) guard_audit(ledger, "after granting", slot);
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */
