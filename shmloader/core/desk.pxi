@@ -2,6 +2,7 @@
 
 
 cdef uint64_t SLICE_NS = 1000000000   # longest park of a worker before it looks again
+cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
 cdef uint64_t PIECE_BYTES = 32 << 20   # pages that are added between two looks for room
 
 
@@ -176,7 +177,25 @@ cdef class Desk:
 
     def resumed(self):
         """Tell the trainer that the next epoch has begun here."""
-        desk_tell(&self.seat, VERB_RESUMED, 0)
+        self.tell(VERB_RESUMED, 0)
+
+    cdef int tell(self, int verb, uint32_t slot) except -1:
+        """
+        Push a cell. Wants that user code gave up may fill the ring: then wait for the trainer.
+
+        No handler of a signal runs meanwhile, because the answer must not be lost to its exception.
+        """
+        cdef doorbell *bell = &self.seat.block.doorbell
+        cdef uint32_t armed
+        while not desk_tell(&self.seat, verb, slot):
+            if desk_stopping(&self.seat):
+                raise Stopping()
+            with nogil:
+                armed = doorbell_arm(bell)
+                if not desk_stopping(&self.seat):
+                    doorbell_park(bell, armed, FULL_NS)
+                doorbell_disarm(bell)
+        return 0
 
     def write(self, batch, bint is_error, dumps):
         """
@@ -279,7 +298,7 @@ cdef class Desk:
         clock_add(self.seat.block, platform_now_ns() - self.taken_ns - self.blocked_ns, 0,
                   self.blocked_ns)
         slot, self.slot = self.slot, -1
-        desk_tell(&self.seat, VERB_READY, slot)
+        self.tell(VERB_READY, slot)
 
     def empty(self, shape, dtype):
         """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
@@ -459,7 +478,7 @@ cdef class Desk:
         STEP("ask: ticket")
         header.answer.want_bytes = wanted
         STEP("ask: want_bytes")
-        desk_tell(&self.seat, VERB_WANT, self.slot)
+        self.tell(VERB_WANT, self.slot)
         while order_grant(&header.order) < wanted:
             if desk_stopping(&self.seat):
                 raise Stopping()
@@ -467,7 +486,9 @@ cdef class Desk:
                 self.raise_refusal(wanted)
             with nogil:
                 armed = doorbell_arm(bell)
-                if order_grant(&header.order) < wanted and order_refused(&header.order) != wanted:
+                if (order_grant(&header.order) < wanted
+                        and order_refused(&header.order) != wanted
+                        and not desk_stopping(&self.seat)):
                     outcome = doorbell_park(bell, armed, SLICE_NS)
                 doorbell_disarm(bell)
             if outcome == -EINTR:
