@@ -20,7 +20,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wex
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test bench bench-peers kept soak lint sanitize package clean always
+.PHONY: build demo test bench bench-peers kept soak lint sanitize fuzz package clean always
 
 build: .venv/built
 
@@ -60,14 +60,19 @@ lint: build
 	done
 
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
-# the protocol's models, which need SPIN, and neither the build nor .venv.
+# a minute of each fuzzer, and the protocol's models where SPIN is installed.
 sanitize:
 	$(MAKE) -C tests/c run SAN=address,undefined
 	$(MAKE) -C tests/c run SAN=address,undefined PORTABLE=1
 	$(MAKE) -C tests/c run SAN=thread
 	$(MAKE) -C tests/c run SAN=thread PORTABLE=1
+	$(MAKE) fuzz
 	@if command -v spin >/dev/null; then $(PYTHON) -m tests.model; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
+
+# What a worker can write, made up by libFuzzer; says what to install where there is no clang.
+fuzz: build
+	PYTHONPATH=tests $(venv)/python -m fuzz.run $(ARGS)
 
 # What would be published: the sdist, the wheel built from it alone, and that wheel imported.
 package: build

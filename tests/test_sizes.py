@@ -177,7 +177,7 @@ class GaveUp(Exception):
 
 
 def give_up(*_):
-    raise GiveUp
+    raise GaveUp
 
 
 def collate_impatiently(indices):
@@ -186,7 +186,7 @@ def collate_impatiently(indices):
         return shmloader.empty(3 << 20 if indices[0] else 1 << 10, torch.uint8).fill_(indices[0])
     signal.signal(signal.SIGALRM, give_up)
     for attempt in range(40):
-        with contextlib.suppress(GaveUp):
+        with contextlib.suppress(GaveUp, BatchTooLarge):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.005)
                 shmloader.empty((3 << 20) + attempt, torch.uint8)
