@@ -115,7 +115,7 @@ class Reader:
         ANSWER.pack_into(self._memory, self._geometry.answer(0), *answer)
         CELL.pack_into(self._memory, self._geometry.cells, READY << SLOT_BITS)
         CELL.pack_into(self._memory, self._geometry.ready_ring, 1)
-        return answer[3], answer[4], answer[5]
+        return answer[4], answer[5], answer[6]
 
     def run(self, data):
         """
