@@ -10,7 +10,8 @@ ARGS ?=
 venv := .venv/bin
 core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/*.pyx shmloader/*.pxd) \
   $(wildcard shmloader/core/*.pxi)
-switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_DEBUG),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
+switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
+switches := $(switches),$(SHMLOADER_KILL_POINTS)
 
 # For csrc/ alone, stricter than any build; optimised, because some warnings come only then.
 strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wextra -Wpedantic \
@@ -19,7 +20,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wex
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test bench bench-peers kept lint sanitize package clean always
+.PHONY: build demo test bench bench-peers kept soak lint sanitize fuzz package clean always
 
 build: .venv/built
 
@@ -40,6 +41,10 @@ kept: build
 	$(venv)/python -m bench kinds
 	$(venv)/python -m bench retention
 
+# Ten thousand batches while workers are killed: the same bits, and nothing grows.
+soak: build
+	$(venv)/python -m bench soak $(ARGS)
+
 lint: build
 	$(venv)/ruff check .
 	$(venv)/ruff format --check .
@@ -50,15 +55,24 @@ lint: build
 	  --build-lib build/strict --build-temp build/strict
 	@for file in csrc/*.c; do \
 	  echo "strictly: $$file"; \
-	  $(strict_cc) $$file && $(strict_cc) -DSHMLOADER_PORTABLE $$file || exit 1; \
+	  $(strict_cc) $$file && $(strict_cc) -DSHMLOADER_PORTABLE $$file && \
+	  $(strict_cc) -DSHMLOADER_KILL_POINTS $$file || exit 1; \
 	done
 
-# The C tests under each set of sanitizers that can share a process, with both ways of waiting.
+# The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
+# a minute of each fuzzer, and the protocol's models where SPIN is installed.
 sanitize:
 	$(MAKE) -C tests/c run SAN=address,undefined
 	$(MAKE) -C tests/c run SAN=address,undefined PORTABLE=1
 	$(MAKE) -C tests/c run SAN=thread
 	$(MAKE) -C tests/c run SAN=thread PORTABLE=1
+	$(MAKE) fuzz
+	@if command -v spin >/dev/null; then $(PYTHON) -m tests.model; else \
+	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
+
+# What a worker can write, made up by libFuzzer; says what to install where there is no clang.
+fuzz: build
+	PYTHONPATH=tests $(venv)/python -m fuzz.run $(ARGS)
 
 # What would be published: the sdist, the wheel built from it alone, and that wheel imported.
 package: build

@@ -3,8 +3,9 @@ Build the one extension module; pyproject.toml says everything else.
 
 Switches, read from the environment:
     SHMLOADER_SANITIZE: What gcc's -fsanitize takes: "address,undefined" or "thread".
-    SHMLOADER_DEBUG: 1 turns optimisation off and assertions on.
+    SHMLOADER_ASSERT: 1 turns optimisation off and assertions on.
     SHMLOADER_PORTABLE: 1 waits as on systems without a futex.
+    SHMLOADER_KILL_POINTS: 1 lets a test kill a process at each step of the protocol.
     SHMLOADER_WERROR: 1 makes a warning an error: for this project's lint, not for users.
 """
 
@@ -16,15 +17,16 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 sanitize = os.environ.get("SHMLOADER_SANITIZE", "")
-debug = os.environ.get("SHMLOADER_DEBUG") == "1"
+assertions = os.environ.get("SHMLOADER_ASSERT") == "1"
 portable = os.environ.get("SHMLOADER_PORTABLE") == "1"
+kill_points = os.environ.get("SHMLOADER_KILL_POINTS") == "1"
 warnings_are_errors = os.environ.get("SHMLOADER_WERROR") == "1"
 
 compile_flags = ["-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra"]
 link_flags = []
 
 # Python's own flags come first: their -O and their -DNDEBUG have to be taken back.
-compile_flags += ["-O0", "-g", "-UNDEBUG"] if debug else ["-O3"]
+compile_flags += ["-O0", "-g", "-UNDEBUG"] if assertions else ["-O3"]
 if sanitize:
     compile_flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
     link_flags += [f"-fsanitize={sanitize}"]
@@ -37,10 +39,15 @@ macros = [
 ]
 if portable:
     macros += [("SHMLOADER_PORTABLE", "1")]
+c_sources = sorted(glob("csrc/*.c"))
+if kill_points:
+    macros += [("SHMLOADER_KILL_POINTS", "1")]
+else:
+    c_sources.remove("csrc/steps.c")
 
 core = Extension(
     "shmloader._core",
-    sources=["shmloader/_core.pyx", *sorted(glob("csrc/*.c"))],
+    sources=["shmloader/_core.pyx", *c_sources],
     depends=[*glob("csrc/*.h"), *glob("shmloader/*.pxd"), *glob("shmloader/core/*.pxi")],
     include_dirs=["csrc", numpy.get_include()],
     define_macros=macros,

@@ -4,24 +4,21 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench                                        all of it, into bench/results/
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench gil | kinds | retention | w1           one question each, see README.md
+    python -m bench gil | kinds | retention | soak | start | w1   one question each, see README.md
 """
 
 import argparse
 import importlib
 import json
 import shlex
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from rich.console import Console
 
-from bench import contenders, machine, pictures, table
+from bench import contenders, machine, pictures, processes, table
 from bench.results import Results
 from bench.run import add_shared_options
 from bench.workloads import WORKLOADS
@@ -29,11 +26,10 @@ from bench.workloads import WORKLOADS
 RESULTS = Path(__file__).parent / "results"
 RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
 
-_RUN_S = 300  # a run that takes longer has failed
 _QUICK = {"repeats": 1, "epochs": 2}
 _DEFAULT = {"repeats": 5, "epochs": 5}
 
-SUBCOMMANDS = ("gil", "kinds", "retention", "w1")
+SUBCOMMANDS = ("gil", "kinds", "retention", "soak", "start", "w1")
 
 console = Console(stderr=True)
 
@@ -69,7 +65,7 @@ def _records(options: argparse.Namespace) -> Iterator[dict]:
                 # Another one comes first each time, so that none has the same place throughout.
                 name = names[(turn + repeat) % len(names)]
                 begin = time.perf_counter()
-                record = {"repeat": repeat, **_run(load, name, options)}
+                record = {"repeat": repeat, **processes.run(load, name, options)}
                 number = (repeat * len(loads) + place) * len(names) + turn + 1
                 _progress(f"{number}/{total}", record, time.perf_counter() - begin)
                 yield record
@@ -89,34 +85,6 @@ def _runnable(wanted: list[str]) -> list[str]:
     if not found:
         sys.exit("no contender can run here")
     return found
-
-
-def _run(load: str, name: str, options: argparse.Namespace) -> dict:
-    """
-    Start bench.run for one contender and read its line; a failure is a record too.
-    """
-    command = [sys.executable, "-m", "bench.run", "--workload", load, "--contender", name]
-    command += ["--workers", str(options.workers), "--epochs", str(options.epochs)]
-    command += ["--context", options.context]
-    command += ["--batches", str(options.batches)] if options.batches else []
-    command += [f"--{switch}" for switch in ("restart", "syscalls") if getattr(options, switch)]
-    failed = {"workload": load, "contender": name, "correct": False}
-    # Files, not pipes: torch's shared-memory manager outlives the run with our end in its hand.
-    with tempfile.TemporaryFile("w+") as line, tempfile.TemporaryFile("w+") as errors:
-        try:
-            subprocess.run(
-                command, cwd=machine.CHECKOUT, stdout=line, stderr=errors, timeout=_RUN_S
-            )
-            return json.loads(_text(line).rpartition("\n")[2])
-        except subprocess.TimeoutExpired:
-            return {**failed, "mistake": f"no result within {_RUN_S} s"}
-        except json.JSONDecodeError:
-            return {**failed, "mistake": _text(errors)[-600:] or "the process printed nothing"}
-
-
-def _text(file: IO[str]) -> str:
-    file.seek(0)
-    return file.read().strip()
 
 
 def _progress(turn: str, record: dict, seconds: float) -> None:

@@ -4,7 +4,7 @@ One contender on one workload: a checked warm-up epoch, then timed epochs.
 
 import time
 from dataclasses import asdict, dataclass, field, is_dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from statistics import median
 
 import numpy as np
@@ -34,11 +34,12 @@ class WarmUp:
 @dataclass
 class Epoch:
     """
-    One timed epoch; the waits are those of next(), in ms.
+    One timed epoch; the waits are those of next(), in ms, and the last is the one that ends it.
     """
 
     ms_per_batch: float
     waits_ms: list[float]
+    ending_ms: float
     touches: list
 
 
@@ -52,7 +53,7 @@ def measure(
         The record of bench.run, and the loader, which is still open.
     """
     size = _size(workload)  # builds the pool, which belongs to no contender's time or memory
-    before = usage.resources()
+    before, started = usage.resources(), usage.totals()
     begin = time.perf_counter()
     loader = contender.make_loader(workload, workers, persistent=persistent, context=context)
     warm_up = check(loader, workload, begin)
@@ -64,6 +65,7 @@ def measure(
         **size,
         **_times(timed),
         "first_batch_s": warm_up.first_batch_s,
+        "warm_up_worker_minor_faults": _difference(counted, started)["worker_minor_faults"],
         **per_batch(used, workload.batches * epochs),
         **_peaks(warm_up.peaks, before),
         "stats": _stats(loader),
@@ -109,7 +111,7 @@ def timed_epoch(loader) -> Epoch:
     ms_per_batch = (got[-1] - begin) / 1e6 / max(1, len(touches))
     asked[0] = begin
     waits = [(end - start) / 1e6 for start, end in zip(asked, got, strict=True)]
-    return Epoch(ms_per_batch, waits[:-1], touches)
+    return Epoch(ms_per_batch, waits[:-1], waits[-1], touches)
 
 
 def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
@@ -197,7 +199,16 @@ def _times(timed: list[Epoch]) -> dict:
         "next_ms_median": float(np.median(waits)),
         "next_ms_p99": float(np.percentile(waits, 99)),
         "epoch_first_batch_ms": median(epoch.waits_ms[0] for epoch in timed),
+        "between_epochs_ms": _between_epochs_ms(timed),
     }
+
+
+def _between_epochs_ms(timed: list[Epoch]) -> float | None:
+    """
+    From the last batch of an epoch to the first of the next, less what happens outside of both.
+    """
+    gaps = [ended.ending_ms + begun.waits_ms[0] for ended, begun in pairwise(timed)]
+    return median(gaps) if gaps else None
 
 
 def _raise_peaks(peaks: dict[str, float], now: dict[str, float]) -> None:

@@ -12,6 +12,8 @@ from bench import contenders, syscalls
 from bench.measure import count_system_calls, measure
 from bench.workloads import WORKLOADS, Workload, workload
 
+CONTEXTS = ("fork", "spawn", "forkserver")
+
 
 def main(arguments: list[str] | None = None) -> int:
     """
@@ -85,9 +87,7 @@ def add_shared_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5, help="timed epochs after the warm-up")
     parser.add_argument("--batches", type=int, help="batches per epoch instead of the workload's")
-    parser.add_argument(
-        "--context", default="fork", choices=("fork", "spawn", "forkserver"), help="start method"
-    )
+    parser.add_argument("--context", default="fork", choices=CONTEXTS, help="start method")
     parser.add_argument(
         "--restart", action="store_true", help="start the workers anew in every epoch"
     )

@@ -14,20 +14,20 @@ from bench.results import Cell, Results
 Rows = list[list[str]]
 
 _DETAILS: list[tuple[str, Callable[[Cell], str]]] = [
-    ("next() ms median", lambda cell: _figure(cell.middle("next_ms_median"))),
-    ("p99", lambda cell: _figure(cell.middle("next_ms_p99"))),
-    ("trainer CPU ms", lambda cell: _figure(cell.middle("trainer_cpu_ms"))),
-    ("of it touching", lambda cell: _figure(cell.middle("touch_cpu_ms"))),
-    ("worker CPU ms", lambda cell: _figure(cell.middle("worker_cpu_ms"))),
-    ("faults trainer", lambda cell: _figure(cell.middle("trainer_minor_faults"))),
-    ("major", lambda cell: _figure(cell.middle("trainer_major_faults"))),
-    ("faults workers", lambda cell: _figure(cell.middle("worker_minor_faults"))),
-    ("switches", lambda cell: _figure(cell.middle("trainer_voluntary_switches"))),
-    ("descriptors", lambda cell: _figure(cell.middle("descriptors_peak"))),
-    ("shared MB", lambda cell: _figure(cell.middle("shared_mb_peak"))),
-    ("private MB", lambda cell: _figure(cell.middle("private_mb_peak"))),
-    ("first batch s", lambda cell: _figure(cell.middle("first_batch_s"))),
-    ("next epoch ms", lambda cell: _figure(cell.middle("epoch_first_batch_ms"))),
+    ("next() ms median", lambda cell: figure(cell.middle("next_ms_median"))),
+    ("p99", lambda cell: figure(cell.middle("next_ms_p99"))),
+    ("trainer CPU ms", lambda cell: figure(cell.middle("trainer_cpu_ms"))),
+    ("of it touching", lambda cell: figure(cell.middle("touch_cpu_ms"))),
+    ("worker CPU ms", lambda cell: figure(cell.middle("worker_cpu_ms"))),
+    ("faults trainer", lambda cell: figure(cell.middle("trainer_minor_faults"))),
+    ("major", lambda cell: figure(cell.middle("trainer_major_faults"))),
+    ("faults workers", lambda cell: figure(cell.middle("worker_minor_faults"))),
+    ("switches", lambda cell: figure(cell.middle("trainer_voluntary_switches"))),
+    ("descriptors", lambda cell: figure(cell.middle("descriptors_peak"))),
+    ("shared MB", lambda cell: figure(cell.middle("shared_mb_peak"))),
+    ("private MB", lambda cell: figure(cell.middle("private_mb_peak"))),
+    ("first batch s", lambda cell: figure(cell.middle("first_batch_s"))),
+    ("next epoch ms", lambda cell: figure(cell.middle("epoch_first_batch_ms"))),
 ]
 
 
@@ -72,11 +72,11 @@ def comparison(results: Results) -> tuple[list[str], Rows]:
         [
             cell.workload,
             cell.label,
-            _figure(cell.middle("batch_mb")),
-            _figure(cell.middle("ms_per_batch")),
+            figure(cell.middle("batch_mb")),
+            figure(cell.middle("ms_per_batch")),
             _range(cell.values("ms_per_batch")),
-            _figure(results.times_baseline(cell)),
-            _figure(results.efficiency(cell)),
+            figure(results.times_baseline(cell)),
+            figure(results.efficiency(cell)),
             _verdict(cell),
         ]
         for cell in results.cells()
@@ -120,10 +120,10 @@ def _refusals(results: Results) -> str:
 
 
 def _range(values: list[float]) -> str:
-    return f"{_figure(min(values))} to {_figure(max(values))}" if values else "-"
+    return f"{figure(min(values))} to {figure(max(values))}" if values else "-"
 
 
-def _figure(value: float | None) -> str:
+def figure(value: float | None) -> str:
     """
     Three significant digits without an exponent.
     """

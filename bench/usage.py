@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,10 +22,17 @@ def descendants(pid: int) -> list[int]:
     List the processes below `pid`, nearest first.
     """
     found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, _read(path).split()):
-            found += [child, *descendants(child)]
+    for child in children(pid):
+        found += [child, *descendants(child)]
     return found
+
+
+def children(pid: int) -> list[int]:
+    """
+    List the processes that `pid` started and that still run or wait to be reaped.
+    """
+    paths = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in paths for child in _read(path).split()]
 
 
 def process_ids() -> tuple[int, list[int]]:
@@ -65,10 +73,10 @@ def resources() -> dict[str, float]:
     trainer, workers = process_ids()
     pids = [trainer, *workers]
     return {
-        "trainer_descriptors": len(_listing(Path("/proc/self/fd"))),
-        "descriptors": sum(len(_listing(Path(f"/proc/{pid}/fd"))) for pid in pids),
+        "trainer_descriptors": count_descriptors(trainer),
+        "descriptors": sum(map(count_descriptors, pids)),
         "shared_mb": _shared_bytes(pids) / 1e6,
-        "private_mb": sum(map(_private_bytes, pids)) / 1e6,
+        "private_mb": sum(memory_bytes(pid)["Pss_Anon"] for pid in pids) / 1e6,
     }
 
 
@@ -87,11 +95,19 @@ def _faults(pid: int) -> tuple[int, int]:
     return (int(fields[7]), int(fields[9])) if fields else (0, 0)
 
 
-def _private_bytes(pid: int) -> int:
-    found = re.search(
-        r"^Pss_Anon: +(\d+) kB", _read(Path(f"/proc/{pid}/smaps_rollup")), re.MULTILINE
-    )
-    return int(found[1]) * 1024 if found else 0
+def memory_bytes(pid: int) -> Counter[str]:
+    """
+    Read the kernel's account of a process's memory, by its names such as "Pss_Anon".
+    """
+    lines = re.findall(r"^(\w+): +(\d+) kB", _read(Path(f"/proc/{pid}/smaps_rollup")), re.MULTILINE)
+    return Counter({name: int(kilobytes) * 1024 for name, kilobytes in lines})
+
+
+def count_descriptors(pid: int) -> int:
+    """
+    Count a process's open descriptors; 0 if it is gone.
+    """
+    return len(_listing(Path(f"/proc/{pid}/fd")))
 
 
 def _shared_bytes(pids: list[int]) -> int:

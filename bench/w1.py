@@ -1,99 +1,153 @@
 """
 Seconds per batch of large and small ndarrays as workers are added, beside torch and the limit.
 
-    python -m bench w1 --size small --workers 2 --workers 8
+    python -m bench w1
+    python -m bench w1 --size large --workers 8 --repeats 5
+
+The limit: the same workers fetch and drop what they fetched, and the trainer takes the same step
+for each batch that is complete.
 """
 
 import argparse
-import math
-import multiprocessing
+import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
+from statistics import median
 
-import numpy as np
-from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterableDataset
-
+from bench.batches import touch
+from bench.contenders._torch import TorchLoader
+from bench.records import BATCH, PREFETCH, FetchOnly, Records, Replay
+from bench.rows import Rows, add_json_option
 from bench.workloads import keep_list
 from shmloader import DataLoader
 
 _SHAPES = {"small": (10, 150), "large": (1000, 150)}
-_BATCH, _BATCHES, _DROPPED = 128, 20, 5
-_FETCH_S, _STEP_S = 0.003125, 0.05
+_WORKERS = (2, 4, 6, 8)
+_BATCHES, _DROPPED = 20, 5  # the ring of 8 workers has 36 slots: each batch fills one anew
+_STEP_S = 0.05
 
-
-class Records(IterableDataset):
-    """
-    Endless random records, each after the time that a fetch takes.
-    """
-
-    def __init__(self, shape: tuple[int, int]):
-        self.shape = shape
-
-    def __iter__(self):
-        while True:
-            time.sleep(_FETCH_S)
-            yield np.random.random(self.shape)
+_COLUMNS = {
+    "size": "size",
+    "workers": "workers",
+    "ours, s": "ours_s",
+    "torch, s": "torch_s",
+    "limit, s": "limit_s",
+    "step, s": "step_s",
+    "times torch": "times_torch",
+    "ours / max(limit, step)": "over_limit",
+    "lowest": "over_limit_min",
+    "highest": "over_limit_max",
+    "correct": "correct",
+}
 
 
 def main(arguments: list[str]) -> int:
     """
-    Print a row per size and number of workers; a batch of another shape fails the command.
+    Print a row per size and number of workers; the exit code tells whether every batch was right.
     """
     options = _options(arguments)
-    print("| size | workers | ours, s | torch, s | limit, s | ours / max(limit, step) |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    # More workers than cores is what is measured here.
+    warnings.filterwarnings("ignore", "This DataLoader will create")
+    rows = Rows(_COLUMNS, options.json)
+    correct = True
     for size in options.size or _SHAPES:
-        for workers in options.workers or ((2, 8) if options.quick else (2, 4, 6, 8)):
-            ours = _loaded(DataLoader, _SHAPES[size], workers)
-            theirs = _loaded(TorchDataLoader, _SHAPES[size], workers)
-            limit = _limit(_SHAPES[size], workers)
-            ratio = ours / max(limit, _STEP_S)
-            figures = f"{ours:.3f} | {theirs:.3f} | {limit:.3f} | {ratio:.2f}"
-            print(f"| {size} | {workers} | {figures} |", flush=True)
-    return 0
+        replay = Replay(_SHAPES[size])
+        for workers in options.workers or ((2, 8) if options.quick else _WORKERS):
+            record = {"size": size, "workers": workers, **_record(size, workers, options, replay)}
+            rows.add(record)
+            correct = correct and record["correct"]
+    return 0 if correct else 1
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench w1", description=__doc__)
-    parser.add_argument("--size", action="append", choices=_SHAPES)
-    parser.add_argument("--workers", action="append", type=int)
-    parser.add_argument("--quick", action="store_true", help="2 and 8 workers only")
-    return parser.parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench w1",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--size", action="append", choices=_SHAPES, help="may be repeated")
+    parser.add_argument("--workers", action="append", type=int, help="may be repeated")
+    parser.add_argument("--repeats", type=int, help="rounds in which all take turns, default 3")
+    parser.add_argument("--batches", type=int, default=_BATCHES, help="per epoch")
+    parser.add_argument("--quick", action="store_true", help="2 and 8 workers, one round")
+    add_json_option(parser)
+    options = parser.parse_args(arguments)
+    if options.batches <= _DROPPED:
+        parser.error(f"--batches: the first {_DROPPED} are dropped, so more are needed")
+    options.repeats = options.repeats or (1 if options.quick else 3)
+    return options
 
 
-def _loaded(loader_class: type, shape: tuple[int, int], workers: int) -> float:
-    loader = loader_class(
-        Records(shape), batch_size=_BATCH, num_workers=workers, prefetch_factor=4,
-        collate_fn=keep_list, persistent_workers=True,
-    )  # fmt: skip
-    done = []
-    for batch in islice(loader, _BATCHES):
-        if len(batch) != _BATCH or any(record.shape != shape for record in batch):
-            raise RuntimeError(f"a batch is not {_BATCH} records of {shape}")
+def _record(size: str, workers: int, options: argparse.Namespace, replay: Replay) -> dict:
+    """
+    Let the contenders take turns, each starting its workers anew; medians over the rounds.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in _MAKERS}
+    mistakes = {}
+    names = list(_MAKERS)
+    for turn in range(options.repeats):
+        for place in range(len(names)):
+            # Another one comes first each time, so that none has the same place throughout.
+            name = names[(turn + place) % len(names)]
+            loader = _MAKERS[name](_SHAPES[size], workers)
+            taken, mistake = _epoch(loader, workers, options.batches, replay)
+            seconds[name].append(taken)
+            if mistake:
+                mistakes[name] = mistake
+                print(f"WRONG: {name}, {size}, {workers} workers: {mistake}", file=sys.stderr)
+    return {**_figures(seconds), "correct": not mistakes, "mistakes": mistakes}
+
+
+def _epoch(loader, workers: int, batches: int, replay: Replay) -> tuple[float, str | None]:
+    """
+    Take the batches with a step for each; compare what was read of them after the clock.
+    """
+    with closing(loader):
+        seconds, touches, last = _timed(islice(loader, batches))
+        return seconds, None if last is None else replay.mistake(workers, touches, last)
+
+
+def _timed(batches: Iterator) -> tuple[float, list, list | None]:
+    """
+    Seconds per batch from the end of the first steps, which are dropped, to that of the last.
+    """
+    done, touches, batch = [], [], None
+    for batch in batches:
+        if batch is not None:
+            touches.append(touch(batch))
         time.sleep(_STEP_S)
         done.append(time.perf_counter())
-    return _seconds(done)
+    return (done[-1] - done[_DROPPED - 1]) / (len(done) - _DROPPED), touches, batch
 
 
-def _limit(shape: tuple[int, int], workers: int) -> float:
+def _figures(seconds: dict[str, list[float]]) -> dict:
     """
-    Let as many processes fetch and drop; only the times at which a batch was complete come back.
+    Medians, and the ratios that are taken within each round.
     """
-    fork = multiprocessing.get_context("fork")
-    each = math.ceil(_BATCHES / workers) + 1
-    with fork.Pool(workers) as pool:
-        stamps = pool.starmap(_fetch, [(shape, each)] * workers, chunksize=1)
-    return _seconds(sorted(moment for found in stamps for moment in found)[:_BATCHES])
+    rounds = list(zip(seconds["ours"], seconds["torch"], seconds["limit"], strict=True))
+    over = [ours / max(limit, _STEP_S) for ours, _, limit in rounds]
+    return {
+        **{f"{name}_s": median(taken) for name, taken in seconds.items()},
+        "step_s": _STEP_S,
+        "times_torch": median(torchs / ours for ours, torchs, _ in rounds),
+        "over_limit": median(over),
+        "over_limit_min": min(over),
+        "over_limit_max": max(over),
+        "rounds_s": seconds,
+    }
 
 
-def _fetch(shape: tuple[int, int], batches: int) -> list[float]:
-    records, done = iter(Records(shape)), []
-    for _ in range(batches):
-        list(islice(records, _BATCH))
-        done.append(time.perf_counter())
-    return done
+def _loader(loader_class: type):
+    def make(shape: tuple[int, int], workers: int):
+        return loader_class(
+            Records(shape), batch_size=BATCH, num_workers=workers, prefetch_factor=PREFETCH,
+            collate_fn=keep_list, persistent_workers=True, multiprocessing_context="fork",
+        )  # fmt: skip
+
+    return make
 
 
-def _seconds(done: list[float]) -> float:
-    return (done[-1] - done[_DROPPED - 1]) / (_BATCHES - _DROPPED)
+_MAKERS = {"ours": _loader(DataLoader), "torch": _loader(TorchLoader), "limit": FetchOnly}

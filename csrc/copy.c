@@ -18,7 +18,9 @@
 
 #include "copy.h"
 
-void copy_plain(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+void copy_plain(void *to, const void *from, size_t bytes) {
+  STEP_COPY("copy: half", to, from, bytes);
+}
 
 static void stream_without_fence(uint8_t *to, const uint8_t *from, size_t bytes) {
   size_t head = (size_t)(-(uintptr_t)to & (PLATFORM_STREAM_BLOCK - 1));
@@ -28,6 +30,7 @@ static void stream_without_fence(uint8_t *to, const uint8_t *from, size_t bytes)
   for (; bytes >= PLATFORM_STREAM_BLOCK; bytes -= PLATFORM_STREAM_BLOCK) {
     platform_prefetch(from + 512);
     platform_stream_block(to, from);
+    STEP("stream: block");
     to += PLATFORM_STREAM_BLOCK, from += PLATFORM_STREAM_BLOCK;
   }
   memcpy(to, from, bytes);
@@ -35,6 +38,7 @@ static void stream_without_fence(uint8_t *to, const uint8_t *from, size_t bytes)
 
 void copy_stream(void *to, const void *from, size_t bytes) {
   stream_without_fence(to, from, bytes);
+  STEP("stream: no fence yet");
   platform_stream_end();
 }
 
@@ -55,14 +59,18 @@ void copy_bytes(void *to, const void *from, size_t bytes, uint64_t batch_bytes) 
 static void gather_stream(uint8_t *to, const void *const *from, size_t count, size_t piece_bytes) {
   for (size_t i = 0; i < count; i++) {
     stream_without_fence(to + i * piece_bytes, from[i], piece_bytes);
+    STEP("gather: streamed piece");
   }
   platform_stream_end();
 }
 
 /* The fixed sizes let the compiler turn each copy into two or three moves. */
-#define GATHER_FIXED(BYTES)                                                        \
-  case BYTES:                                                                      \
-    for (size_t i = 0; i < count; i++) memcpy(to + i * (BYTES), from[i], (BYTES)); \
+#define GATHER_FIXED(BYTES)                       \
+  case BYTES:                                     \
+    for (size_t i = 0; i < count; i++) {          \
+      memcpy(to + i * (BYTES), from[i], (BYTES)); \
+      STEP("gather: fixed piece");                \
+    }                                             \
     return;
 
 static void gather_plain(uint8_t *to, const void *const *from, size_t count, size_t piece_bytes) {
@@ -80,6 +88,7 @@ static void gather_plain(uint8_t *to, const void *const *from, size_t count, siz
   for (size_t i = 0; i < count; i++) {
     if (i + ahead < count) platform_prefetch(from[i + ahead]);
     memcpy(to + i * piece_bytes, from[i], piece_bytes);
+    STEP("gather: piece");
   }
 }
 

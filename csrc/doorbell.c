@@ -27,24 +27,32 @@
 #include "doorbell.h"
 
 void doorbell_ring(struct doorbell *bell) {
+  STEP("ring: begun");
   /* sync rung-R -> rung-A: seq_cst, the store half of store-load with parked. */
   atomic_fetch_add_explicit(&bell->rings, 1, memory_order_seq_cst);
+  STEP("ring: rings");
   /* sync parked-A <- parked-R: seq_cst, the load half; reads 1 if the owner armed before. */
   if (atomic_load_explicit(&bell->parked, memory_order_seq_cst)) platform_unpark(&bell->rings);
+  STEP("ring: woken");
 }
 
 uint32_t doorbell_arm(struct doorbell *bell) {
+  STEP("arm: begun");
   /* sync parked-R -> parked-A: seq_cst, the store half of store-load with rings. */
   atomic_store_explicit(&bell->parked, 1, memory_order_seq_cst);
+  STEP("arm: parked");
   /* sync rung-A <- rung-R: seq_cst, the load half; news rung before is visible from here. */
   return atomic_load_explicit(&bell->rings, memory_order_seq_cst);
 }
 
 int doorbell_park(struct doorbell *bell, uint32_t armed, int64_t timeout_ns) {
+  STEP("park: begun");
   return platform_park(&bell->rings, armed, timeout_ns);
 }
 
 void doorbell_disarm(struct doorbell *bell) {
+  STEP("disarm: begun");
   /* relaxed: a ringer that still reads 1 makes one needless call. */
   atomic_store_explicit(&bell->parked, 0, memory_order_relaxed);
+  STEP("disarm: parked");
 }

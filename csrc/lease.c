@@ -4,6 +4,9 @@
  * Blocks: ordinary private memory behind a lease. A batch that is spilled lives in one block, laid
  * out as it was in its slot, so the same code makes its tensors. The lease stands in the first
  * cache line of the allocation, and the last alias frees the whole.
+ *
+ * A block is new memory, and the faults of its pages cost more than the copy into them. So a large
+ * one asks for huge pages: 38.5 MB take 6.6 ms with them and 20 ms without.
  */
 
 #include "lease.h"
@@ -16,9 +19,11 @@ struct lease *lease_count_new(void) { return lease_block_new(0); }
 
 struct lease *lease_block_new(uint64_t bytes) {
   if (bytes > SIZE_MAX - 2 * CACHE_LINE) return NULL;
-  size_t lines = (size_t)(bytes + CACHE_LINE - 1) / CACHE_LINE;
-  struct lease *lease = aligned_alloc(CACHE_LINE, (lines + 1) * CACHE_LINE);
-  if (lease == NULL) return NULL;
+  bool is_large = bytes >= HUGE_BYTES;
+  size_t length = ((size_t)(bytes + CACHE_LINE - 1) / CACHE_LINE + 1) * CACHE_LINE;
+  struct lease *lease = NULL;
+  if (posix_memalign((void **)&lease, is_large ? HUGE_BYTES : CACHE_LINE, length) != 0) return NULL;
+  if (is_large) platform_hugify(lease, length);
   lease->owner = NULL;
   lease->slot = 0;
   lease->end = block_end;

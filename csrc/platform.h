@@ -9,6 +9,9 @@
  * Parking is a futex on Linux. Elsewhere, and with SHMLOADER_PORTABLE defined, it is a sleep that
  * grows from 20 us to 1 ms and looks at the word again after each nap; the callers cannot tell the
  * two apart except by the clock, so both run the same tests.
+ *
+ * A STEP stands before and after each store that another process can see. It is nothing, but with
+ * SHMLOADER_KILL_POINTS defined the process may be told to die there: see steps.h.
  */
 
 #include <errno.h>
@@ -31,6 +34,23 @@
 #endif
 
 #define CACHE_LINE 64
+#define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, where there are any */
+
+#if defined(SHMLOADER_KILL_POINTS)
+#include "steps.h"
+#define STEP(NAME) step_passed(NAME)
+#define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
+#else
+#define STEP(NAME) ((void)(NAME))
+#define STEP_COPY(NAME, TO, FROM, BYTES) ((void)(NAME), memcpy(TO, FROM, BYTES))
+#endif
+
+/* A function that is hardly ever called: the compiler lays the other way out as straight. */
+#if defined(__GNUC__)
+#define PLATFORM_COLD __attribute__((cold))
+#else
+#define PLATFORM_COLD
+#endif
 
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "an atomic word lies in shared memory as four bytes");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock inside an atomic would not survive its process");
@@ -141,11 +161,13 @@ static inline int platform_reserve(int fd, uint64_t offset, uint64_t bytes) {
   const uint64_t piece_bytes = 64u << 20;
   for (uint64_t done = 0; done < bytes;) {
     uint64_t piece = bytes - done < piece_bytes ? bytes - done : piece_bytes;
+    STEP("reserve: begun");
     int error = platform_reserve_piece(fd, offset + done, piece);
     if (error != 0) {
       if (error != -EINTR && done > 0) (void)platform_punch(fd, offset, done);
       return error;
     }
+    STEP("reserve: piece added");
     done += piece;
   }
   return 0;
@@ -161,7 +183,23 @@ static inline void platform_populate(void *start, size_t bytes) {
 #define MADV_POPULATE_WRITE 23
 #endif
   int error = errno;
+  STEP("populate: begun");
   (void)madvise(start, bytes, MADV_POPULATE_WRITE);
+  STEP("populate: done");
+  errno = error;
+#else
+  (void)start, (void)bytes;
+#endif
+}
+
+/*
+ * Have the whole huge pages of private memory that was never touched come as such: one fault in the
+ * place of 512. A hint: start lies on a huge page, and what is less than one stays small pages.
+ */
+static inline void platform_hugify(void *start, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  int error = errno;
+  (void)madvise(start, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
   errno = error;
 #else
   (void)start, (void)bytes;

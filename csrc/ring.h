@@ -15,7 +15,8 @@
  * Each side keeps its own position and the mask in private memory and publishes the position; of
  * the shared words it reads only the other side's position, and keeps the last value seen, so that
  * a push or a pop touches the other side's cache line only when the ring looks full or empty. What
- * the other side writes can therefore make a pop return nonsense, but never read outside the cells.
+ * the other side writes can therefore make a pop return nonsense, but never read outside the cells;
+ * a reader that does not trust its writer asks ring_is_overrun first.
  *
  * Death. A writer that dies before its store to write_pos has pushed nothing; after it, all. A
  * reader that dies leaves its unread values in the cells; nobody pops them, the ledger decides.
@@ -71,8 +72,10 @@ static inline size_t ring_bytes(uint32_t capacity) {
 static inline void ring_init(struct ring *ring, uint32_t start_pos) {
   /* relaxed: before the ring is handed to anybody. */
   atomic_store_explicit(&ring->write_pos, start_pos, memory_order_relaxed);
+  STEP("reopen: write_pos");
   /* relaxed: as above. */
   atomic_store_explicit(&ring->read_pos, start_pos, memory_order_relaxed);
+  STEP("reopen: read_pos");
 }
 
 static inline struct ring_writer ring_open_writer(struct ring *ring, uint32_t capacity) {
@@ -101,10 +104,13 @@ static inline bool ring_push(struct ring_writer *end, uint32_t value) {
     end->read_pos_seen = atomic_load_explicit(&ring->read_pos, memory_order_acquire);
     if (end->write_pos - end->read_pos_seen > end->mask) return false;
   }
+  STEP("push: begun");
   ring->cells[end->write_pos & end->mask] = value;
+  STEP("push: cell");
   end->write_pos++;
   /* sync filled-R -> filled-A: the cell, and the slot it names, are written before it shows. */
   atomic_store_explicit(&ring->write_pos, end->write_pos, memory_order_release);
+  STEP("push: write_pos");
   return true;
 }
 
@@ -117,13 +123,23 @@ static inline bool ring_has_value(struct ring_reader *end) {
   return end->read_pos != end->write_pos_seen;
 }
 
+/*
+ * True if the writer's position cannot be, as it was seen last: it is further ahead than there are
+ * cells, so what they hold is nonsense without an end. Only the reader; wait-free.
+ */
+static inline bool ring_is_overrun(const struct ring_reader *end) {
+  return end->write_pos_seen - end->read_pos > end->mask + 1;
+}
+
 /* Take the oldest value. Only the reader; wait-free. False: empty, *value untouched. */
 static inline bool ring_pop(struct ring_reader *end, uint32_t *value) {
   if (!ring_has_value(end)) return false;
   *value = end->ring->cells[end->read_pos & end->mask];
+  STEP("pop: cell read");
   end->read_pos++;
   /* sync emptied-R -> emptied-A: the cell was read before the writer may use it again. */
   atomic_store_explicit(&end->ring->read_pos, end->read_pos, memory_order_release);
+  STEP("pop: read_pos");
   return true;
 }
 

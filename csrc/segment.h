@@ -56,6 +56,8 @@ enum answer_kind {
 #define ANSWER_KEPT 1u
 /* The order's mode: hand out no slot memory, copy the batch in. */
 #define ORDER_COPY_IN 1u
+/* The order's mode: leave a canary behind the batch. */
+#define ORDER_GUARDED 2u
 
 /* The trainer's half of a slot's header. Written by the trainer, read by the worker. */
 struct slot_order {
@@ -84,6 +86,12 @@ struct slot_answer {
   uint64_t want_bytes;    /* with VERB_WANT: the grant that the batch needs */
   uint64_t pickled_bytes; /* how much of the payload is a pickle */
 };
+
+/* Where the bytes of an answer end in its slot, layout and snapshot included. */
+static inline uint64_t answer_end(const struct slot_answer *answer) {
+  uint64_t end = answer->layout_offset + answer->layout_bytes + answer->snapshot_bytes;
+  return end > answer->payload_bytes ? end : answer->payload_bytes;
+}
 
 struct slot_header {
   struct slot_order order;
@@ -117,9 +125,13 @@ static inline void clock_one(_Atomic uint64_t *clock, uint64_t ns) {
 
 static inline void clock_add(struct worker_block *block, uint64_t busy_ns, uint64_t starved_ns,
                              uint64_t blocked_ns) {
+  STEP("clock: begun");
   clock_one(&block->clock.busy_ns, busy_ns);
+  STEP("clock: busy_ns");
   clock_one(&block->clock.starved_ns, starved_ns);
+  STEP("clock: starved_ns");
   clock_one(&block->clock.blocked_ns, blocked_ns);
+  STEP("clock: blocked_ns");
 }
 
 static inline uint64_t clock_busy_ns(struct worker_block *block) {
@@ -156,8 +168,6 @@ struct geometry {
   uint64_t slots_offset;
   uint64_t total_bytes;
 };
-
-#define HUGE_BYTES (UINT64_C(2) << 20)
 
 static inline uint64_t round_up(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;

@@ -34,6 +34,8 @@
 
 #include <stdlib.h>
 
+#include "guard.h"
+
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -65,9 +67,11 @@ static void enter(struct ledger *ledger, struct ledger_entry *entry, enum slot_s
 static void retake_pages(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
   struct ledger_entry *entry = leave(ledger, slot);
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + keep_bytes;
+  STEP("retake: begun");
   if (platform_punch(ledger->fd, offset, entry->pages_bytes - keep_bytes) == 0) {
     entry->pages_bytes = keep_bytes;
   }
+  STEP("retake: punched");
   enter(ledger, entry, entry->state);
 }
 
@@ -83,12 +87,14 @@ static void retake_unseen(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
+  STEP("unseen: begun");
   if (unseen > 0 && platform_punch(ledger->fd, offset, unseen) != 0) {
     entry->pages_bytes = entry->grant_bytes;
   }
+  STEP("unseen: punched");
 }
 
-static void make_free(struct ledger *ledger, uint32_t slot) {
+static void move_to_free(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = leave(ledger, slot);
   if (entry->state == SLOT_PLACED) retake_unseen(ledger, slot);
   set_want(ledger, entry, 0);
@@ -104,11 +110,20 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
   }
   enter(ledger, entry, SLOT_FREE);
   ledger->free_slots[ledger->free_count++] = slot;
+  STEP("free: done");
+}
+
+static void make_free(struct ledger *ledger, uint32_t slot) {
+  if (ledger->guard != NULL) guard_freed(ledger, slot);
+  move_to_free(ledger, slot);
+  if (ledger->guard != NULL) guard_audit(ledger, "after freeing", slot);
 }
 
 static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   struct ledger_entry *entry = &ledger->entries[lease->slot];
+  STEP("release: begun");
+  if (ledger->guard != NULL) guard_released(ledger, lease->slot);
   /* relaxed: a first guess at the head, corrected by the exchange. */
   uint32_t head = atomic_load_explicit(&ledger->released, memory_order_relaxed);
   do {
@@ -117,6 +132,7 @@ static void slot_lease_end(struct lease *lease) {
     /* sync released-R -> released-A: the aliases' uses and next_released are visible first. */
   } while (!atomic_compare_exchange_weak_explicit(&ledger->released, &head, lease->slot + 1,
                                                   memory_order_release, memory_order_relaxed));
+  STEP("release: stacked");
   ledger_unref(ledger);
 }
 
@@ -125,6 +141,7 @@ static void open_rings(struct ledger *ledger, uint32_t worker) {
   const struct geometry *geometry = &ledger->geometry;
   struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
   struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
+  STEP("reopen: begun");
   ring_init(tasks, 0);
   ring_init(ready, 0);
   ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
@@ -186,7 +203,10 @@ void ledger_unref(struct ledger *ledger) {
   if (atomic_fetch_sub_explicit(&ledger->references, 1, memory_order_release) != 1) return;
   /* sync reference-A <- reference-R: all other holders are done. */
   (void)atomic_load_explicit(&ledger->references, memory_order_acquire);
-  munmap(ledger->base, ledger->geometry.total_bytes);
+  STEP("unmap: begun");
+  if (ledger->guard != NULL) guard_unmap(ledger);
+  else munmap(ledger->base, ledger->geometry.total_bytes);
+  STEP("unmap: done");
   close(ledger->fd);
   free_ledger(ledger);
 }
@@ -234,12 +254,28 @@ static uint64_t standing_grant(struct ledger *ledger, uint32_t slot, uint64_t re
   return max_u64(min_u64(fair, room), request_bytes);
 }
 
+/* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
+static uint32_t take_free(struct ledger *ledger) {
+  if (ledger->guard != NULL) guard_choose(ledger);
+  return ledger->free_slots[--ledger->free_count];
+}
+
+static void write_request(struct ledger *ledger, uint32_t slot, const void *request,
+                          uint64_t bytes) {
+  if (ledger->guard != NULL) {
+    guard_write(ledger, slot, request, bytes);
+  } else {
+    uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+    STEP_COPY("order: half a request", start, request, bytes);
+  }
+}
+
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode) {
   uint64_t request_pages = round_up(bytes, ledger->geometry.page_bytes);
   if (request_pages > ledger->geometry.range_bytes) return -E2BIG;
   if (ledger->free_count == 0) return -EAGAIN;
-  uint32_t slot = ledger->free_slots[--ledger->free_count];
+  uint32_t slot = take_free(ledger);
   struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t grant = standing_grant(ledger, slot, request_pages);
   if (entry->pages_bytes > grant) retake_pages(ledger, slot, grant);
@@ -255,17 +291,23 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   enter(ledger, entry, SLOT_PLACED);
 
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
-  order->ticket = ticket;
-  order->request_bytes = bytes;
-  order->request_kind = (uint32_t)kind;
-  order->mode = mode;
-  order->pages_bytes = entry->pages_bytes;
+  STEP("order: begun");
+  order->ticket = ticket, STEP("order: ticket");
+  order->request_bytes = bytes, STEP("order: request_bytes");
+  order->request_kind = (uint32_t)kind, STEP("order: request_kind");
+  order->mode = ledger->guard == NULL ? mode : mode | ORDER_GUARDED;
+  STEP("order: mode");
+  order->pages_bytes = entry->pages_bytes, STEP("order: pages_bytes");
   order->expect_bytes = min_u64(ledger->expect_bytes, entry->grant_bytes);
+  STEP("order: expect_bytes");
   /* relaxed: the push publishes the order. */
   atomic_store_explicit(&order->grant_bytes, entry->grant_bytes, memory_order_relaxed);
+  STEP("order: grant_bytes");
   /* relaxed: as above. */
   atomic_store_explicit(&order->refused_bytes, 0, memory_order_relaxed);
-  memcpy(ledger->base + segment_slot_offset(&ledger->geometry, slot), request, bytes);
+  STEP("order: refused_bytes");
+  write_request(ledger, slot, request, bytes);
+  STEP("order: request");
 
   /* The ring holds every slot and the control values besides: full means a forged read_pos. */
   if (!ring_push(&ledger->task_rings[worker], cell_make(VERB_PLACE, slot))) {
@@ -273,6 +315,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
     return -EPROTO;
   }
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
+  if (ledger->guard != NULL) guard_audit(ledger, "after placing", slot);
   return slot;
 }
 
@@ -305,7 +348,9 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
 static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
+  STEP("receive: answer read");
   const char *fault = fault_in(ledger, entry, &entry->answer);
+  if (fault == NULL && ledger->guard != NULL) fault = guard_fault(ledger, slot);
   if (fault != NULL) return fault;
   leave(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
@@ -313,6 +358,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
   enter(ledger, entry, SLOT_READY);
+  if (ledger->guard != NULL) guard_audit(ledger, "after receiving", slot);
   if (ledger->expect_bytes == 0 && entry->answer.kind == ANSWER_BATCH) {
     const struct slot_answer *answer = &entry->answer;
     ledger->expect_bytes =
@@ -324,10 +370,12 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
 static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
+  STEP("receive: want read");
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
   /* One that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
   set_want(ledger, entry, entry->answer.want_bytes);
+  if (ledger->guard != NULL) guard_audit(ledger, "after the want of", slot);
   return NULL;
 }
 
@@ -342,14 +390,22 @@ static const char *accept(struct ledger *ledger, uint32_t worker, uint32_t cell)
   return "unknown verb";
 }
 
+/* Pop the next cell of a ring that has one, unless its writer says it holds more than it can. */
+static const char *accept_next(struct ledger *ledger, uint32_t worker, uint32_t *cell) {
+  struct ring_reader *ring = &ledger->ready_rings[worker];
+  if (ring_is_overrun(ring)) return "its ring holds more than it can";
+  (void)ring_pop(ring, cell);
+  return accept(ledger, worker, *cell);
+}
+
 bool ledger_receive(struct ledger *ledger, struct message *message) {
   uint32_t workers = ledger->geometry.workers;
   for (uint32_t i = 0; i < workers; i++) {
     uint32_t worker = ledger->next_worker;
-    uint32_t cell;
+    uint32_t cell = 0;
     ledger->next_worker = worker + 1 < workers ? worker + 1 : 0;
-    if (!ring_pop(&ledger->ready_rings[worker], &cell)) continue;
-    const char *broken = accept(ledger, worker, cell);
+    if (!ring_has_value(&ledger->ready_rings[worker])) continue;
+    const char *broken = accept_next(ledger, worker, &cell);
     *message = (struct message){.worker = worker, .slot = cell_slot(cell), .broken = broken};
     message->verb = broken == NULL ? cell_verb(cell) : 0;
     return true;
@@ -364,13 +420,21 @@ bool ledger_has_news(struct ledger *ledger) {
   return false;
 }
 
+uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
+  if (ledger->guard != NULL) guard_open(ledger, slot);
+  return ledger->base + segment_slot_offset(&ledger->geometry, slot);
+}
+
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
+  if (ledger->guard != NULL) guard_leased(ledger, slot);
   struct ledger_entry *entry = leave(ledger, slot);
   enter(ledger, entry, SLOT_LEASED);
+  if (ledger->guard != NULL) guard_audit(ledger, "after leasing", slot);
   entry->leased_ns = platform_now_ns();
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
   atomic_fetch_add_explicit(&ledger->references, 1, memory_order_relaxed);
   lease_begin(&entry->lease, aliases);
+  STEP("lease: begun");
   return &entry->lease;
 }
 
@@ -381,6 +445,7 @@ void ledger_reclaim(struct ledger *ledger, uint32_t worker) {
     const struct ledger_entry *entry = &ledger->entries[slot];
     if (entry->state == SLOT_PLACED && entry->worker == worker) make_free(ledger, slot);
   }
+  STEP("reclaim: slots freed");
   open_rings(ledger, worker);
 }
 
@@ -402,8 +467,10 @@ void ledger_trim(struct ledger *ledger) {
 
 void ledger_stop(struct ledger *ledger, bool stopping) {
   struct control_block *control = segment_control(ledger->base);
+  STEP("stop: begun");
   /* relaxed: a worker that reads it late is woken by the doorbell or by its next look. */
   atomic_store_explicit(&control->stopping, stopping, memory_order_relaxed);
+  STEP("stop: stopping");
   for (uint32_t worker = 0; stopping && worker < ledger->geometry.workers; worker++) {
     doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
   }
@@ -414,6 +481,7 @@ void ledger_collect(struct ledger *ledger) {
   if (atomic_load_explicit(&ledger->released, memory_order_relaxed) == 0) return;
   /* sync released-A <- released-R: the aliases' last uses are over before the slot is reused. */
   uint32_t head = atomic_exchange_explicit(&ledger->released, 0, memory_order_acquire);
+  STEP("collect: taken");
   while (head != 0) {
     uint32_t slot = head - 1;
     /* relaxed: published by the exchange above. */
@@ -424,21 +492,27 @@ void ledger_collect(struct ledger *ledger) {
 
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (ledger->entries[slot].state != SLOT_PLACED) return;
+  if (ledger->guard != NULL) guard_audit(ledger, "before granting", slot);
   struct ledger_entry *entry = leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   enter(ledger, entry, SLOT_PLACED);
   set_want(ledger, entry, 0);
+  if (ledger->guard != NULL) guard_audit(ledger, "after granting", slot);
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
+  STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */
   atomic_store_explicit(&order->grant_bytes, grant_bytes, memory_order_release);
+  STEP("grant: grant_bytes");
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
 }
 
 void ledger_refuse(struct ledger *ledger, uint32_t slot) {
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   uint64_t want_bytes = ledger->entries[slot].want_bytes;
+  STEP("refuse: begun");
   /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
   atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_release);
+  STEP("refuse: refused_bytes");
   set_want(ledger, &ledger->entries[slot], 0);
   uint32_t worker = ledger->entries[slot].worker;
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);

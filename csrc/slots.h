@@ -36,6 +36,8 @@ struct ledger_entry {
   bool retire; /* on release, do not reuse */
 };
 
+struct guard;
+
 /* The trainer's truth about one segment. Its fields are the trainer thread's, but for two. */
 struct ledger {
   uint8_t *base;
@@ -59,6 +61,7 @@ struct ledger {
   uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
   uint64_t kept_bytes;      /* the part of it that waits for somebody else: leased, held, retired */
+  struct guard *guard;      /* NULL: nobody watches who uses the slots; see guard.h */
 };
 
 /* What a worker said. */
@@ -100,6 +103,9 @@ bool ledger_receive(struct ledger *ledger, struct message *message);
 
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);
+
+/* Where a READY slot starts; before this call only its answer may be read. Trainer only. */
+uint8_t *ledger_open(struct ledger *ledger, uint32_t slot);
 
 /* READY -> LEASED with a number of aliases; the caller makes views that each drop one. */
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases);

@@ -12,6 +12,8 @@ cdef extern from "platform.h" nogil:
     int64_t platform_now_ns()
     int platform_reserve(int fd, uint64_t offset, uint64_t bytes)
     void platform_populate(void *start, size_t bytes)
+    void STEP(const char *name)
+    void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
 
 
 cdef extern from "copy.h" nogil:
@@ -63,6 +65,7 @@ cdef extern from "segment.h" nogil:
         ANSWER_NOTHING
         ANSWER_KEPT
         ORDER_COPY_IN
+        ORDER_GUARDED
         CACHE_LINE
 
     struct slot_order:
@@ -105,6 +108,7 @@ cdef extern from "segment.h" nogil:
         uint64_t table_end
         uint64_t total_bytes
 
+    uint64_t answer_end(const slot_answer *answer)
     int geometry_init(geometry *self, uint32_t workers, uint32_t ranges, uint64_t range_bytes)
     uint64_t round_up(uint64_t bytes, uint64_t unit)
     control_block *segment_control(uint8_t *base)
@@ -163,6 +167,7 @@ cdef extern from "slots.h" nogil:
                          const void *request, uint64_t bytes, uint32_t mode)
     c_bool ledger_tell(ledger *self, uint32_t worker, int verb)
     c_bool ledger_receive(ledger *self, message *message)
+    uint8_t *ledger_open(ledger *self, uint32_t slot)
     lease *ledger_lease(ledger *self, uint32_t slot, uint32_t aliases)
     void ledger_free(ledger *self, uint32_t slot)
     void ledger_reclaim(ledger *self, uint32_t worker)
@@ -193,6 +198,16 @@ cdef extern from "slots.h" nogil:
     c_bool desk_take(desk *self, uint32_t *cell)
     c_bool desk_stopping(desk *self)
     c_bool desk_tell(desk *self, int verb, uint32_t slot)
+
+
+cdef extern from "guard.h" nogil:
+    int ledger_guard(ledger *self)
+
+
+cdef extern from "canary.h" nogil:
+    uint64_t canary_bytes(uint64_t end, uint64_t pages_bytes)
+    void canary_write(uint8_t *to, uint64_t bytes, uint64_t ticket, uint32_t slot)
+    uint64_t canary_damage(const uint8_t *start, uint64_t bytes, uint64_t ticket, uint32_t slot)
 
 
 cdef extern from "dlpack.h" nogil:

@@ -119,7 +119,14 @@ class Ledger:
     pickled_batches: int
 
     def __init__(
-        self, fd: int, workers: int, slots: int, spares: int, range_bytes: int, ring_bytes: int
+        self,
+        fd: int,
+        workers: int,
+        slots: int,
+        spares: int,
+        range_bytes: int,
+        ring_bytes: int,
+        guarded: bool = False,
     ) -> None:
         """
         Map a segment and take it over.
@@ -131,11 +138,12 @@ class Ledger:
             spares: Ranges that replace retired ones.
             range_bytes: Length of each range.
             ring_bytes: Ceiling for what the slots keep.
+            guarded: Watch for late uses of slots: what `SHMLOADER_DEBUG=1` asks for.
 
         Raises:
             OSError: The file cannot be mapped.
             ValueError: No segment has such numbers.
-            MemoryError: There is no private memory for the ledger.
+            MemoryError: There is no private memory for the ledger, or for its guard.
         """
 
     def place(self, worker: int, ticket: int, index: Any, copy_in: bool = False) -> bool:

@@ -23,6 +23,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import _utils as stock
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
+    _DatasetKind,
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
 )
@@ -156,6 +157,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._reserved_slots(shape.slots),
             self._shelf,
             recalls=loader.restarts > 0,
+            is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
         self._index_queues = [_IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = _DataQueue(self._transport)
@@ -282,7 +284,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         """Receive the next answer; queue.Empty: none came in time, or a worker is dead."""
         deadline = None
         while True:
-            self._heal_now_and_then()
+            if self._heal_now_and_then():
+                deadline = None
             answer = self._transport.receive(
                 self._task_info, self._rcvd_idx if self._in_order else None
             )
@@ -296,17 +299,22 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 deadline = None
                 continue
             self._transport.wait(min(deadline - now, _SLICE_S), self._task_info)
-            if not self._transport.has_news and self._dead_workers():
+            if not self._transport.has_news and (dead := self._dead_workers()):
+                awaited = self._transport.awaited_worker()
                 if not self._heal_all():
                     raise queue.Empty
-                deadline = None
+                # Deaths of others are no reason to wait longer for the one that owes an answer.
+                if awaited is None or awaited in dead:
+                    deadline = None
 
     def _heal_now_and_then(self):
-        # Also while batches are ready: a gap that is closed early is never waited for.
+        """Replace who died, also while batches are ready; whether one of them was waited for."""
         now = time.monotonic()
-        if self._healer is not None and now - self._looked_at >= _SLICE_S:
-            self._looked_at = now
-            self._heal_all()
+        if self._healer is None or now - self._looked_at < _SLICE_S:
+            return False
+        self._looked_at = now
+        awaited, dead = self._transport.awaited_worker(), self._dead_workers()
+        return bool(dead) and self._heal_all() and awaited in dead
 
     def _heal_all(self):
         """Replace every worker that died; whether none is left that cannot be."""
@@ -405,6 +413,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             return
         self._shutdown = True
         try:
+            # A worker that dies while it leaves is no news, least of all inside a __del__.
+            self.unwatch_workers()
             self._stop_workers()
         finally:
             self._end_workers()

@@ -8,6 +8,7 @@ slot, no ring, no dataset.
 """
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -99,13 +100,14 @@ class Nursery:
             target=_run, args=(assignment, far_end, self._connection), daemon=True
         )
         self._children = {}
+        self._numbers = itertools.count()
         self.is_lost = False
         processes.start(self.process)
         far_end.close()
 
     def replace(self, worker_id, progress):
         """Start a worker in the place of one that was reaped; returns at once."""
-        number = len(self._children)
+        number = next(self._numbers)
         self._children[number] = child = Replacement(self, number, worker_id)
         self._say(_START, number, worker_id, progress)
         return child
@@ -137,7 +139,8 @@ class Nursery:
         if verb == _STARTED:
             self._children[number].note_start(value)
         else:
-            self._children[number].exitcode = value
+            # Nobody speaks of it again: a life of many restarts must not keep them all.
+            self._children.pop(number).exitcode = value
 
     def hear_until(self, is_enough, timeout_s):
         """Take up what the process says until that is enough, or until timeout_s seconds passed."""

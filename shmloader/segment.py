@@ -15,6 +15,7 @@ from shmloader._core import Desk, Ledger, segment_bytes
 from shmloader.errors import OutOfSharedMemory
 
 BACKING_VARIABLE = "SHMLOADER_BACKING"
+DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 
 # Segments are sparse: these bound addresses, not memory.
 _ADDRESSES_MAX = 16 << 40
@@ -108,6 +109,14 @@ def backing_name():
     return name
 
 
+def is_guarded():
+    """Whether segments that are made now watch for late uses of their slots."""
+    value = os.environ.get(DEBUG_VARIABLE) or "0"
+    if value not in ("0", "1"):
+        raise ValueError(f"{DEBUG_VARIABLE}={value}: choose 0 or 1")
+    return value == "1"
+
+
 class Segment:
     """
     One shared-memory object and the trainer's ledger of it.
@@ -137,12 +146,12 @@ class Segment:
 
 
 def _create_and_map(shape):
-    create = BACKINGS[backing_name()]
+    create, guarded = BACKINGS[backing_name()], is_guarded()
     while True:
         descriptor = None
         try:
             descriptor = create(shape.total_bytes)
-            return shape, descriptor, _map(shape, descriptor)
+            return shape, descriptor, _map(shape, descriptor, guarded)
         except OSError as error:
             if descriptor is not None:
                 os.close(descriptor)
@@ -151,13 +160,13 @@ def _create_and_map(shape):
         shape = replace(shape, range_bytes=shape.range_bytes // 2)
 
 
-def _map(shape, descriptor):
+def _map(shape, descriptor, guarded):
     # Workers inherit this mapping and make one of their own: both must fit into RLIMIT_AS.
     with mmap.mmap(descriptor, shape.total_bytes):
-        return _ledger(shape, descriptor)
+        return _ledger(shape, descriptor, guarded)
 
 
-def _ledger(shape, descriptor):
+def _ledger(shape, descriptor, guarded):
     return Ledger(
         descriptor,
         shape.workers,
@@ -165,6 +174,7 @@ def _ledger(shape, descriptor):
         shape.spares,
         shape.range_bytes,
         shape.ring_bytes,
+        guarded,
     )
 
 

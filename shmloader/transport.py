@@ -17,7 +17,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
 from shmloader import forks, pickling
-from shmloader.errors import RetentionWarning
+from shmloader.errors import RetentionWarning, WorkerBroken
 
 _WARN_AFTER_SPILLS = 16
 _REASONS_TO_SPILL = {
@@ -62,7 +62,7 @@ class Transport:
     Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
     """
 
-    def __init__(self, segment, reserve, shelf, recalls):
+    def __init__(self, segment, reserve, shelf, recalls, is_iterable):
         """
         Take over a segment.
 
@@ -70,6 +70,7 @@ class Transport:
             reserve: How many slots must not be leased, so that the workers stay busy.
             shelf: Counts the spills of the loader's whole life.
             recalls: Whether dead workers are replaced, so that requests have to be kept.
+            is_iterable: Whether workers may say that they have reached their end.
         """
         self._recalls = recalls
         self.segment = segment
@@ -82,8 +83,10 @@ class Transport:
         self._early = 0  # how many of those were spilled before delivery
         self._failed: deque = deque()  # (task number, Failure): requests that could not be written
         self._requests = {}  # ticket -> index, until it is answered; if they may be sent again
-        self._drained: deque = deque()  # answers without a batch, taken out of a dead worker's ring
+        self._drained: deque = deque()  # answers taken out of the rings when a worker died
         self._shelf = shelf
+        self._is_iterable = is_iterable
+        self._ended = set()  # workers that reached their end in this epoch
         self._is_closed = False
         forks.watch(self.ledger)
 
@@ -108,8 +111,12 @@ class Transport:
             self._settle_wants()
         if self._recalls and not self._send_again():
             return
-        while self._waiting and self._send(*self._waiting[0]):
+        try:
+            while self._waiting and self._send(*self._waiting[0]):
+                self._waiting.popleft()
+        except WorkerBroken:
             self._waiting.popleft()
+            raise
 
     def _send_again(self):
         """Send what workers had not answered that died, before anything new; all of it?"""
@@ -141,6 +148,7 @@ class Transport:
     def forget_worker(self, worker):
         """Take back what was meant for a worker that was reaped."""
         self._waiting = deque(item for item in self._waiting if item[0] != worker)
+        self._ended.discard(worker)
         self.ledger.reclaim(worker)
 
     def recall(self, worker):
@@ -160,8 +168,8 @@ class Transport:
         """Take all answers out of the rings: what was published before a death counts."""
         while (news := self.ledger.receive()) is not None:
             answer = self._accept(*news)
-            # A batch waits with the others; an answer without one is nowhere else.
-            if answer is not None and not isinstance(answer[1], Parcel):
+            # In the order of the ring: an end that overtakes a batch makes torch give that up.
+            if answer is not None:
                 self._drained.append(answer)
 
     def awaited_worker(self):
@@ -186,6 +194,7 @@ class Transport:
         self._received.clear()
         self._failed.clear()
         self._drained.clear()
+        self._ended.clear()
         self._early = 0
         for _, slot, _, _ in self.ledger.ready_slots():
             self.ledger.discard(slot)
@@ -247,11 +256,29 @@ class Transport:
 
     def _accept_empty(self, worker, slot, number, kind):
         """Free the slot of an answer without a batch, or of one from an epoch given up."""
+        if number is not None:
+            self._check_end(worker, kind)
         self.ledger.discard(slot)
         self.pump()
         if number is None or kind == "nothing":
             return None
         return number, _IterableDatasetStopIteration(worker)
+
+    def _check_end(self, worker, kind):
+        """Refuse what would lose a batch: an end that cannot be, or nothing before the end."""
+        if kind == "end":
+            self._ended.add(worker)
+        if not self._is_iterable or not self._is_at_end(worker):
+            raise WorkerBroken(
+                f"worker {worker} sent {kind!r} in place of a batch; its memory was overwritten, "
+                "perhaps by native code of the dataset"
+            )
+
+    def _is_at_end(self, worker):
+        """Whether a worker has sent its end, perhaps in an answer that an interrupt lost."""
+        return worker in self._ended or any(
+            (owner, kind) == (worker, "end") for owner, _, _, kind in self.ledger.ready_slots()
+        )
 
     def wait(self, timeout_s, pending):
         """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
@@ -348,7 +375,9 @@ class Transport:
         is_oldest = ticket == ledger.oldest()
         if is_oldest:
             self._spill_for(slot, want_bytes)
-        if is_oldest or ledger.room(slot, want_bytes) >= want_bytes:
+        # Asked for the oldest too: looking for room gives back what free slots keep.
+        has_room = ledger.room(slot, want_bytes) >= want_bytes
+        if is_oldest or has_room:
             ledger.grant(slot, want_bytes)
 
     def _spill_for(self, slot, want_bytes):

@@ -176,14 +176,15 @@ class _Worker:
         has_begun = position.has_begun or not progress.answered
         try:
             self._run_init_function()
-            if has_begun and not progress.skips_epoch:
+            if has_begun and not (progress.skips_epoch and progress.answered):
                 self._enter_epoch_at(position, progress.epoch)
         except Exception:
             # One that the other worker met as well was reported by it.
             if has_begun:
                 self._init_error = ExceptionWrapper(where=self._where)
         self._position = position
-        if progress.latest is not None:
+        # Without an answer in this epoch, what stands is what beginning it has left.
+        if progress.answered:
             snapshot.restore_random_states(progress.latest)
 
     def _enter_epoch_at(self, position, epoch_snapshot):

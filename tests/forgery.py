@@ -138,6 +138,15 @@ class Forger:
         """
         if not self.ledger.place(0, next(self._tickets), [0]):
             raise AssertionError(f"no free slot: {self.ledger.counts()}")
+        return self.write_next(batch)
+
+    def write_next(self, batch):
+        """
+        Let the worker take the next order and write a batch.
+
+        Returns:
+            The slot it lies in.
+        """
         self.desk.take(1.0)
         self.desk.write(batch, False, pickling.dumps)
         self.desk.commit()

@@ -8,6 +8,7 @@ import gc
 import math
 import pickle
 import struct
+import types
 import zlib
 
 import numpy
@@ -17,6 +18,9 @@ import torch
 from forgery import RESUMED, SLOT_BITS, Forger
 from programs import run
 from shmloader import WorkerBroken
+from shmloader import _core as core
+from shmloader.segment import Shelf
+from shmloader.transport import Transport
 
 # The tags of a layout's nodes, in their order.
 NAMES = (
@@ -218,6 +222,14 @@ def named_node(name, checksum=None):
     return TAG["named"] + number(len(name)) + name
 
 
+def reduced_node(items, pairs):
+    """
+    Write the node of an OrderedDict without a state.
+    """
+    build = named_node(pickle.dumps(collections.OrderedDict)) + TAG["tuple"] + number(0)
+    return TAG["reduced"] + build + TAG["none"] + items + pairs
+
+
 INT32 = TAG["int"] + number(5)
 BROKEN_LAYOUTS = {
     "nothing": b"",
@@ -238,14 +250,35 @@ BROKEN_LAYOUTS = {
     "elements that overflow before an empty axis": tensor_node([1 << 40, 1 << 40, 0], [0, 0, 0]),
     "too many dimensions": TAG["tensor"] + FLOAT32 + bytes([65]) + number(0, *[1] * 130),
     "unknown tensor type": TAG["tensor"] + bytes([2, 7, 0]) + number(0),
+    "text that is not UTF-8": TAG["str"] + number(1) + b"\xff",
+    "key that cannot be hashed": TAG["dict"] + number(1) + TAG["list"] + number(0) + TAG["none"],
     "array beyond the payload": TAG["array"] + INT32 + bytes([0, 1]) + number(0, 1 << 20),
     "array that overflows": TAG["array"] + INT32 + bytes([0, 2]) + number(0, 1 << 33, 1 << 33),
     "array of objects": TAG["array"] + TAG["int"] + number(17) + bytes([0, 0]) + number(0),
     "array whose type is an array": TAG["array"] * 100,
+    "empty array of more than there are addresses": TAG["array"]
+    + INT32
+    + bytes([0, 3])
+    + number(0, 0, 1 << 62, 1 << 62),
     "scalar of another length": TAG["scalar"] + INT32 + TAG["bytes"] + number(1) + b"x",
     "name with a wrong checksum": named_node(pickle.dumps(int), checksum=1),
+    "scalar that numpy cannot make": TAG["scalar"]
+    + named_node(pickle.dumps(numpy.dtype("U1")))
+    + TAG["bytes"]
+    + number(4)
+    + b"\xff" * 4,
     "name shorter than a checksum": TAG["named"] + number(2) + b"xx",
+    "name in memory full of zeros": TAG["named"] + number(4) + bytes(4),
+    "name in memory full of ones": TAG["named"] + number(8) + b"\xff" * 8,
     "pickle with a wrong checksum": TAG["pickled"] + number(0, 1, 4, 0),
+    "pickle in memory full of zeros": TAG["pickled"] + number(0, 0, 0, 0),
+    "object built by no callable": TAG["reduced"] + TAG["none"] + TAG["tuple"] + number(0),
+    # Its repr would have 4^30 numbers.
+    "object built by a large tensor": TAG["reduced"]
+    + tensor_node([4] * 30, [0] * 30)
+    + TAG["none"],
+    "object whose items are none": reduced_node(TAG["none"], TAG["dict"] + number(0)),
+    "object whose pairs are none": reduced_node(TAG["list"] + number(0), TAG["none"]),
     "pickle beyond the payload": TAG["pickled"] + number(0, 1, 1 << 40, 0),
 }
 
@@ -267,6 +300,24 @@ def test_broken_layout_is_refused(forger, name):
         gc.enable()
 
     assert 0 == counts["leased"]
+
+
+def test_pickle_is_summed_as_it_is_loaded(forger, monkeypatch):
+    """
+    What a worker writes over a pickle while its checksum is looked at is not loaded.
+    """
+    slot = forger.write(Odd(torch.arange(5)))
+    start = forger.geometry.slot(slot)
+    length = forger.answer(slot)["payload_bytes"]
+
+    def sum_and_overwrite(pickled):
+        checksum = zlib.crc32(pickled)
+        forger.memory[start : start + length] = bytes(length)
+        return checksum
+
+    monkeypatch.setattr(core, "zlib", types.SimpleNamespace(crc32=sum_and_overwrite))
+
+    assert type(forger.read()) is Odd
 
 
 # What a layout may nest without end: each must stop before the stack does.
@@ -346,6 +397,74 @@ def test_broken_cell_is_refused(forger, name):
     with pytest.raises(WorkerBroken):
         forger.read()
     assert before == forger.ledger.counts()
+
+
+BATCH, _, END, NOTHING = 1, 2, 3, 4  # kinds of answers
+
+
+def receive_kinds(forger, is_iterable, kinds):
+    """
+    Send one request for each kind and receive what is answered.
+
+    Returns:
+        The numbers of the tasks whose answers torch is told of.
+    """
+    transport = Transport(forger.segment, 0, Shelf(), False, is_iterable=is_iterable)
+    pending = dict.fromkeys(range(len(kinds)), (0,))
+    for number, kind in enumerate(kinds):
+        transport.put(0, (number, [number]))
+        forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
+    answers = iter(lambda: transport.receive(pending, None), None)
+    numbers = []
+    for number, _ in answers:
+        del pending[number]
+        numbers.append(number)
+    return numbers
+
+
+@pytest.mark.parametrize("is_iterable", [False, True])
+@pytest.mark.parametrize("kinds", [[END], [NOTHING], [BATCH, NOTHING]])
+def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
+    """
+    Only a worker of an iterable dataset has an end, and only behind it nothing to say.
+    """
+    if is_iterable and kinds == [END]:
+        assert [0] == receive_kinds(forger, is_iterable, kinds)
+    else:
+        with pytest.raises(WorkerBroken, match="in place of a batch"):
+            receive_kinds(forger, is_iterable, kinds)
+
+
+def test_requests_behind_the_end_are_answered_with_nothing(forger):
+    """
+    Of what a worker skips because its dataset is exhausted torch is told nothing.
+    """
+    assert [0] == receive_kinds(forger, True, [END, NOTHING])
+    assert 0 == forger.ledger.counts()["ready"]
+
+
+def test_end_that_an_interrupt_lost_counts(forger):
+    """
+    Nothing behind an end that was received and not told to torch yet is no error.
+    """
+    transport = Transport(forger.segment, 0, Shelf(), False, is_iterable=True)
+    for number, kind in enumerate([END, NOTHING]):
+        transport.put(0, (number, [number]))
+        forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
+    forger.ledger.receive()
+
+    assert transport.receive({0: (0,), 1: (0,)}, 0) is None
+
+
+def test_resume_that_does_not_fit_is_an_error(forger):
+    """
+    A resume is pushed, or refused because the ring cannot be as full as its reader says.
+    """
+    for _ in range(forger.geometry.ring_capacity):
+        forger.ledger.tell_resume(0, None)
+
+    with pytest.raises(WorkerBroken, match="worker 0"):
+        forger.ledger.tell_resume(0, None)
 
 
 def test_late_writes_change_nothing(forger):

@@ -72,6 +72,10 @@ PROMISES = {
         "test_endings.py::test_interrupt_of_a_fork_is_not_lost",
         "test_endings.py::test_interrupt_of_a_leaving_worker_is_quiet",
     ],
+    "native code uses a batch that was released": [
+        "test_debug.py::test_late_use_faults_and_is_named",
+        "test_debug.py::test_write_beyond_a_batch_ends_the_trainer",
+    ],
     "your code forks while it holds batches": [
         "test_aliases.py::test_a_forked_child_reads_held_batches_as_long_as_it_lives",
         "test_lives.py::test_a_child_that_drops_batches_changes_nothing",

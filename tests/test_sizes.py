@@ -2,7 +2,9 @@
 Invariant 3 on real loaders: batches of any size come through, and memory stays within its bounds.
 """
 
+import contextlib
 import os
+import signal
 import time
 
 import pytest
@@ -168,6 +170,49 @@ def test_later_batches_cannot_starve_the_first(kept, in_order):
                 held.append((index, made))
     assert not left
     assert all(torch.equal(bytes_of(index, length), made) for index, made in held)
+
+
+class GaveUp(Exception):
+    """The alarm of a collate function that waits no longer."""
+
+
+def give_up(*_):
+    raise GaveUp
+
+
+def collate_impatiently(indices):
+    """Make a batch too large to be granted at once; of the second, ask again and again for it."""
+    if indices != [1]:
+        return shmloader.empty(3 << 20 if indices[0] else 1 << 10, torch.uint8).fill_(indices[0])
+    signal.signal(signal.SIGALRM, give_up)
+    for attempt in range(40):
+        with contextlib.suppress(GaveUp, BatchTooLarge):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.005)
+                shmloader.empty((3 << 20) + attempt, torch.uint8)
+                break
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    return torch.tensor(indices)
+
+
+def test_wants_that_are_given_up_lose_no_answer():
+    """A worker that asks for room more often than its ring has cells still delivers its batch."""
+    loader = DataLoader(
+        Computed(5, int),
+        num_workers=1,
+        slots=2,
+        ring_bytes=4 << 20,
+        collate_fn=collate_impatiently,
+        multiprocessing_context="fork",
+        timeout=60,
+    )
+    with loader:
+        batches = iter(loader)
+        first = next(batches)
+        time.sleep(1.0)  # the trainer is busy meanwhile, and grants nothing
+        rest = list(batches)
+    assert [0, 1, 2, 3, 4] == [int(made.reshape(-1)[0]) for made in [first, *rest]]
 
 
 def test_idle_loaders_keep_and_return_their_pages():

@@ -74,7 +74,8 @@ with DataLoader(Numbered(1200), batch_size=2, num_workers=2, slots=300) as loade
     assert len(held) == 600
 print(min(maps), max(maps), max(descriptors) - min(descriptors))
 """
-    assert run(script) == ["1 1 0"]
+    # A guard opens and closes parts of the one mapping, which the kernel lists one by one.
+    assert run(script, SHMLOADER_DEBUG="0") == ["1 1 0"]
 
 
 @pytest.mark.parametrize("megabytes", [32, 64, 128, 256, 512, 4096])

@@ -3,22 +3,35 @@ torch's own DataLoader with a chosen sharing strategy and a way to close it.
 """
 
 from functools import partial
+from typing import Any
 
 import torch.multiprocessing
 from torch.utils.data import DataLoader
 
+from bench.contenders._arguments import loader_arguments
 from bench.workloads import Workload
 
 
-class TorchLoader(DataLoader):
+class Closable:
     """
-    torch's DataLoader; `close()` stops persistent workers as torch's own destructor does.
+    A way to close a loader that inherits torch's: persistent workers stop as in its destructor.
     """
 
+    _iterator: Any
+
     def close(self) -> None:
+        """
+        Stop the workers.
+        """
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
             iterator._shutdown_workers()
+
+
+class TorchLoader(Closable, DataLoader):
+    """
+    torch's DataLoader with a `close()`.
+    """
 
 
 def make_torch_loader(
@@ -28,15 +41,8 @@ def make_torch_loader(
     Make a loader whose trainer and workers share tensors by `strategy`.
     """
     use_strategy(strategy)
-    return TorchLoader(
-        workload.dataset(),
-        batch_size=workload.batch_size,
-        collate_fn=workload.collate_fn,
-        num_workers=workers,
-        persistent_workers=persistent,
-        multiprocessing_context=context,
-        worker_init_fn=partial(use_strategy, strategy),
-    )
+    arguments = loader_arguments(workload, workers, persistent, context)
+    return TorchLoader(**arguments, worker_init_fn=partial(use_strategy, strategy))
 
 
 def use_strategy(strategy: str, worker: int | None = None) -> None:

@@ -4,6 +4,7 @@ shmloader's DataLoader with its defaults: nothing is tuned for a workload.
 
 import importlib
 
+from bench.contenders._arguments import loader_arguments
 from bench.workloads import Workload
 
 label = "shmloader"
@@ -24,14 +25,7 @@ def make_loader(workload: Workload, workers: int, persistent: bool, context: str
     """
     Make the loader; it has its own `close()`.
     """
-    return _loader_class()(
-        workload.dataset(),
-        batch_size=workload.batch_size,
-        collate_fn=workload.collate_fn,
-        num_workers=workers,
-        persistent_workers=persistent,
-        multiprocessing_context=context,
-    )
+    return _loader_class()(**loader_arguments(workload, workers, persistent, context))
 
 
 def _loader_class() -> type:

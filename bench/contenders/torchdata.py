@@ -5,8 +5,9 @@ torchdata's StatefulDataLoader: torch's transport, with a state taken at every b
 import importlib
 from functools import partial
 
+from bench.contenders._arguments import loader_arguments
 from bench.contenders._peers import missing
-from bench.contenders._torch import use_strategy
+from bench.contenders._torch import Closable, use_strategy
 from bench.workloads import Workload
 
 label = "torchdata"
@@ -24,24 +25,11 @@ def make_loader(workload: Workload, workers: int, persistent: bool, context: str
     Make the loader with its defaults and torch's default sharing strategy.
     """
     use_strategy("file_descriptor")
-    return _loader_class()(
-        workload.dataset(),
-        batch_size=workload.batch_size,
-        collate_fn=workload.collate_fn,
-        num_workers=workers,
-        persistent_workers=persistent,
-        multiprocessing_context=context,
-        worker_init_fn=partial(use_strategy, "file_descriptor"),
-    )
+    arguments = loader_arguments(workload, workers, persistent, context)
+    strategy = partial(use_strategy, "file_descriptor")
+    return _loader_class()(**arguments, worker_init_fn=strategy)
 
 
 def _loader_class() -> type:
     base = importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader
-
-    class ClosableLoader(base):
-        def close(self) -> None:
-            iterator, self._iterator = self._iterator, None
-            if iterator is not None:
-                iterator._shutdown_workers()
-
-    return ClosableLoader
+    return type("ClosableLoader", (Closable, base), {})

@@ -6,15 +6,36 @@
  * Two processes share a piece of memory with one lane each: the doorbell its owner parks on, and the
  * ring that the other one pushes to. Side 0 sends a value and waits until side 1 has sent it back;
  * one trip is two hops. Whoever waits gives up after a while, so that neither outlives the other.
+ *
+ * A stream goes one way: side 0 sends values with a gap before each, side 1 works on each for a
+ * while and at the end answers how often it parked. doorbell.c is a part of this file so that the
+ * system calls of parking and waking can be counted where they are made.
  */
 
 #include "copy.h"
-#include "doorbell.h"
 #include "ring.h"
 
-#define CELLS 4
+static uint32_t parks_made;
+static uint32_t wakes_made;
+
+static int counted_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
+  parks_made++;
+  return platform_park(word, expected, timeout_ns);
+}
+
+static void counted_unpark(_Atomic uint32_t *word) {
+  wakes_made++;
+  platform_unpark(word);
+}
+
+#define platform_park counted_park
+#define platform_unpark counted_unpark
+#include "doorbell.c"
+
+#define CELLS 64
 #define STOP 0
 #define VALUE 1
+#define LAST 2
 #define SPINS 4096
 #define SLICE_NS INT64_C(100000000)
 #define PATIENCE_NS INT64_C(30000000000)
@@ -98,6 +119,46 @@ void hop_stop(uint8_t *memory);
 void hop_stop(uint8_t *memory) {
   struct side side = side_open(memory, 0, false);
   side_send(&side, STOP);
+}
+
+static void spin_for(int64_t spin_ns) {
+  int64_t end = platform_now_ns() + spin_ns;
+  while (spin_ns > 0 && platform_now_ns() < end) continue;
+}
+
+/* False: the other side takes nothing any more. */
+static bool side_push(struct side *side, uint32_t value) {
+  int64_t deadline = platform_now_ns() + PATIENCE_NS;
+  while (!ring_push(&side->out, value))
+    if (platform_now_ns() > deadline) return false;
+  doorbell_ring(side->other_bell);
+  return true;
+}
+
+/* Send values with a gap before each; wakes made << 32 | parks of the other side, or all ones. */
+uint64_t stream_send(uint8_t *memory, uint32_t values, int64_t gap_ns);
+uint64_t stream_send(uint8_t *memory, uint32_t values, int64_t gap_ns) {
+  struct side side = side_open(memory, 0, false);
+  wakes_made = 0;
+  for (uint32_t i = 0; i < values; i++) {
+    spin_for(gap_ns);
+    if (!side_push(&side, i + 1 < values ? VALUE : LAST)) return UINT64_MAX;
+  }
+  uint64_t wakes = wakes_made;
+  uint32_t answer = side_receive(&side);
+  return answer == STOP ? UINT64_MAX : wakes << 32 | (answer - 1);
+}
+
+/* Work on what comes and answer each LAST with the parks so far plus one, until hop_stop. */
+void stream_receive(uint8_t *memory, int64_t work_ns);
+void stream_receive(uint8_t *memory, int64_t work_ns) {
+  struct side side = side_open(memory, 1, true);
+  for (uint32_t value; (value = side_receive(&side)) != STOP;) {
+    spin_for(work_ns);
+    if (value != LAST) continue;
+    side_send(&side, parks_made + 1);
+    parks_made = 0;
+  }
 }
 
 /* Ring a doorbell, with its owner announced as parked or not: with and without the system call. */

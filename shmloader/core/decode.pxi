@@ -14,7 +14,8 @@ cdef object read_name(bytes name):
     cdef Py_ssize_t length = max(len(name) - 4, 0)
     cdef bytes pickled = name[:length]
     if value is None:
-        if zlib.crc32(pickled).to_bytes(4, "little") != name[length:]:
+        # No fill of memory passes for a pickle: the sum of nothing is 0, that of 4 bytes 255 itself.
+        if pickled[:1] != b"\x80" or zlib.crc32(pickled).to_bytes(4, "little") != name[length:]:
             raise WorkerBroken("a batch's layout holds a name that does not match its checksum")
         value = pickle.loads(pickled)
         if len(names_read) >= NAMES_KEPT:
@@ -84,7 +85,7 @@ cdef class Decoder:
         if tag == TAG_NONE:
             return None
         if tag == TAG_STR:
-            return self.take_bytes().decode("utf-8", "surrogatepass")
+            return self.get_str()
         if tag == TAG_TRUE:
             return True
         if tag == TAG_FALSE:
@@ -128,6 +129,12 @@ cdef class Decoder:
                 return self.memo[number]
         self.broken(f"tag {tag}")
 
+    cdef str get_str(self):
+        try:
+            return self.take_bytes().decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            self.broken("a text that is not UTF-8")
+
     cdef list get_list(self):
         cdef Py_ssize_t count = self.take_count(), i
         cdef list items = []
@@ -146,11 +153,15 @@ cdef class Decoder:
     cdef dict get_dict(self):
         cdef Py_ssize_t count = self.take_count(), i
         cdef dict items = {}
-        cdef object key
+        cdef object key, item
         self.memo.append(items)
         for i in range(count):
             key = self.get()
-            items[key] = self.get()
+            item = self.get()
+            try:
+                items[key] = item
+            except TypeError:
+                self.broken(f"a key of type {type(key).__name__}")
         return items
 
     cdef int take_dims(self, int ndim, int64_t *dims) except -1:
@@ -264,7 +275,10 @@ cdef class Decoder:
         self.position = after
         if self.holder is None:
             self.holder = hold(self.held, self.payload, self.payload_bytes)
-        array = array_over(self.holder, start, dtype, ndim, shape, fortran)
+        try:
+            array = array_over(self.holder, start, dtype, ndim, shape, fortran)
+        except ValueError:
+            self.broken("an array that numpy cannot make")
         self.memo[number] = array
         return array
 
@@ -276,21 +290,25 @@ cdef class Decoder:
             self.broken(f"a scalar of type {dtype}")
         if dtype.itemsize == 0:
             return numpy.zeros((), dtype)[()]
-        return numpy.frombuffer(raw, dtype)[0]
+        try:
+            return numpy.frombuffer(raw, dtype)[0]
+        except Exception:   # such as characters that Unicode does not have
+            self.broken(f"the value of a scalar of type {dtype}")
 
     cdef object get_reduced(self):
         cdef object build = self.get()
         cdef object args = self.get()
-        cdef object value, state
-        cdef list items
-        cdef dict pairs
+        cdef object value, state, items, pairs
         if not callable(build) or type(args) is not tuple:
-            self.broken(f"an object built by {build!r}")
+            # Not their repr: that of nonsense may be longer than any memory.
+            self.broken(f"an object built by a {type(build).__name__}")
         value = build(*args)
         self.memo.append(value)
         state = self.get()
         items = self.get()
         pairs = self.get()
+        if type(items) is not list or type(pairs) is not dict:
+            self.broken(f"an object of {type(items).__name__} and {type(pairs).__name__}")
         # The state comes last, as in pickle: a container's own methods may have changed it.
         if items:
             value.extend(items) if hasattr(value, "extend") else [value.append(i) for i in items]
@@ -305,13 +323,16 @@ cdef class Decoder:
         cdef Py_ssize_t count = self.take_count(), i
         cdef int64_t checksum = self.take_number()
         cdef list parts = []
+        cdef bytes pickled
         cdef object value
         self.memo.append(unfinished)
         for i in range(count + 1):
             parts.append(self.take_part())
-        if zlib.crc32(parts[0]) != checksum:
+        # Copied out before it is summed: its worker may still write to it.
+        pickled = bytes(parts[0])
+        if not pickled or zlib.crc32(pickled) != checksum:
             self.broken("a pickle that does not match its checksum")
-        value = self.loads(bytes(parts[0]), parts[1:])
+        value = self.loads(pickled, parts[1:])
         self.memo[number] = value
         return value
 

@@ -2,6 +2,7 @@
 
 
 cdef uint64_t SLICE_NS = 1000000000   # longest park of a worker before it looks again
+cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
 cdef uint64_t PIECE_BYTES = 32 << 20   # pages that are added between two looks for room
 
 
@@ -43,6 +44,8 @@ cdef class Desk:
     cdef uint64_t expected
     cdef uint64_t cursor
     cdef bint copy_in
+    cdef bint guarded          # a canary stands behind what was handed out so far
+    cdef uint64_t canary       # how long it is; 0: none
     cdef bint forked           # user code forked while memory of the slot was handed out
     cdef lease *held           # counts the aliases of this slot; NULL until memory is handed out
     cdef lease *source         # the lease of the last allocation
@@ -73,11 +76,13 @@ cdef class Desk:
         base = map_segment(own_fd, shape.total_bytes)
         if base == NULL:
             raise_mapping_error(own_fd, shape.total_bytes)
+        STEP("sit: mapped")
         self.populated = <uint64_t *>malloc(ranges * sizeof(uint64_t))
         if self.populated == NULL:
             raise MemoryError(f"no memory for {ranges} ranges")
         memset(self.populated, 0, ranges * sizeof(uint64_t))
         desk_init(&self.seat, <uint8_t *>base, own_fd, &shape, worker)
+        STEP("sit: seated")
         self.thread = get_ident()
         self.check_room = check_room
         self.ring_bytes = ring_bytes
@@ -137,6 +142,7 @@ cdef class Desk:
         """Take an order in hand and read its request out of the slot."""
         cdef slot_order *order = &segment_header(self.seat.base, &self.seat.geometry, slot).order
         cdef object index
+        STEP("take: begun")
         self.slot = slot
         self.slot_start = <char *>self.seat.base + segment_slot_offset(&self.seat.geometry, slot)
         self.ticket = order.ticket
@@ -144,6 +150,8 @@ cdef class Desk:
         self.grant = order_grant(order)
         self.expected = order.expect_bytes
         self.copy_in = order.mode & ORDER_COPY_IN
+        self.guarded = order.mode & ORDER_GUARDED
+        self.canary = 0
         self.cursor = 0
         self.forked = False
         self.blocked_ns = 0
@@ -169,7 +177,25 @@ cdef class Desk:
 
     def resumed(self):
         """Tell the trainer that the next epoch has begun here."""
-        desk_tell(&self.seat, VERB_RESUMED, 0)
+        self.tell(VERB_RESUMED, 0)
+
+    cdef int tell(self, int verb, uint32_t slot) except -1:
+        """
+        Push a cell. Wants that user code gave up may fill the ring: then wait for the trainer.
+
+        No handler of a signal runs meanwhile, because the answer must not be lost to its exception.
+        """
+        cdef doorbell *bell = &self.seat.block.doorbell
+        cdef uint32_t armed
+        while not desk_tell(&self.seat, verb, slot):
+            if desk_stopping(&self.seat):
+                raise Stopping()
+            with nogil:
+                armed = doorbell_arm(bell)
+                if not desk_stopping(&self.seat):
+                    doorbell_park(bell, armed, FULL_NS)
+                doorbell_disarm(bell)
+        return 0
 
     def write(self, batch, bint is_error, dumps):
         """
@@ -188,13 +214,18 @@ cdef class Desk:
             raise RuntimeError("there is no order in hand whose batch could be written")
         answer = self.answer()
         encoder = Encoder.__new__(Encoder, self, dumps)
+        if is_error:
+            # A canary that was written over is this error, or less than it.
+            self.canary = 0
         if is_error and (self.held == NULL or lease_aliases(self.held) == 1):
             # What was collated before is of no use, and its pages may be all there are.
             self.cursor = 0
         encoder.put(batch)
         encoder.finish(answer)
         answer.snapshot_bytes = 0
+        STEP("write: snapshot_bytes")
         answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
+        STEP("write: kind")
 
     def write_snapshot(self, bytes snapshot):
         """
@@ -209,8 +240,11 @@ cdef class Desk:
         if length > UINT32_MAX:
             raise OverflowError(f"a snapshot of {length} bytes, of which at most {UINT32_MAX} fit")
         self.need(start + length)
-        memcpy(self.slot_start + start, PyBytes_AS_STRING(snapshot), length)
+        STEP("snapshot: begun")
+        STEP_COPY("snapshot: half", self.slot_start + start, PyBytes_AS_STRING(snapshot), length)
+        STEP("snapshot: written")
         answer.snapshot_bytes = <uint32_t>length
+        STEP("snapshot: snapshot_bytes")
         return None
 
     def write_end(self):
@@ -223,9 +257,13 @@ cdef class Desk:
 
     cdef int write_empty(self, int kind) except -1:
         cdef slot_answer *answer = self.answer()
+        STEP("nothing: begun")
         answer.kind = kind
+        STEP("nothing: kind")
         answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
+        STEP("nothing: bytes")
         answer.layout_offset = answer.snapshot_bytes = 0
+        STEP("nothing: layout_offset")
         return 0
 
     cdef slot_order *order(self) noexcept:
@@ -242,18 +280,25 @@ cdef class Desk:
         delivers it and never lets it be written again.
         """
         cdef slot_answer *answer = self.answer()
+        STEP("commit: begun")
         answer.ticket = self.ticket
+        STEP("commit: ticket")
         answer.pages_bytes = self.pages
+        STEP("commit: pages_bytes")
         answer.flags = 0
+        STEP("commit: flags")
+        if self.guarded and (answer.kind == ANSWER_BATCH or answer.kind == ANSWER_ERROR):
+            self.put_canary(answer_end(answer))
         if self.held != NULL:
             if self.forked or lease_aliases(self.held) != 1:
                 answer.flags = ANSWER_KEPT
+                STEP("commit: kept")
             lease_drop(self.held)
             self.held = NULL
         clock_add(self.seat.block, platform_now_ns() - self.taken_ns - self.blocked_ns, 0,
                   self.blocked_ns)
         slot, self.slot = self.slot, -1
-        desk_tell(&self.seat, VERB_READY, slot)
+        self.tell(VERB_READY, slot)
 
     def empty(self, shape, dtype):
         """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
@@ -307,10 +352,31 @@ cdef class Desk:
         if self.held == NULL:
             self.held = new_count()
         self.source = self.held
+        self.check_canary()
         start = round_up(self.cursor, CACHE_LINE)
         self.need(start + length)
         self.cursor = start + length
+        if self.guarded:
+            self.put_canary(self.cursor)
         return self.slot_start + start
+
+    cdef void put_canary(self, uint64_t end) noexcept:
+        """Put a canary behind the slot's first end bytes, as far as its pages reach."""
+        self.canary = canary_bytes(end, self.pages)
+        canary_write(<uint8_t *>self.slot_start + end, self.canary, self.ticket, self.slot)
+
+    cdef int check_canary(self) except -1:
+        """Make sure that nobody wrote behind what was handed out, before it is written over."""
+        cdef uint8_t *start = <uint8_t *>self.slot_start + self.cursor
+        cdef uint64_t whole = canary_damage(start, self.canary, self.ticket, self.slot)
+        if whole >= self.canary:
+            self.canary = 0
+            return 0
+        raise WorkerBroken(
+            f"worker {self.seat.worker}, ticket {self.ticket}, slot {self.slot}: something was "
+            f"written beyond the end of the batch, at byte {self.cursor + whole} where "
+            f"{self.cursor} were handed out; perhaps by native code of the dataset"
+        )
 
     cdef object tensor_at(self, char *start, DLDataType dtype, int ndim, const int64_t *shape):
         """A contiguous tensor over what allocate() returned last."""
@@ -350,7 +416,7 @@ cdef class Desk:
         if wanted > self.grant:
             self.ask(wanted)
         # What follows will probably need pages too: as learnt, or an eighth of what is there.
-        target = self.expected if wanted <= self.expected else wanted + self.pages // 8
+        target = self.expected if wanted <= self.expected else wanted + self.pages // 8 // page * page
         target = min(round_up(target, page), self.grant)
         try:
             self.add_pieces(max(target, wanted))
@@ -366,6 +432,7 @@ cdef class Desk:
         while self.pages < target:
             piece = min(target - self.pages, PIECE_BYTES)
             self.check_room(target - self.pages + others * piece)
+            STEP("pages: room seen")
             error = self.reserve(self.pages, piece)
             if error != 0:
                 raise OutOfSharedMemory(
@@ -374,6 +441,7 @@ cdef class Desk:
                     "slots or prefetch_factor"
                 )
             self.pages += piece
+            STEP("pages: piece counted")
         return 0
 
     cdef int reserve(self, uint64_t start, uint64_t length) except? 1:
@@ -405,9 +473,12 @@ cdef class Desk:
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
             self.raise_refusal(wanted)
+        STEP("ask: begun")
         header.answer.ticket = self.ticket
+        STEP("ask: ticket")
         header.answer.want_bytes = wanted
-        desk_tell(&self.seat, VERB_WANT, self.slot)
+        STEP("ask: want_bytes")
+        self.tell(VERB_WANT, self.slot)
         while order_grant(&header.order) < wanted:
             if desk_stopping(&self.seat):
                 raise Stopping()
@@ -415,11 +486,14 @@ cdef class Desk:
                 self.raise_refusal(wanted)
             with nogil:
                 armed = doorbell_arm(bell)
-                if order_grant(&header.order) < wanted and order_refused(&header.order) != wanted:
+                if (order_grant(&header.order) < wanted
+                        and order_refused(&header.order) != wanted
+                        and not desk_stopping(&self.seat)):
                     outcome = doorbell_park(bell, armed, SLICE_NS)
                 doorbell_disarm(bell)
             if outcome == -EINTR:
                 PyErr_CheckSignals()
+        STEP("ask: granted")
         self.grant = order_grant(&header.order)
         self.blocked_ns += platform_now_ns() - started
         return 0

@@ -391,14 +391,21 @@ cdef class Encoder:
         cdef uint64_t payload = self.place_sources(self.desk.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef char *slot
+        self.desk.check_canary()
         self.desk.need(layout + self.used)
         slot = self.desk.slot_start
         with nogil:
             self.copy_sources(slot)
-            memcpy(slot + layout, self.stream, self.used)
+            STEP("write: payload")
+            STEP_COPY("write: half a layout", slot + layout, self.stream, self.used)
+            STEP("write: layout")
         answer.payload_bytes = payload
+        STEP("write: payload_bytes")
         answer.layout_offset = layout
+        STEP("write: layout_offset")
         answer.layout_bytes = self.used
+        STEP("write: layout_bytes")
         answer.pickled_bytes = self.pickled_bytes
+        STEP("write: pickled_bytes")
         self.desk.cursor = layout + self.used
         return 0

@@ -211,6 +211,7 @@ cdef object gather_ints(Desk desk, samples):
     start = <int64_t *>desk.allocate(count * 8)
     for sample in samples:
         start[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
+        STEP("gather: int")
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLInt, 64, 1
     shape[0] = count
@@ -230,6 +231,7 @@ cdef object gather_floats(Desk desk, samples):
     start = <double *>desk.allocate(count * 8)
     for sample in samples:
         start[i] = PyFloat_AS_DOUBLE(sample)
+        STEP("gather: float")
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLFloat, 64, 1
     shape[0] = count

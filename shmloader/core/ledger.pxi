@@ -35,7 +35,7 @@ cdef class Ledger:
     cdef public uint64_t pickled_batches
 
     def __init__(self, int fd, uint32_t workers, uint32_t slots, uint32_t spares,
-                 uint64_t range_bytes, uint64_t ring_bytes):
+                 uint64_t range_bytes, uint64_t ring_bytes, bint guarded=False):
         """
         Map a segment and take it over.
 
@@ -43,6 +43,7 @@ cdef class Ledger:
             fd: A file of zeros, `segment_bytes(...)` long; a duplicate is kept.
             slots: Ranges in use; spares: ranges that replace retired ones.
             ring_bytes: Ceiling in bytes for what the slots keep.
+            guarded: Watch for late uses of slots, as csrc/guard.c says.
 
         Raises:
             OSError: The file cannot be mapped.
@@ -56,10 +57,12 @@ cdef class Ledger:
         base = map_segment(own_fd, shape.total_bytes)
         if base == NULL:
             raise_mapping_error(own_fd, shape.total_bytes)
+        STEP("map: mapped")
         if platform_reserve(own_fd, 0, shape.table_end) != 0:
             munmap(base, shape.total_bytes)
             raise_mapping_error(own_fd, shape.table_end)
         self.book = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
+        STEP("map: ledger made")
         note_segment(<size_t>base, shape.total_bytes)
         self.slots = slots
         if self.book == NULL:
@@ -67,6 +70,8 @@ cdef class Ledger:
             close(own_fd)
             raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
         self.forget_workers()
+        if guarded and ledger_guard(self.book) != 0:
+            raise MemoryError(f"no memory for a guard of {slots + spares} slots")
 
     def __dealloc__(self):
         if self.book != NULL:
@@ -108,14 +113,23 @@ cdef class Ledger:
         )
 
     def tell_resume(self, uint32_t worker, seed):
-        """Tell a worker to begin the next epoch, with the seed that its data pipe shares."""
+        """
+        Tell a worker to begin the next epoch, with the seed that its data pipe shares.
+
+        Raises:
+            WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
+        """
         cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
+        STEP("resume: begun")
         block.resume_has_seed = seed is not None
+        STEP("resume: resume_has_seed")
         block.resume_seed = seed if seed is not None else 0
+        STEP("resume: resume_seed")
+        if not ledger_tell(self.book, worker, VERB_RESUME):
+            raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
         self.seeds[worker] = seed
         self.progress[worker].owes_resume = False
-        ledger_tell(self.book, worker, VERB_RESUME)
 
     def share_seed(self, seed):
         """Note the seed that all data pipes share in the first epoch."""
@@ -173,8 +187,9 @@ cdef class Ledger:
             news.verb, news.broken = 0, b"it was not told to resume"
         if news.verb == 0:
             raise WorkerBroken(
-                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}; its memory "
-                "was overwritten, perhaps by native code of the dataset"
+                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}"
+                f"{self.held_for(&news)}; its memory was overwritten, perhaps by native code of "
+                "the dataset"
             )
         if news.verb == VERB_RESUMED:
             self.resuming[news.worker] -= 1
@@ -189,10 +204,20 @@ cdef class Ledger:
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
         """Copy out what the answer just received says about its worker, if it says anything."""
         cdef slot_answer *answer = &self.book.entries[slot].answer
-        cdef char *start = <char *>self.book.base + segment_slot_offset(&self.book.geometry, slot)
+        cdef char *start
         if answer.snapshot_bytes > 0:
+            start = <char *>ledger_open(self.book, slot)
             start += answer.layout_offset + answer.layout_bytes
             self.progress[worker].answer(PyBytes_FromStringAndSize(start, answer.snapshot_bytes))
+
+    cdef str held_for(self, const message *news):
+        """Say for which ticket a worker holds the slot that it names, if it does."""
+        cdef ledger_entry *entry
+        if news.slot < self.book.geometry.ranges:
+            entry = &self.book.entries[news.slot]
+            if entry.state == SLOT_PLACED and entry.worker == news.worker:
+                return f" (ticket {entry.ticket})"
+        return ""
 
     def wait(self, double timeout_s):
         """
@@ -233,7 +258,7 @@ cdef class Ledger:
         """
         cdef ledger_entry *entry = &self.book.entries[slot]
         cdef slot_answer answer = entry.answer
-        cdef char *start = <char *>self.book.base + segment_slot_offset(&self.book.geometry, slot)
+        cdef char *start = <char *>ledger_open(self.book, slot)
         cdef bytes layout = PyBytes_FromStringAndSize(start + answer.layout_offset,
                                                       answer.layout_bytes)
         cdef lease *held

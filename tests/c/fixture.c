@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fixture.h"
 
+#include "canary.h"
 #include "check.h"
+#include "guard.h"
 
 #include <sys/stat.h>
 
@@ -44,6 +46,10 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
   fixture.base = map(fixture.fd, fixture.geometry.total_bytes);
   fixture_seat(&fixture);
   return fixture;
+}
+
+void fixture_guard(struct fixture *fixture) {
+  CHECK_EQUAL(0, ledger_guard(fixture->ledger));
 }
 
 void fixture_seat(struct fixture *fixture) {
@@ -177,6 +183,37 @@ uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t page_coun
   take(fixture, 0, slot);
   write_answer(fixture, slot, ANSWER_BATCH, page_count);
   commit(fixture, 0, slot);
+  receive(fixture, 0, VERB_READY, slot);
+  return slot;
+}
+
+uint8_t *trainer_slot(struct fixture *fixture, uint32_t slot) {
+  return fixture->ledger->base + segment_slot_offset(&fixture->geometry, slot);
+}
+
+uint8_t *worker_slot(struct fixture *fixture, uint32_t slot) {
+  return fixture->base + segment_slot_offset(&fixture->geometry, slot);
+}
+
+void write_guarded(struct fixture *fixture, uint32_t slot) {
+  write_answer(fixture, slot, ANSWER_BATCH, 1);
+  struct slot_answer *answer = answer_of(fixture, slot);
+  uint8_t *start = worker_slot(fixture, slot);
+  answer->payload_bytes = answer->layout_offset = GUARDED_PAYLOAD;
+  answer->layout_bytes = GUARDED_LAYOUT;
+  canary_write(start + answer_end(answer), CANARY_BYTES, answer->ticket, slot);
+}
+
+uint32_t sent_slot(struct fixture *fixture, uint64_t ticket) {
+  uint32_t slot = place(fixture, 0, ticket);
+  take(fixture, 0, slot);
+  write_guarded(fixture, slot);
+  commit(fixture, 0, slot);
+  return slot;
+}
+
+uint32_t come_slot(struct fixture *fixture, uint64_t ticket) {
+  uint32_t slot = sent_slot(fixture, ticket);
   receive(fixture, 0, VERB_READY, slot);
   return slot;
 }

@@ -26,6 +26,9 @@ uint64_t pages(uint64_t count);
 /* A segment whose ranges are 2 MiB each; ring_bytes in pages. */
 struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges, uint64_t ring_pages);
 
+/* Guard it; nothing was placed yet. */
+void fixture_guard(struct fixture *fixture);
+
 /* Close it; the ledger must have no lease left. */
 void fixture_close(struct fixture *fixture);
 
@@ -65,6 +68,18 @@ void receive_broken(struct fixture *fixture, const char *reason);
 
 /* place, take, write_answer, commit, receive: a READY slot whose batch fills a number of pages. */
 uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t pages);
+
+/* Where a slot lies for the trainer, and for the workers. */
+uint8_t *trainer_slot(struct fixture *fixture, uint32_t slot);
+uint8_t *worker_slot(struct fixture *fixture, uint32_t slot);
+
+/* The worker writes a batch of these lengths as write_answer does, and a guard's canary behind. */
+enum { GUARDED_PAYLOAD = 1000, GUARDED_LAYOUT = 100 };
+void write_guarded(struct fixture *fixture, uint32_t slot);
+
+/* place, take, write_guarded, commit: a guarded batch on its way; and received. */
+uint32_t sent_slot(struct fixture *fixture, uint64_t ticket);
+uint32_t come_slot(struct fixture *fixture, uint64_t ticket);
 
 uint32_t state_of(const struct fixture *fixture, uint32_t slot);
 

@@ -155,13 +155,13 @@ static void check_end(struct house *house) {
   CHECK_EQUAL(RANGES - SLOTS - house->trainer.kept, ledger->counts[SLOT_SPARE]);
 }
 
-static void tickets_come_once_whoever_dies(void) {
-  struct house house = {.fixture = fixture_open(WORKERS, SLOTS, RANGES, RING_PAGES)};
+static void go_round(struct fixture fixture) {
+  struct house house = {.fixture = fixture};
   house.trainer = trainer_new(house.fixture.ledger, 1);
   house.trainer.keep = hold;
   house.trainer.keeper = &house;
   for (uint32_t worker = 0; worker < WORKERS; worker++) start_worker(&house, worker);
-  for (struct limit limit = limit_of(1, 100000); limit_allows(&limit);) {
+  for (struct limit limit = limit_of(0.5, 100000); limit_allows(&limit);) {
     int64_t life_ns = (int64_t)random_below(&house.trainer.random, 6000000);
     run_until(&house, platform_now_ns() + life_ns, TICKETS_MAX);
     if (random_below(&house.trainer.random, 4) == 0) {
@@ -180,7 +180,20 @@ static void tickets_come_once_whoever_dies(void) {
   fixture_close(&house.fixture);
 }
 
+static struct fixture open_segment(void) {
+  return fixture_open(WORKERS, SLOTS, RANGES, RING_PAGES);
+}
+
+static void tickets_come_once_whoever_dies(void) { go_round(open_segment()); }
+
+static void guarded_tickets_too(void) {
+  struct fixture fixture = open_segment();
+  fixture_guard(&fixture);
+  go_round(fixture);
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(tickets_come_once_whoever_dies);
+  RUN(guarded_tickets_too);
 }

@@ -280,6 +280,23 @@ static void random_answers_never_reach_beyond_the_grant(void) {
   fixture_close(&fixture);
 }
 
+/* A ring may be full; one that is said to hold more is not read, or there would be no end of it. */
+static void more_news_than_cells_is_broken(void) {
+  struct fixture fixture = fixture_with_order();
+  struct ring *ready = segment_ready_ring(fixture.base, &fixture.geometry, 0);
+  uint32_t capacity = fixture.geometry.ring_capacity;
+  write_answer(&fixture, 0, ANSWER_BATCH, 1);
+  for (uint32_t i = 0; i < capacity; i++) ready->cells[i] = cell_make(VERB_WANT, 0);
+  atomic_fetch_add(&ready->write_pos, capacity);
+  for (uint32_t i = 0; i < capacity; i++) receive(&fixture, 0, VERB_WANT, 0);
+  CHECK(!ledger_has_news(fixture.ledger));
+  atomic_fetch_add(&ready->write_pos, capacity + 1);
+  for (int look = 0; look < 3; look++) receive_broken(&fixture, "its ring holds more than it can");
+  ledger_reclaim(fixture.ledger, 0);
+  CHECK(!ledger_has_news(fixture.ledger));
+  fixture_close(&fixture);
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(right_answer_is_copied_out);
@@ -292,5 +309,6 @@ int main(int argc, char **argv) {
   RUN(answer_of_the_last_ticket_is_broken);
   RUN(want_of_what_is_granted_waits_for_nothing);
   RUN(want_for_another_ticket_is_broken);
+  RUN(more_news_than_cells_is_broken);
   RUN(random_answers_never_reach_beyond_the_grant);
 }

@@ -61,7 +61,7 @@ static void nothing(void *argument) { (void)argument; }
 
 static void end_runs_once_after_the_last_use(void) {
   uint32_t rounds = 0;
-  for (struct limit limit = limit_of(0.4, 1000000); limit_allows(&limit);) {
+  for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit);) {
     struct lease lease = {.end = spoil};
     struct round round = {.lease = &lease, .memory = memory, .expected = (uint8_t)rounds};
     memset(memory, (int)round.expected, sizeof memory);
@@ -71,14 +71,19 @@ static void end_runs_once_after_the_last_use(void) {
   }
 }
 
-/* Collect until the slot is FREE, and write over it at once, before anything else can order it. */
-static void collect_and_write(void *argument) {
+static void collect(void *argument) {
   struct fixture *fixture = argument;
   int64_t deadline_ns = platform_now_ns() + INT64_C(20000000000);
   while (state_of(fixture, 0) != SLOT_FREE) {
     ledger_collect(fixture->ledger);
     CHECK(platform_now_ns() < deadline_ns, "the slot was never released");
   }
+}
+
+/* Collect until the slot is FREE, and write over it at once, before anything else can order it. */
+static void collect_and_write(void *argument) {
+  struct fixture *fixture = argument;
+  collect(fixture);
   memset(fixture->ledger->base + segment_slot_offset(&fixture->geometry, 0), 0xff, 2000);
 }
 
@@ -86,7 +91,7 @@ static void collect_and_write(void *argument) {
 static void released_slot_is_written_again(void) {
   struct fixture fixture = fixture_open(1, 1, 1, 10);
   uint64_t ticket = 0;
-  for (struct limit limit = limit_of(0.3, 1000000); limit_allows(&limit); ticket++) {
+  for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit); ticket++) {
     uint32_t slot = place(&fixture, 0, ticket);
     uint8_t *start = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
     take(&fixture, 0, slot);
@@ -104,13 +109,30 @@ static void released_slot_is_written_again(void) {
   fixture_close(&fixture);
 }
 
+/* Under a guard the last user closes the slot, and the trainer opens it for the next batch. */
+static void guarded_slot_is_opened_again(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 10);
+  fixture_guard(&fixture);
+  uint64_t ticket = 0;
+  for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit); ticket++) {
+    uint32_t slot = come_slot(&fixture, ticket);
+    struct round round = {.expected = (uint8_t)ticket};
+    round.lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
+    round.memory = trainer_slot(&fixture, slot);
+    drop_all(&round, collect, &fixture);
+    CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
+  }
+  fixture_close(&fixture);
+}
+
 static void give_up(void *argument) { ledger_unref(argument); }
 
 /* Owner and leases end in any order: whoever is last unmaps, and nobody touches it afterwards. */
-static void whoever_is_last_unmaps(void) {
-  for (struct limit limit = limit_of(0.3, 100000); limit_allows(&limit);) {
+static void end_in_any_order(bool guarded) {
+  for (struct limit limit = limit_of(0.2, 100000); limit_allows(&limit);) {
     struct fixture fixture = fixture_open(1, 1, 1, 10);
-    uint32_t slot = ready_slot(&fixture, 7, 1);
+    if (guarded) fixture_guard(&fixture);
+    uint32_t slot = come_slot(&fixture, 7);
     const uint8_t *start = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
     int fd = fixture.ledger->fd;
     struct round round = {.memory = start, .expected = 7};
@@ -121,9 +143,14 @@ static void whoever_is_last_unmaps(void) {
   }
 }
 
+static void whoever_is_last_unmaps(void) { end_in_any_order(false); }
+static void whoever_is_last_ends_the_guard(void) { end_in_any_order(true); }
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(end_runs_once_after_the_last_use);
   RUN(released_slot_is_written_again);
+  RUN(guarded_slot_is_opened_again);
   RUN(whoever_is_last_unmaps);
+  RUN(whoever_is_last_ends_the_guard);
 }

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "canary.h"
+
 #define SLICE_NS INT64_C(50000000)
 #define MISSED_NS INT64_C(20000000000)
 
@@ -115,8 +117,18 @@ static struct slot_answer answer_of(const struct hand *hand, uint64_t pages_byte
   answer.kind = is_error ? ANSWER_ERROR : ANSWER_BATCH;
   answer.payload_bytes = is_error ? 0 : 8 * payload_words(ticket);
   answer.layout_offset = answer.payload_bytes;
-  answer.layout_bytes = is_error ? 0 : 16;
+  /* A guard's canary stands behind ours. */
+  bool guarded = hand->order->mode & ORDER_GUARDED;
+  answer.layout_bytes = is_error ? 0 : 16 + (guarded ? 8 * CANARY_WORDS : 0);
   return answer;
+}
+
+/* What the trainer's guard looks for behind a batch. */
+static void leave_canary(const struct hand *hand) {
+  uint64_t end = answer_end(hand->answer);
+  uint64_t bytes = canary_bytes(end, hand->answer->pages_bytes);
+  if (!(hand->order->mode & ORDER_GUARDED)) return;
+  canary_write(hand->start + end, bytes, hand->order->ticket, hand->slot);
 }
 
 static bool one_in(uint64_t *random, uint32_t chance) {
@@ -137,6 +149,7 @@ static void answer_order(struct desk *desk, uint32_t slot, uint64_t *random, str
   *hand.answer = answer_of(&hand, pages_bytes ? pages_bytes : hand.order->pages_bytes, is_error);
   bool may_keep = !(hand.order->mode & ORDER_COPY_IN);
   if (may_keep && one_in(random, habits.kept_in)) hand.answer->flags |= ANSWER_KEPT;
+  leave_canary(&hand);
   CHECK(desk_tell(desk, VERB_READY, slot));
 }
 

@@ -1,0 +1,128 @@
+"""
+What all processes hold, sampled while batches flow, and whether any of it grows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.usage import count_descriptors, memory_bytes, process_ids
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """
+    Something that must not grow.
+
+    Args:
+        key: Its name in a sample.
+        title: Its name for people.
+        tolerance: How much more may be there at the end for reasons that are no leak: how many
+            workers live at the moment of a sample, and whether the trainer started them itself.
+    """
+
+    key: str
+    title: str
+    tolerance: float
+
+
+QUANTITIES = (
+    Quantity("trainer_mb", "trainer, MB", 3),
+    Quantity("other_mb", "other process, MB", 40),
+    Quantity("shared_mb", "shared, MB", 8),
+    Quantity("trainer_descriptors", "descriptors", 6),
+    Quantity("most_descriptors", "most descriptors", 8),
+    Quantity("processes", "processes", 3),
+    Quantity("threads", "threads", 0),
+    Quantity("mappings", "mapped regions", 20),
+    Quantity("objects", "Python objects", 150),
+)
+
+
+def settle() -> None:
+    """
+    Leave what exists now out of all later counts of objects.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def sample() -> dict[str, float]:
+    """
+    Count what trainer and workers hold at this moment.
+
+    Returns:
+        Of the trainer: private memory in MB, descriptors, threads, mapped regions, Python objects
+        that the garbage collector knows. Of all processes: how many they are, the most private
+        memory of another than the trainer, the most descriptors, and the shared memory they map.
+    """
+    gc.collect()
+    _trim_heap()
+    trainer, others = process_ids()
+    pids = [trainer, *others]
+    memory = [memory_bytes(pid) for pid in pids]
+    descriptors = [count_descriptors(pid) for pid in pids]
+    return {
+        "trainer_mb": memory[0]["Anonymous"] / 1e6,
+        "other_mb": max((each["Private_Dirty"] for each in memory[1:]), default=0) / 1e6,
+        "shared_mb": sum(each["Pss_Shmem"] for each in memory) / 1e6,
+        "trainer_descriptors": descriptors[0],
+        "most_descriptors": max(descriptors),
+        "processes": len(pids),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
+        "objects": len(gc.get_objects()),
+    }
+
+
+def _trim_heap() -> None:
+    """
+    Give back what is free in C's heap, where the C library knows how: it is no leak.
+    """
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@dataclass(frozen=True)
+class Change:
+    """
+    How much of something there was at first, and at last.
+    """
+
+    quantity: Quantity
+    first: float
+    last: float
+
+    @property
+    def is_growth(self) -> bool:
+        """
+        Whether it is more than the tolerance explains; less is no fault.
+        """
+        return self.last - self.first > self.quantity.tolerance
+
+    def __str__(self) -> str:
+        return f"{self.quantity.title}: {self.first:.6g} at first, {self.last:.6g} at last"
+
+
+def changes(samples: list[dict[str, float]]) -> list[Change]:
+    """
+    Compare the first quarter's median with the last quarter's, for each quantity.
+    """
+    quarter = -(-len(samples) // 4)
+    return between(_medians(samples[:quarter]), _medians(samples[-quarter:]))
+
+
+def between(first: dict[str, float], last: dict[str, float]) -> list[Change]:
+    """
+    Compare two samples, for each quantity.
+    """
+    return [Change(each, first[each.key], last[each.key]) for each in QUANTITIES]
+
+
+def _medians(samples: list[dict[str, float]]) -> dict[str, float]:
+    return {each.key: median(sample[each.key] for sample in samples) for each in QUANTITIES}

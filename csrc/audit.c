@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Recounts a ledger and compares it with its own sums, before and after each move. What is wrong
+ * afterwards is the move's own fault; what is wrong before came from elsewhere, such as native code
+ * that writes into memory of others. Either way no later word of the ledger can be believed, so the
+ * process ends here, with a line that says which sum it is.
+ *
+ * Only the trainer's thread changes what is looked at. What other threads write, the references and
+ * the stack of released slots, is not.
+ */
+
+#include "guard.h"
+#include "line.h"
+
+struct sums {
+  uint32_t counts[SLOT_STATES];
+  uint32_t wanting;
+  uint64_t committed_bytes;
+  uint64_t kept_bytes;
+};
+
+/* The move that is looked at, for the line about what is wrong. */
+struct move {
+  const char *name;
+  uint32_t slot;
+  uint64_t ticket;
+};
+
+static _Noreturn void end_with(const struct move *move, struct line *line) {
+  line_text(line, " ");
+  line_text(line, move->name);
+  line_text(line, " slot ");
+  line_number(line, move->slot);
+  line_text(line, " of ticket ");
+  line_number(line, move->ticket);
+  line_abort(line);
+}
+
+static _Noreturn void end_with_slot(const struct move *move, uint32_t slot, const char *wrong) {
+  struct line line = line_begin();
+  line_text(&line, "the ledger is wrong about slot ");
+  line_number(&line, slot);
+  line_text(&line, ", ");
+  line_text(&line, wrong);
+  line_text(&line, ",");
+  end_with(move, &line);
+}
+
+static void expect(const struct move *move, const char *name, uint64_t recounted, uint64_t stands) {
+  if (recounted == stands) return;
+  struct line line = line_begin();
+  line_text(&line, "the ledger is wrong: ");
+  line_text(&line, name);
+  line_text(&line, " is ");
+  line_number(&line, stands);
+  line_text(&line, " and was recounted as ");
+  line_number(&line, recounted);
+  end_with(move, &line);
+}
+
+static void expect_entry(const struct move *move, const struct ledger *ledger, uint32_t slot) {
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  bool is_lent = entry->state == SLOT_LEASED || entry->state == SLOT_HELD;
+  bool is_placed = entry->state == SLOT_PLACED;
+  if (entry->state >= SLOT_STATES) end_with_slot(move, slot, "in no known state");
+  if (entry->pages_bytes > ledger->geometry.range_bytes) {
+    end_with_slot(move, slot, "with more pages than its range has");
+  }
+  if (is_placed && entry->pages_bytes > entry->grant_bytes) {
+    end_with_slot(move, slot, "with more pages than its grant");
+  }
+  if (!is_placed && entry->want_bytes != 0) end_with_slot(move, slot, "which wants pages unplaced");
+  if (!is_lent && entry->forks != 0) end_with_slot(move, slot, "which forks hold unleased");
+  if (entry->state == SLOT_SPARE && slot < ledger->next_spare) {
+    end_with_slot(move, slot, "a spare among those in use");
+  }
+}
+
+static void add(struct sums *sums, const struct ledger_entry *entry) {
+  bool is_placed = entry->state == SLOT_PLACED;
+  bool is_kept = entry->state == SLOT_LEASED || entry->state == SLOT_HELD ||
+                 entry->state == SLOT_RETIRED;
+  sums->counts[entry->state]++;
+  sums->wanting += entry->want_bytes != 0;
+  sums->committed_bytes += is_placed ? entry->grant_bytes : entry->pages_bytes;
+  sums->kept_bytes += is_kept ? entry->pages_bytes : 0;
+}
+
+/* Every free slot stands on the stack, once. */
+static void expect_stack(const struct move *move, const struct ledger *ledger) {
+  uint8_t *listed = ledger->guard->listed;
+  memset(listed, 0, ledger->geometry.ranges);
+  for (uint32_t i = 0; i < ledger->free_count; i++) {
+    uint32_t slot = ledger->free_slots[i];
+    if (slot >= ledger->geometry.ranges) end_with_slot(move, slot, "which does not exist");
+    if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(move, slot, "listed as free");
+    if (listed[slot]++) end_with_slot(move, slot, "listed as free twice");
+  }
+}
+
+void guard_audit(const struct ledger *ledger, const char *name, uint32_t slot) {
+  const struct move move = {.name = name, .slot = slot, .ticket = ledger->entries[slot].ticket};
+  struct sums sums = {.wanting = 0};
+  for (uint32_t i = 0; i < ledger->geometry.ranges; i++) {
+    expect_entry(&move, ledger, i);
+    add(&sums, &ledger->entries[i]);
+  }
+  expect(&move, "the number of free slots", sums.counts[SLOT_FREE], ledger->free_count);
+  for (uint32_t state = 0; state < SLOT_STATES; state++) {
+    expect(&move, "the count of a state", sums.counts[state], ledger->counts[state]);
+  }
+  expect(&move, "wanting", sums.wanting, ledger->wanting);
+  expect(&move, "committed_bytes", sums.committed_bytes, ledger->committed_bytes);
+  expect(&move, "kept_bytes", sums.kept_bytes, ledger->kept_bytes);
+  expect_stack(&move, ledger);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Says what a fault in a guarded segment means, and then lets it happen: one line on stderr, then
+ * the handler that was there before takes over. The access is repeated when ours returns, so the
+ * core, the debugger, or Python's faulthandler shows the guilty line.
+ *
+ * The handler is installed with the first guarded segment, and put on top again with a later one
+ * when somebody has installed another since. Ours may then stand in the chain twice, or be reached
+ * through the other: from the second time on it hands over to what was there before all of ours.
+ * A fault that is none of ours is handed on as if we were not there. Workers get torch's handlers,
+ * which replace this one.
+ *
+ * The handler runs on any thread, at any instruction: it takes no lock, allocates nothing, and
+ * reads what it finds. A guard is taken out of the table before it is freed; a fault on one thread
+ * while another frees that very guard may go unexplained.
+ */
+
+#include "fault.h"
+
+#include "line.h"
+
+enum { GUARDS_MAX = 256, SIGNALS = 2 };
+
+static _Atomic(struct guard *) guards[GUARDS_MAX];
+
+static const int signals[SIGNALS] = {SIGSEGV, SIGBUS};
+static struct sigaction first[SIGNALS];    /* what was there before all of ours */
+static struct sigaction previous[SIGNALS]; /* what was there before the last of ours */
+static bool installed[SIGNALS];
+static bool chained[SIGNALS]; /* whether ours may stand behind previous too */
+static volatile sig_atomic_t handed_over;
+
+static uint64_t peek(_Atomic uint64_t *word) {
+  /* relaxed: the line says what was found, and nothing is read because of it. */
+  return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void say_where(struct line *line, const char *start, uint32_t slot, const char *what,
+                      uint64_t at) {
+  line_text(line, start);
+  line_number(line, slot);
+  line_text(line, what);
+  line_number(line, at);
+}
+
+static void say_released(struct line *line, struct guard_slot *seen, uint32_t slot, uint64_t at,
+                         int64_t released_ns) {
+  say_where(line, "slot ", slot, " was used after its release, at byte ", at);
+  if (at >= peek(&seen->batch_bytes)) line_text(line, ", beyond the end");
+  line_text(line, " of the batch of ticket ");
+  line_number(line, peek(&seen->ticket));
+  line_text(line, ", the last one there, which was released ");
+  line_seconds(line, platform_now_ns() - released_ns);
+  line_text(line, " ago: something kept a raw pointer into it, such as C code or data_ptr() of a "
+                  "tensor that is gone");
+}
+
+static void say_leased(struct line *line, struct guard_slot *seen, uint32_t slot, uint64_t at) {
+  say_where(line, "slot ", slot, " was used at byte ", at);
+  line_text(line, ", beyond the ");
+  line_number(line, peek(&seen->batch_bytes));
+  line_text(line, " bytes of the batch of ticket ");
+  line_number(line, peek(&seen->ticket));
+  line_text(line, ", which is there now: an index out of bounds, or a raw pointer into a batch "
+                  "that was there before");
+}
+
+/* Say which slot's byte it is, unless that byte is open, or nobody's any more. */
+static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at, struct line *line) {
+  struct guard_slot *seen = &guard->slots[slot];
+  /* relaxed: as in peek. */
+  int64_t released_ns = atomic_load_explicit(&seen->released_ns, memory_order_relaxed);
+  /* relaxed: as in peek. */
+  bool is_over = atomic_load_explicit(&guard->ended, memory_order_relaxed);
+  if (at < peek(&seen->open_bytes) || (is_over && at >= peek(&seen->peak_bytes))) return false;
+  if (released_ns < 0) {
+    say_where(line, "slot ", slot, ", which holds no batch so far, was used at byte ", at);
+  } else if (released_ns == 0) {
+    say_leased(line, seen, slot, at);
+  } else {
+    say_released(line, seen, slot, at, released_ns);
+  }
+  return true;
+}
+
+static bool explain(struct guard *guard, uintptr_t address, struct line *line) {
+  const struct geometry *geometry = &guard->geometry;
+  uintptr_t start = (uintptr_t)guard->base + geometry->slots_offset;
+  if (address < start || address - start >= geometry->total_bytes - geometry->slots_offset) {
+    return false;
+  }
+  uint64_t offset = address - start;
+  uint32_t slot = (uint32_t)(offset / geometry->range_bytes);
+  return explain_byte(guard, slot, offset % geometry->range_bytes, line);
+}
+
+static bool say_what_was_used(const siginfo_t *info) {
+  for (int i = 0; i < GUARDS_MAX; i++) {
+    struct line line = line_begin();
+    /* sync watched-A <- watched-R: the guard is filled in before it is in the table. */
+    struct guard *guard = atomic_load_explicit(&guards[i], memory_order_acquire);
+    if (guard != NULL && explain(guard, (uintptr_t)info->si_addr, &line)) {
+      line_write(&line);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Let what was there before us take this signal, and all that follow. */
+static void hand_over(int i, const siginfo_t *info) {
+  sigaction(signals[i], handed_over ? &first[i] : &previous[i], NULL);
+  handed_over = true;
+  /* A fault repeats itself; a signal that somebody sent does not. */
+  if (info->si_code <= 0) raise(signals[i]);
+}
+
+/* A fault that is none of ours goes to a handler that may know how to mend it. */
+static void hand_on(int i, siginfo_t *info, void *context) {
+  const struct sigaction *next = &previous[i];
+  bool is_handler = next->sa_handler != SIG_DFL && next->sa_handler != SIG_IGN;
+  if (!is_handler || chained[i]) {
+    hand_over(i, info);
+  } else if (next->sa_flags & SA_SIGINFO) {
+    next->sa_sigaction(signals[i], info, context);
+  } else {
+    next->sa_handler(signals[i]);
+  }
+}
+
+static void on_fault(int signal_number, siginfo_t *info, void *context) {
+  int i = signal_number == signals[0] ? 0 : 1;
+  int error = errno;
+  if (info->si_code > 0 && !handed_over && say_what_was_used(info)) {
+    hand_over(i, info);
+  } else {
+    hand_on(i, info, context);
+  }
+  errno = error;
+}
+
+static void install(int i) {
+  struct sigaction ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
+  struct sigaction now;
+  ours.sa_sigaction = on_fault;
+  sigemptyset(&ours.sa_mask);
+  sigaction(signals[i], NULL, &now);
+  if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
+  if (!installed[i]) first[i] = now;
+  previous[i] = now;
+  chained[i] = installed[i];
+  installed[i] = true;
+  handed_over = false;
+  sigaction(signals[i], &ours, NULL);
+}
+
+void fault_watch(struct guard *guard) {
+  for (int i = 0; i < SIGNALS; i++) install(i);
+  for (int i = 0; i < GUARDS_MAX; i++) {
+    struct guard *nobody = NULL;
+    /* sync watched-R -> watched-A: the guard is filled in before it is in the table. */
+    /* relaxed: where somebody else's stands, the next place is tried. */
+    if (atomic_compare_exchange_strong_explicit(&guards[i], &nobody, guard, memory_order_release,
+                                                memory_order_relaxed)) {
+      return;
+    }
+  }
+}
+
+void fault_forget(struct guard *guard) {
+  for (int i = 0; i < GUARDS_MAX; i++) {
+    struct guard *there = guard;
+    /* relaxed: the handler may still be reading it; see above. */
+    (void)atomic_compare_exchange_strong_explicit(&guards[i], &there, NULL, memory_order_relaxed,
+                                                  memory_order_relaxed);
+  }
+}

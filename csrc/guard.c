@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The guard finds native code that uses memory of a slot when it has no business there: C code or
+ * data_ptr() of a tensor that is gone, or a write beyond a batch. It is asked for when a ledger is
+ * made, and from then on
+ *
+ *   - the trainer's mapping of a slot is closed (PROT_NONE), except from ledger_open, by which a
+ *     batch is delivered, to the end of its lease, and while a request is written. A late use
+ *     faults where it happens, and fault.c says of which slot and ticket it was;
+ *   - a slot that becomes FREE is filled with POISON, which shows what others read too late: a
+ *     worker, or a child whose fork nobody was told of. HELD and RETIRED slots are not filled, for
+ *     they may rightly be read. FREE slots rest as long as can be: the one freed first is taken;
+ *   - a canary stands behind each batch from the worker's first allocation on (canary.h). The
+ *     worker looks at it when it allocates and writes, the trainer when the answer comes. From then
+ *     until the slot is given up, all that lies behind the payload has to keep its sum;
+ *   - each move recounts the ledger before and after (audit.c).
+ *
+ * Key invariant: a slot is open here while a lease on it is alive in this process. So no rightful
+ * use faults: our own reads go through ledger_open, our own workers and their children have other
+ * mappings, and a child of the trainer inherits the open slots with the batches that it inherits.
+ *
+ * Threads. The last alias may die on any thread: that thread looks at the sum and closes the slot
+ * before it pushes it, so that the trainer, which opens it for the next batch, comes after. Nothing
+ * else is shared; the handler of faults, on any thread, reads what it finds.
+ *
+ * Forks. A forked child closes slots in its own mapping, where all of its aliases are gone, and
+ * touches nothing that it shares with the trainer.
+ *
+ * The end. When the segment is given up its addresses stay reserved for a while (addresses.c): a
+ * later use faults as well, instead of hitting whatever is mapped there next.
+ *
+ * Failure. A slot that is open may take two entries of the kernel's table of mappings. When that is
+ * full all slots are opened for good, which is said; the other checks go on.
+ */
+
+#include "guard.h"
+
+#include <stdlib.h>
+
+#include "canary.h"
+#include "fault.h"
+#include "line.h"
+
+enum { POISON = 0xDB, POISON_BLOCK = 1 << 16 };
+
+void guard_delete(struct guard *guard) {
+  free(guard->slots);
+  free(guard->poison);
+  free(guard->listed);
+  free(guard);
+}
+
+static struct guard *new_guard(const struct ledger *ledger) {
+  uint32_t ranges = ledger->geometry.ranges;
+  struct guard *guard = calloc(1, sizeof *guard);
+  if (guard == NULL) return NULL;
+  guard->base = ledger->base;
+  guard->geometry = ledger->geometry;
+  guard->owner = getpid();
+  guard->slots = calloc(ranges, sizeof *guard->slots);
+  guard->poison = malloc(POISON_BLOCK);
+  guard->listed = calloc(ranges, 1);
+  if (guard->slots != NULL && guard->poison != NULL && guard->listed != NULL) {
+    memset(guard->poison, POISON, POISON_BLOCK);
+    for (uint32_t slot = 0; slot < ranges; slot++) {
+      /* relaxed: nobody else knows the guard yet. */
+      atomic_store_explicit(&guard->slots[slot].released_ns, -1, memory_order_relaxed);
+    }
+    return guard;
+  }
+  guard_delete(guard);
+  return NULL;
+}
+
+int ledger_guard(struct ledger *ledger) {
+  const struct geometry *geometry = &ledger->geometry;
+  uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
+  struct guard *guard = new_guard(ledger);
+  if (guard == NULL) return -ENOMEM;
+  if (mprotect(ledger->base + geometry->slots_offset, ranges_bytes, PROT_NONE) != 0) {
+    int error = errno;
+    guard_delete(guard);
+    return -error;
+  }
+  fault_watch(guard);
+  ledger->guard = guard;
+  /* Slots are taken from the bottom of the stack: the lowest first, as without a guard. */
+  for (uint32_t i = 0; i < ledger->free_count; i++) ledger->free_slots[i] = i;
+  return 0;
+}
+
+/* Open everything for good: then it is one entry of the kernel's table. */
+static void give_up(struct guard *guard) {
+  const struct geometry *geometry = &guard->geometry;
+  uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
+  /* relaxed: a thread that sees it late closes one slot more, which its next lease opens. */
+  atomic_store_explicit(&guard->gave_up, true, memory_order_relaxed);
+  (void)mprotect(guard->base + geometry->slots_offset, ranges_bytes, PROT_READ | PROT_WRITE);
+  struct line line = line_begin();
+  line_text(&line, "late uses of slots are no longer found, because the kernel has no room for so "
+                   "many mappings: raise vm.max_map_count or lower slots");
+  line_write(&line);
+}
+
+static void open_slot(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+  struct guard *guard = ledger->guard;
+  struct guard_slot *seen = &guard->slots[slot];
+  uint64_t open_bytes = round_up(bytes, guard->geometry.page_bytes);
+  /* relaxed: the slot is the trainer's alone now; others read it when they have a lease. */
+  atomic_store_explicit(&seen->open_bytes, open_bytes, memory_order_relaxed);
+  /* relaxed: only the trainer writes it. */
+  uint64_t peak_bytes = atomic_load_explicit(&seen->peak_bytes, memory_order_relaxed);
+  if (open_bytes > peak_bytes) {
+    /* relaxed: as above. */
+    atomic_store_explicit(&seen->peak_bytes, open_bytes, memory_order_relaxed);
+  }
+  if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
+}
+
+static void close_slot(struct ledger *ledger, uint32_t slot) {
+  struct guard *guard = ledger->guard;
+  /* relaxed: written by this thread, or before the lease came to it. */
+  uint64_t open_bytes =
+      atomic_exchange_explicit(&guard->slots[slot].open_bytes, 0, memory_order_relaxed);
+  /* relaxed: see give_up. */
+  if (open_bytes == 0 || atomic_load_explicit(&guard->gave_up, memory_order_relaxed)) return;
+  (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
+}
+
+void guard_write(struct ledger *ledger, uint32_t slot, const void *request, uint64_t bytes) {
+  open_slot(ledger, slot, bytes);
+  memcpy(guard_range(ledger->guard, slot), request, bytes);
+  close_slot(ledger, slot);
+}
+
+/* Whether an answer of this kind has a batch, and so a canary behind it. */
+static bool has_batch(const struct slot_answer *answer) {
+  return answer->kind == ANSWER_BATCH || answer->kind == ANSWER_ERROR;
+}
+
+/* Where the canary of a slot's answer ends. */
+static uint64_t guarded_end(const struct slot_answer *answer) {
+  uint64_t end = answer_end(answer);
+  return end + canary_bytes(end, answer->pages_bytes);
+}
+
+/* Read through the file, since the slot may be closed here. False: it was closed under us. */
+static bool read_slot(const struct ledger *ledger, uint32_t slot, uint64_t at, uint8_t *to,
+                      uint64_t bytes) {
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + at;
+  return pread(ledger->fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+/* Whether the canary is there that the worker left. */
+static bool has_canary(const struct ledger *ledger, uint32_t slot) {
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  uint64_t end = answer_end(&entry->answer);
+  uint64_t bytes = canary_bytes(end, entry->answer.pages_bytes);
+  uint8_t found[CANARY_BYTES];
+  if (!read_slot(ledger, slot, end, found, bytes)) return true;
+  return canary_damage(found, bytes, entry->ticket, slot) == bytes;
+}
+
+/* A sum over what lies behind the payload (FNV-1a, by Fowler, Noll, Vo); 0: unreadable. */
+static uint64_t sum_tail(const struct ledger *ledger, uint32_t slot) {
+  const struct slot_answer *answer = &ledger->entries[slot].answer;
+  uint64_t end = guarded_end(answer);
+  uint64_t sum = UINT64_C(0xcbf29ce484222325);
+  uint8_t block[1024];
+  for (uint64_t at = answer->payload_bytes; at < end;) {
+    size_t bytes = end - at < sizeof block ? (size_t)(end - at) : sizeof block;
+    if (!read_slot(ledger, slot, at, block, bytes)) return 0;
+    for (size_t i = 0; i < bytes; i++) sum = (sum ^ block[i]) * UINT64_C(0x100000001b3);
+    at += bytes;
+  }
+  return sum;
+}
+
+const char *guard_fault(struct ledger *ledger, uint32_t slot) {
+  guard_audit(ledger, "before receiving", slot);
+  if (!has_batch(&ledger->entries[slot].answer)) return NULL;
+  if (!has_canary(ledger, slot)) return "something was written beyond the end of its batch";
+  ledger->guard->slots[slot].tail_sum = sum_tail(ledger, slot);
+  return NULL;
+}
+
+/* What lies behind a batch may not change while it is here: that is a fault of native code. */
+static void look_again(const struct ledger *ledger, uint32_t slot) {
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  if (!has_batch(&entry->answer)) return;
+  uint64_t came = ledger->guard->slots[slot].tail_sum;
+  uint64_t goes = sum_tail(ledger, slot);
+  if (goes == came || goes == 0 || came == 0) return;
+  struct line line = line_begin();
+  line_text(&line, "something was written beyond the ");
+  line_number(&line, entry->answer.payload_bytes);
+  line_text(&line, " bytes of the batch of ticket ");
+  line_number(&line, entry->ticket);
+  line_text(&line, " in slot ");
+  line_number(&line, slot);
+  line_text(&line, ", after it came from worker ");
+  line_number(&line, entry->worker);
+  line_text(&line, " and before it was released: by native code, here or in that worker");
+  line_abort(&line);
+}
+
+void guard_open(struct ledger *ledger, uint32_t slot) {
+  uint64_t end = guarded_end(&ledger->entries[slot].answer);
+  /* relaxed: between two leases only the trainer writes it. */
+  uint64_t open_bytes =
+      atomic_load_explicit(&ledger->guard->slots[slot].open_bytes, memory_order_relaxed);
+  if (end > open_bytes) open_slot(ledger, slot, end);
+}
+
+void guard_leased(struct ledger *ledger, uint32_t slot) {
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  struct guard_slot *seen = &ledger->guard->slots[slot];
+  guard_audit(ledger, "before leasing", slot);
+  guard_open(ledger, slot);
+  /* relaxed: for the handler of faults, which reads what it finds. */
+  atomic_store_explicit(&seen->ticket, entry->ticket, memory_order_relaxed);
+  /* relaxed: as above. */
+  atomic_store_explicit(&seen->batch_bytes, entry->answer.payload_bytes, memory_order_relaxed);
+  /* relaxed: as above. */
+  atomic_store_explicit(&seen->released_ns, 0, memory_order_relaxed);
+}
+
+void guard_released(struct ledger *ledger, uint32_t slot) {
+  struct guard_slot *seen = &ledger->guard->slots[slot];
+  /* Not in a child: the trainer may have placed the slot again. */
+  if (ledger->guard->owner == getpid()) look_again(ledger, slot);
+  /* relaxed: for the handler of faults, which reads what it finds. */
+  atomic_store_explicit(&seen->released_ns, platform_now_ns(), memory_order_relaxed);
+  close_slot(ledger, slot);
+}
+
+/* Fill a slot through the file: it stays closed meanwhile, and no page is added here. */
+static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot);
+  for (uint64_t done = 0; done < bytes;) {
+    uint64_t left = bytes - done;
+    size_t block = left < POISON_BLOCK ? (size_t)left : POISON_BLOCK;
+    ssize_t written = pwrite(ledger->fd, ledger->guard->poison, block, (off_t)(offset + done));
+    /* Unpoisoned bytes are a chance missed, not a fault. */
+    if (written <= 0) return;
+    done += (uint64_t)written;
+  }
+}
+
+void guard_freed(struct ledger *ledger, uint32_t slot) {
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  guard_audit(ledger, "before freeing", slot);
+  if (ledger->guard->owner != getpid()) return;
+  bool answered = entry->state != SLOT_PLACED;
+  if (answered) look_again(ledger, slot);
+  close_slot(ledger, slot);
+  if (entry->forks > 0 || entry->retire) return;
+  poison(ledger, slot, answered ? guarded_end(&entry->answer) : entry->pages_bytes);
+}
+
+void guard_choose(struct ledger *ledger) {
+  uint32_t last = ledger->free_count - 1;
+  uint32_t first_freed = ledger->free_slots[0];
+  memmove(ledger->free_slots, ledger->free_slots + 1, last * sizeof *ledger->free_slots);
+  ledger->free_slots[last] = first_freed;
+  guard_audit(ledger, "before placing", first_freed);
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What a guard ends a process for, and what it says then. Each case runs in a child, on a segment
+ * that the child makes for itself; what it writes to stderr and how it ends is what is looked at.
+ */
+
+#include "check.h"
+#include "fixture.h"
+#include "guard.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+/* What became of a child. */
+struct death {
+  int status;
+  char said[4096];
+};
+
+static struct fixture open_guarded(void) {
+  struct fixture fixture = fixture_open(1, 4, 4, 100);
+  fixture_guard(&fixture);
+  return fixture;
+}
+
+static _Noreturn void be_child(const int *ends, void (*act)(struct fixture *)) {
+  struct rlimit no_core = {0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  dup2(ends[1], STDERR_FILENO);
+  close(ends[0]);
+  /* A fault that is handled for ever would outlive its parent. */
+  alarm(20);
+  struct fixture fixture = open_guarded();
+  act(&fixture);
+  _exit(0);
+}
+
+static struct death die(void (*act)(struct fixture *)) {
+  struct death death = {.status = -1};
+  size_t length = 0;
+  int ends[2];
+  CHECK_EQUAL(0, pipe(ends));
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) be_child(ends, act);
+  close(ends[1]);
+  for (ssize_t count = 1; count > 0; length += (size_t)count) {
+    count = read(ends[0], death.said + length, sizeof death.said - 1 - length);
+  }
+  close(ends[0]);
+  CHECK_EQUAL(pid, waitpid(pid, &death.status, 0));
+  return death;
+}
+
+static void check_says(const struct death *death, const char *text) {
+  CHECK(strstr(death->said, text) != NULL, "no '%.80s' in '%.120s'", text, death->said);
+}
+
+/* It dies, by whatever means the sanitizers leave it, and says so. */
+static void dies_saying(void (*act)(struct fixture *), const char *text) {
+  struct death death = die(act);
+  CHECK(death.status != 0, "it went on and said '%.120s'", death.said);
+  check_says(&death, "shmloader: ");
+  check_says(&death, text);
+}
+
+/* Keeps a use of memory that nothing depends on. */
+static volatile uint8_t sink;
+
+/* A batch that came and went. */
+static uint32_t released_slot(struct fixture *fixture, uint64_t ticket) {
+  uint32_t slot = come_slot(fixture, ticket);
+  lease_drop(ledger_lease(fixture->ledger, slot, 1));
+  return slot;
+}
+
+static void read_late(struct fixture *fixture) {
+  released_slot(fixture, 16);
+  sink = trainer_slot(fixture, released_slot(fixture, 17))[640];
+}
+static void write_late(struct fixture *fixture) {
+  trainer_slot(fixture, released_slot(fixture, 17))[3] = 1;
+}
+static void late_use_is_named(void) {
+  dies_saying(read_late, "slot 1 was used after its release, at byte 640 of the batch of ticket "
+                         "17, the last one there, which was released 0.");
+  dies_saying(write_late, "slot 0 was used after its release, at byte 3 of the batch of ticket 17");
+}
+
+static void read_freed(struct fixture *fixture) {
+  uint32_t slot = released_slot(fixture, 17);
+  ledger_collect(fixture->ledger);
+  sink = trainer_slot(fixture, slot)[1];
+}
+/* Slot 0 has gone round once more: the batch there has come, and nobody has asked for it. */
+static void read_again(struct fixture *fixture) {
+  for (uint64_t ticket = 0; ticket < 4; ticket++) {
+    released_slot(fixture, ticket);
+    ledger_collect(fixture->ledger);
+  }
+  CHECK_EQUAL(0, come_slot(fixture, 4));
+  sink = trainer_slot(fixture, 0)[1];
+}
+static void late_use_is_named_whoever_has_the_slot_now(void) {
+  dies_saying(read_freed, "slot 0 was used after its release, at byte 1 of the batch of ticket 17");
+  dies_saying(read_again, "slot 0 was used after its release, at byte 1 of the batch of ticket 0");
+}
+
+static void *drop(void *lease) {
+  lease_drop(lease);
+  return NULL;
+}
+static void read_after_another_thread(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 18);
+  pthread_t thread;
+  CHECK_EQUAL(0, pthread_create(&thread, NULL, drop, ledger_lease(fixture->ledger, slot, 1)));
+  pthread_join(thread, NULL);
+  sink = trainer_slot(fixture, slot)[2];
+}
+static void late_use_after_another_threads_release(void) {
+  dies_saying(read_after_another_thread, "at byte 2 of the batch of ticket 18");
+}
+
+static void read_unused(struct fixture *fixture) { sink = trainer_slot(fixture, 3)[5]; }
+static void read_beyond(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 19);
+  ledger_lease(fixture->ledger, slot, 1);
+  sink = trainer_slot(fixture, slot)[GUARDED_PAYLOAD];
+  sink = trainer_slot(fixture, slot)[pages(1)];
+}
+static void read_beyond_late(struct fixture *fixture) {
+  sink = trainer_slot(fixture, released_slot(fixture, 17))[GUARDED_PAYLOAD + 9];
+}
+static void use_of_what_was_never_there(void) {
+  char text[100];
+  dies_saying(read_unused, "slot 3, which holds no batch so far, was used at byte 5");
+  snprintf(text, sizeof text, "slot 0 was used at byte %" PRIu64 ", beyond the 1000 bytes of the "
+                              "batch of ticket 19, which is there now", pages(1));
+  dies_saying(read_beyond, text);
+  dies_saying(read_beyond_late, "at byte 1009, beyond the end of the batch of ticket 17");
+}
+
+static void read_after_the_end(struct fixture *fixture) {
+  const uint8_t *start = trainer_slot(fixture, released_slot(fixture, 17));
+  ledger_collect(fixture->ledger);
+  fixture_close(fixture);
+  fixture_open(1, 4, 4, 100);
+  sink = start[6];
+}
+static void late_use_after_the_segments_end(void) {
+  dies_saying(read_after_the_end, "slot 0 was used after its release, at byte 6 of the batch of "
+                                  "ticket 17");
+}
+
+static void say_and_end(int signal_number) {
+  static const char text[] = "an earlier handler\n";
+  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(signal_number == SIGSEGV && written > 0 ? 42 : 43);
+}
+/* The guard that counts is the second: what is installed between the two is under it. */
+static void read_under_a_handler(struct fixture *fixture) {
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  read_late(fixture);
+}
+static void fault_elsewhere(struct fixture *fixture) {
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  fixture_close_desks(fixture);
+  sink = fixture->base[0];
+}
+static void raise_fault(struct fixture *fixture) {
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  raise(SIGSEGV);
+}
+/* Who sends a signal may write anything into it. */
+static void send_an_address(struct fixture *fixture) {
+  siginfo_t info = {.si_code = SI_QUEUE};
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  info.si_addr = trainer_slot(fixture, 0);
+  CHECK_EQUAL(0, syscall(SYS_rt_sigqueueinfo, getpid(), SIGSEGV, &info));
+}
+/* A batch that is open here, closed by somebody else. */
+static void close_by_others(struct fixture *fixture) {
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  uint8_t *start = trainer_slot(fixture, come_slot(fixture, 0));
+  ledger_lease(fixture->ledger, 0, 1);
+  CHECK_EQUAL(0, mprotect(start, pages(1), PROT_NONE));
+  sink = start[0];
+}
+/* Where a segment had addresses that it never used. */
+static void read_beyond_after_the_end(struct fixture *fixture) {
+  signal(SIGSEGV, say_and_end);
+  *fixture = open_guarded();
+  const uint8_t *start = trainer_slot(fixture, released_slot(fixture, 17));
+  ledger_collect(fixture->ledger);
+  fixture_close(fixture);
+  sink = start[pages(1)];
+}
+static void earlier_handler_is_next(void) {
+  struct death death = die(read_under_a_handler);
+  CHECK(WIFEXITED(death.status) && WEXITSTATUS(death.status) == 42);
+  check_says(&death, "at byte 640 of the batch of ticket 17");
+  check_says(&death, "an earlier handler");
+  CHECK(strstr(death.said, "shmloader: ") < strstr(death.said, "an earlier handler"));
+  void (*const none_of_ours[])(struct fixture *) = {
+      fault_elsewhere, raise_fault, send_an_address, close_by_others, read_beyond_after_the_end};
+  for (size_t i = 0; i < LENGTH(none_of_ours); i++) {
+    death = die(none_of_ours[i]);
+    CHECK(WIFEXITED(death.status) && WEXITSTATUS(death.status) == 42);
+    CHECK(strcmp(death.said, "an earlier handler\n") == 0, "'%.120s'", death.said);
+  }
+}
+
+/* As Python's own does: it says its part and puts back what was there, here ours. */
+static struct sigaction under_the_later;
+static void say_and_put_back(int signal_number) {
+  static const char text[] = "a later handler\n";
+  ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  sigaction(signal_number, &under_the_later, NULL);
+  if (written <= 0) _exit(43);
+}
+static void read_under_a_later_handler(struct fixture *fixture) {
+  struct sigaction later = {.sa_handler = say_and_put_back};
+  sigaction(SIGSEGV, &later, &under_the_later);
+  *fixture = open_guarded();
+  read_late(fixture);
+}
+static void later_handler_is_called_once(void) {
+  struct death death = die(read_under_a_later_handler);
+  CHECK(death.status != 0);
+  check_says(&death, "shmloader: ");
+  check_says(&death, "a later handler\n");
+  CHECK(strstr(strchr(death.said, '\n'), "shmloader: ") == NULL, "'%.200s'", death.said);
+  CHECK(strstr(strstr(death.said, "a later") + 1, "a later") == NULL, "'%.200s'", death.said);
+}
+
+/* Batches that are whole when they come, and not when they go. */
+static void spoil(struct fixture *fixture, uint32_t slot, uint64_t at) {
+  worker_slot(fixture, slot)[at] ^= 1;
+}
+static void spoil_leased(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 20);
+  struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
+  trainer_slot(fixture, slot)[GUARDED_PAYLOAD] ^= 1;
+  lease_drop(lease);
+}
+static void spoil_canary(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 20);
+  struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
+  spoil(fixture, slot, GUARDED_PAYLOAD + GUARDED_LAYOUT + 63);
+  lease_drop(lease);
+}
+static void spoil_ready(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 20);
+  spoil(fixture, slot, GUARDED_PAYLOAD + GUARDED_LAYOUT);
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_nothing(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 20);
+  struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
+  spoil(fixture, slot, GUARDED_PAYLOAD - 1);
+  spoil(fixture, slot, GUARDED_PAYLOAD + GUARDED_LAYOUT + 64);
+  lease_drop(lease);
+  ledger_collect(fixture->ledger);
+}
+static void write_beyond_a_batch_is_named(void) {
+  const char *text = "something was written beyond the 1000 bytes of the batch of ticket 20 in "
+                     "slot 0, after it came from worker 0 and before it was released";
+  dies_saying(spoil_leased, text);
+  dies_saying(spoil_canary, text);
+  dies_saying(spoil_ready, text);
+  struct death death = die(spoil_nothing);
+  CHECK_EQUAL(0, death.status);
+  CHECK(death.said[0] == 0, "'%.120s'", death.said);
+}
+
+/* A ledger that somebody wrote into: the next move says so. */
+static void spoil_committed(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->committed_bytes += 8;
+  ledger_lease(fixture->ledger, slot, 1);
+}
+static void spoil_kept(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->kept_bytes = 1;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_counts(struct fixture *fixture) {
+  come_slot(fixture, 21);
+  fixture->ledger->counts[SLOT_HELD]++;
+  sent_slot(fixture, 22);
+}
+static void spoil_wanting(struct fixture *fixture) {
+  uint32_t slot = sent_slot(fixture, 21);
+  struct message message;
+  fixture->ledger->wanting++;
+  ledger_receive(fixture->ledger, &message);
+  CHECK_EQUAL(slot, message.slot);
+}
+static void spoil_grant(struct fixture *fixture) {
+  uint32_t slot = sent_slot(fixture, 21);
+  fixture->ledger->entries[slot].grant_bytes = 0;
+  ledger_grant(fixture->ledger, slot, pages(2));
+}
+static void spoil_stack(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->free_slots[0] = slot;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_stack_twice(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->free_slots[0] = fixture->ledger->free_slots[1];
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_free_count(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->free_count--;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_state(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[slot].state = 99;
+  ledger_reclaim(fixture->ledger, 0);
+  place(fixture, 0, 22);
+}
+static void spoil_forks(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[2].forks = 1;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_pages(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[2].pages_bytes = fixture->geometry.range_bytes + 1;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_want(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[slot].want_bytes = 1;
+  ledger_free(fixture->ledger, slot);
+}
+static void spoil_spare(struct fixture *fixture) {
+  uint32_t slot = come_slot(fixture, 21);
+  fixture->ledger->entries[2].state = SLOT_SPARE;
+  ledger_free(fixture->ledger, slot);
+}
+static void wrong_ledger_is_found(void) {
+  dies_saying(spoil_committed, "committed_bytes is ");
+  dies_saying(spoil_committed, " before leasing slot 0 of ticket 21");
+  dies_saying(spoil_kept, "kept_bytes is 1 and was recounted as 0 before freeing slot 0 of ");
+  dies_saying(spoil_counts, "the count of a state is 1 and was recounted as 0 before placing slot 1");
+  dies_saying(spoil_wanting, "wanting is 1 and was recounted as 0 before receiving slot 0");
+  dies_saying(spoil_grant, "slot 0, with more pages than its grant, before granting slot 0");
+  dies_saying(spoil_stack, "slot 0, listed as free, before freeing slot 0 of ticket 21");
+  dies_saying(spoil_stack_twice, "listed as free twice, before freeing slot 0 of ticket 21");
+  dies_saying(spoil_free_count, "the number of free slots is 2 and was recounted as 3");
+  dies_saying(spoil_state, "slot 0, in no known state, before placing slot 1");
+  dies_saying(spoil_pages, "slot 2, with more pages than its range has, before freeing slot 0");
+  dies_saying(spoil_want, "slot 0, which wants pages unplaced, before freeing slot 0");
+  dies_saying(spoil_spare, "slot 2, a spare among those in use, before freeing slot 0");
+  dies_saying(spoil_forks, "slot 2, which forks hold unleased, before freeing slot 0");
+}
+
+/* A child that drops what it inherited closes its own view, and leaves what it shares alone. */
+static void child_changes_only_its_own_view(void) {
+  struct fixture fixture = open_guarded();
+  uint32_t slot = come_slot(&fixture, 23);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  uint8_t marks[4];
+  ledger_fork(fixture.ledger, marks);
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    CHECK_EQUAL(23, trainer_slot(&fixture, slot)[0]);
+    /* By now another batch could be there, and what is behind it is not for the child to judge. */
+    spoil(&fixture, slot, GUARDED_PAYLOAD);
+    lease_drop(lease);
+    spoil(&fixture, slot, GUARDED_PAYLOAD);
+    ledger_collect(fixture.ledger);
+    ledger_unfork(fixture.ledger, marks);
+    _exit(0);
+  }
+  int status;
+  CHECK_EQUAL(pid, waitpid(pid, &status, 0));
+  CHECK_EQUAL(0, status);
+  for (uint64_t i = 0; i < GUARDED_PAYLOAD; i++) CHECK_EQUAL(23, trainer_slot(&fixture, slot)[i]);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  ledger_unfork(fixture.ledger, marks);
+  fixture_close(&fixture);
+}
+
+/* Take what is left of the kernel's table of mappings: every second page is another one. */
+static void fill_map_table(void) {
+  const size_t count = 1 << 18;
+  uint8_t *start = mmap(NULL, count * pages(1), PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(start != MAP_FAILED);
+  for (size_t i = 0; i < count; i += 2) {
+    if (mprotect(start + i * pages(1), pages(1), PROT_READ) != 0) return;
+  }
+  CHECK(false, "the table has no end");
+}
+static void lease_without_maps(struct fixture *fixture) {
+  uint32_t first = come_slot(fixture, 0), second = come_slot(fixture, 1);
+  fill_map_table();
+  struct lease *leases[] = {ledger_lease(fixture->ledger, first, 1),
+                            ledger_lease(fixture->ledger, second, 1)};
+  CHECK_EQUAL(0, trainer_slot(fixture, first)[0]);
+  CHECK_EQUAL(1, trainer_slot(fixture, second)[0]);
+  for (int i = 0; i < 2; i++) lease_drop(leases[i]);
+  ledger_collect(fixture->ledger);
+  CHECK_EQUAL(0xDB, trainer_slot(fixture, first)[0]);
+}
+static void full_map_table_is_said_once(void) {
+  struct death death = die(lease_without_maps);
+  CHECK(death.status == 0, "'%.120s'", death.said);
+  check_says(&death, "raise vm.max_map_count or lower slots");
+  CHECK(strstr(strchr(death.said, '\n'), "shmloader") == NULL, "'%.200s'", death.said);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(late_use_is_named);
+  RUN(late_use_is_named_whoever_has_the_slot_now);
+  RUN(late_use_after_another_threads_release);
+  RUN(use_of_what_was_never_there);
+  RUN(late_use_after_the_segments_end);
+  RUN(earlier_handler_is_next);
+  RUN(later_handler_is_called_once);
+  RUN(write_beyond_a_batch_is_named);
+  RUN(wrong_ledger_is_found);
+  RUN(child_changes_only_its_own_view);
+  RUN(full_map_table_is_said_once);
+}

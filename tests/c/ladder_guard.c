@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * A guarded segment step by step: when the trainer's mapping of a slot is open, what becomes of a
+ * slot's bytes, and what stands behind a batch. What a guard ends the process for is in
+ * forks_guard.c.
+ */
+
+#include "canary.h"
+#include "check.h"
+#include "fixture.h"
+#include "guard.h"
+#include "line.h"
+
+#include <pthread.h>
+
+enum { POISON = 0xDB, PAYLOAD = GUARDED_PAYLOAD, LAYOUT = GUARDED_LAYOUT };
+
+/* Whether this process may read a byte: the kernel is asked, which does not fault. */
+static bool is_open(const uint8_t *byte) {
+  int ends[2];
+  CHECK_EQUAL(0, pipe(ends));
+  bool readable = write(ends[1], byte, 1) == 1;
+  CHECK(readable || errno == EFAULT, "errno %d", errno);
+  close(ends[0]);
+  close(ends[1]);
+  return readable;
+}
+
+static struct fixture open_guarded(uint32_t slots, uint32_t ranges) {
+  struct fixture fixture = fixture_open(1, slots, ranges, 100);
+  fixture_guard(&fixture);
+  return fixture;
+}
+
+static void slot_is_closed_until_it_is_opened(void) {
+  struct fixture fixture = open_guarded(2, 3);
+  for (uint32_t slot = 0; slot < 3; slot++) CHECK(!is_open(trainer_slot(&fixture, slot)));
+  uint32_t slot = sent_slot(&fixture, 0);
+  CHECK(!is_open(trainer_slot(&fixture, slot)));
+  receive(&fixture, 0, VERB_READY, slot);
+  CHECK(!is_open(trainer_slot(&fixture, slot)));
+  uint8_t *start = ledger_open(fixture.ledger, slot);
+  CHECK(start == trainer_slot(&fixture, slot));
+  CHECK(is_open(start));
+  ledger_free(fixture.ledger, slot);
+  CHECK(!is_open(start));
+  fixture_close(&fixture);
+}
+
+/* Of a leased slot the pages of its batch are open, and no more. */
+static void leased_batch_is_open(void) {
+  struct fixture fixture = open_guarded(1, 1);
+  uint32_t slot = come_slot(&fixture, 0);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 2);
+  uint8_t *start = trainer_slot(&fixture, slot);
+  start[0] = start[PAYLOAD - 1] = 7;
+  CHECK(is_open(start + pages(1) - 1));
+  CHECK(!is_open(start + pages(1)));
+  lease_drop(lease);
+  CHECK(is_open(start));
+  lease_drop(lease);
+  CHECK(!is_open(start));
+  fixture_close_desks(&fixture);
+  ledger_unref(fixture.ledger);
+}
+
+static void *drop(void *lease) {
+  lease_drop(lease);
+  return NULL;
+}
+
+/* The thread that drops the last alias closes the slot, before the trainer hears of it. */
+static void slot_is_closed_on_any_thread(void) {
+  struct fixture fixture = open_guarded(1, 1);
+  uint32_t slot = come_slot(&fixture, 0);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  pthread_t thread;
+  CHECK_EQUAL(0, pthread_create(&thread, NULL, drop, lease));
+  pthread_join(thread, NULL);
+  CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
+  CHECK(!is_open(trainer_slot(&fixture, slot)));
+  ledger_collect(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void check_poisoned(struct fixture *fixture, uint32_t slot, uint64_t bytes) {
+  const uint8_t *start = worker_slot(fixture, slot);
+  for (uint64_t i = 0; i < bytes; i++) CHECK(start[i] == POISON, "byte %" PRIu64, i);
+}
+
+/* What was used of it is filled, once the slot is free; the rest of its pages stays as it was. */
+static void freed_slot_is_poisoned(void) {
+  struct fixture fixture = open_guarded(1, 1);
+  uint32_t slot = come_slot(&fixture, 5);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  lease_drop(lease);
+  CHECK_EQUAL(5, worker_slot(&fixture, slot)[0]);
+  ledger_collect(fixture.ledger);
+  check_poisoned(&fixture, slot, PAYLOAD + LAYOUT + CANARY_BYTES);
+  CHECK_EQUAL(5, worker_slot(&fixture, slot)[PAYLOAD + LAYOUT + CANARY_BYTES]);
+  CHECK(!is_open(trainer_slot(&fixture, slot)));
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Nobody knows how far a worker got that died: all pages are filled. */
+static void reclaimed_slot_is_poisoned(void) {
+  struct fixture fixture = open_guarded(1, 1);
+  uint32_t slot = place(&fixture, 0, 0);
+  ledger_reclaim(fixture.ledger, 0);
+  check_poisoned(&fixture, slot, pages(1));
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* A child may read a held slot, so it is filled only when the child is gone; here it is closed. */
+static void held_slot_is_poisoned_when_it_is_free(void) {
+  uint8_t marks[1];
+  struct fixture fixture = open_guarded(1, 1);
+  uint32_t slot = come_slot(&fixture, 5);
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  ledger_fork(fixture.ledger, marks);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, slot));
+  CHECK_EQUAL(5, worker_slot(&fixture, slot)[0]);
+  CHECK(!is_open(trainer_slot(&fixture, slot)));
+  ledger_unfork(fixture.ledger, marks);
+  check_poisoned(&fixture, slot, PAYLOAD);
+  fixture_close(&fixture);
+}
+
+static void retired_slot_is_never_poisoned(void) {
+  struct fixture fixture = open_guarded(1, 2);
+  uint32_t slot = sent_slot(&fixture, 5);
+  answer_of(&fixture, slot)->flags = ANSWER_KEPT;
+  receive(&fixture, 0, VERB_READY, slot);
+  ledger_free(fixture.ledger, slot);
+  CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, slot));
+  CHECK_EQUAL(5, worker_slot(&fixture, slot)[0]);
+  CHECK(!is_open(trainer_slot(&fixture, slot)));
+  fixture_close(&fixture);
+}
+
+/* A byte behind the batch that is not as the worker's desk left it: the answer is refused. */
+static void damaged_canary_is_refused(void) {
+  const uint64_t at[] = {0, 1, CANARY_BYTES - 1};
+  for (size_t i = 0; i < LENGTH(at); i++) {
+    struct fixture fixture = open_guarded(1, 1);
+    uint32_t slot = sent_slot(&fixture, 9);
+    worker_slot(&fixture, slot)[PAYLOAD + LAYOUT + at[i]] ^= 1;
+    receive_broken(&fixture, "something was written beyond the end of its batch");
+    CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
+    ledger_reclaim(fixture.ledger, 0);
+    fixture_close(&fixture);
+  }
+}
+
+/* Neither the canary of another ticket, nor of another slot, nor of another place will do. */
+static void canary_is_of_one_ticket_slot_and_place(void) {
+  uint8_t canary[CANARY_BYTES + 1];
+  for (uint32_t other = 0; other < 3; other++) {
+    struct fixture fixture = open_guarded(1, 1);
+    uint32_t slot = sent_slot(&fixture, 9);
+    canary_write(canary, sizeof canary, 9 + (other == 0), slot + (other == 1));
+    memcpy(worker_slot(&fixture, slot) + PAYLOAD + LAYOUT, canary + (other == 2), CANARY_BYTES);
+    receive_broken(&fixture, "something was written beyond the end of its batch");
+    ledger_reclaim(fixture.ledger, 0);
+    fixture_close(&fixture);
+  }
+}
+
+/* Only a worker that is told leaves a canary, whatever its own settings say. */
+static void order_asks_for_the_canary(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  uint32_t before = place(&fixture, 0, 0);
+  CHECK_EQUAL(0, order_of(&fixture, before)->mode);
+  ledger_free(fixture.ledger, before);
+  fixture_guard(&fixture);
+  CHECK_EQUAL(ORDER_GUARDED, order_of(&fixture, place(&fixture, 0, 1))->mode);
+  fixture_close(&fixture);
+}
+
+/* It has as much room as the last page leaves: a batch is never refused for want of a canary. */
+static void canary_is_as_long_as_its_room(void) {
+  CHECK_EQUAL(CANARY_BYTES, canary_bytes(0, 4096));
+  CHECK_EQUAL(CANARY_BYTES, canary_bytes(4096 - CANARY_BYTES, 4096));
+  CHECK_EQUAL(1, canary_bytes(4095, 4096));
+  CHECK_EQUAL(0, canary_bytes(4096, 4096));
+  struct fixture fixture = open_guarded(1, 1);
+  uint32_t slot = place(&fixture, 0, 0);
+  take(&fixture, 0, slot);
+  write_answer(&fixture, slot, ANSWER_BATCH, 1);
+  commit(&fixture, 0, slot);
+  receive(&fixture, 0, VERB_READY, slot);
+  ledger_free(fixture.ledger, slot);
+  check_poisoned(&fixture, slot, pages(1));
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* What has no batch has no canary. */
+static void empty_answer_needs_no_canary(void) {
+  const enum answer_kind kinds[] = {ANSWER_END, ANSWER_NOTHING};
+  for (size_t i = 0; i < LENGTH(kinds); i++) {
+    struct fixture fixture = open_guarded(1, 1);
+    uint32_t slot = place(&fixture, 0, 0);
+    write_guarded(&fixture, slot);
+    answer_of(&fixture, slot)->kind = kinds[i];
+    memset(worker_slot(&fixture, slot), 0, pages(1));
+    commit(&fixture, 0, slot);
+    receive(&fixture, 0, VERB_READY, slot);
+    ledger_free(fixture.ledger, slot);
+    fixture_close(&fixture);
+  }
+}
+
+/* A free slot rests as long as can be, so that a late use meets it closed. */
+static void slot_freed_first_is_placed_first(void) {
+  struct fixture fixture = open_guarded(3, 3);
+  for (uint64_t ticket = 0; ticket < 7; ticket++) {
+    uint32_t slot = come_slot(&fixture, ticket);
+    CHECK_EQUAL(ticket % 3, slot);
+    ledger_free(fixture.ledger, slot);
+  }
+  fixture_close(&fixture);
+}
+
+static bool is_mapped(const uint8_t *byte) {
+  unsigned char resident;
+  return mincore((void *)(uintptr_t)byte, 1, &resident) == 0;
+}
+
+/* The addresses that a segment used stay taken when it is gone, until eight others are. */
+static void addresses_outlive_the_segment(void) {
+  const uint8_t *used = NULL;
+  for (int segment = 0; segment < 9; segment++) {
+    struct fixture fixture = open_guarded(1, 1);
+    uint32_t slot = come_slot(&fixture, 0);
+    const uint8_t *start = trainer_slot(&fixture, slot);
+    lease_drop(ledger_lease(fixture.ledger, slot, 1));
+    ledger_collect(fixture.ledger);
+    fixture_close(&fixture);
+    CHECK(is_mapped(start) && !is_open(start));
+    CHECK(!is_mapped(start + pages(1)));
+    used = segment == 0 ? start : used;
+    CHECK_EQUAL(segment < 8, is_mapped(used));
+  }
+}
+
+static void check_line(const struct line *line, const char *text) {
+  CHECK_EQUAL(strlen(text), line->length);
+  CHECK(memcmp(line->text, text, line->length) == 0, "%.*s", (int)line->length, line->text);
+}
+
+static void line_says_numbers_and_seconds(void) {
+  struct line line = line_begin();
+  line_number(&line, 0);
+  line_text(&line, " ");
+  line_number(&line, UINT64_MAX);
+  line_text(&line, " ");
+  line_seconds(&line, INT64_C(12034999999));
+  line_text(&line, " ");
+  line_seconds(&line, -1);
+  check_line(&line, "shmloader: 0 18446744073709551615 12.034 s 0.000 s");
+}
+
+/* What does not fit is cut off, and the newline still does. */
+static void line_is_cut_off(void) {
+  struct line line = line_begin();
+  for (int i = 0; i < 100; i++) line_text(&line, "0123456789");
+  CHECK_EQUAL(sizeof line.text - 1, line.length);
+  CHECK_EQUAL('9', line.text[strlen("shmloader: ") + 9]);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(slot_is_closed_until_it_is_opened);
+  RUN(leased_batch_is_open);
+  RUN(slot_is_closed_on_any_thread);
+  RUN(freed_slot_is_poisoned);
+  RUN(reclaimed_slot_is_poisoned);
+  RUN(held_slot_is_poisoned_when_it_is_free);
+  RUN(retired_slot_is_never_poisoned);
+  RUN(damaged_canary_is_refused);
+  RUN(canary_is_of_one_ticket_slot_and_place);
+  RUN(order_asks_for_the_canary);
+  RUN(canary_is_as_long_as_its_room);
+  RUN(empty_answer_needs_no_canary);
+  RUN(slot_freed_first_is_placed_first);
+  RUN(addresses_outlive_the_segment);
+  RUN(line_says_numbers_and_seconds);
+  RUN(line_is_cut_off);
+}

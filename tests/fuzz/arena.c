@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "arena.h"
+
+#include "check.h"
+#include "fixture.h"
+
+#define GUARD_BYTES (UINT64_C(1) << 20)
+
+enum owner { OWNER_WORKER = 0, OWNER_TRAINER = 1, OWNER_RESET = 2 };
+
+static const uint32_t start_pos = UINT32_MAX - 2;
+
+static uint8_t *map(void *at, uint64_t bytes, int protection, int flags, int fd) {
+  void *start = mmap(at, bytes, protection, flags, fd, 0);
+  CHECK(start != MAP_FAILED, "errno %d", errno);
+  return start;
+}
+
+static void own(struct arena *arena, const volatile void *start, size_t bytes, enum owner owner) {
+  size_t offset = (size_t)((const volatile uint8_t *)start - arena->base);
+  CHECK(offset + bytes <= arena->geometry.table_end);
+  memset(arena->owned + offset, owner, bytes);
+}
+
+static void own_ring(struct arena *arena, struct ring *ring, bool trainer_writes) {
+  enum owner reset = OWNER_RESET, mine = OWNER_TRAINER;
+  own(arena, &ring->write_pos, sizeof ring->write_pos, trainer_writes ? mine : reset);
+  own(arena, &ring->read_pos, sizeof ring->read_pos, trainer_writes ? reset : mine);
+  size_t cells_bytes = arena->geometry.ring_capacity * sizeof *ring->cells;
+  if (trainer_writes) own(arena, ring->cells, cells_bytes, mine);
+}
+
+/* What segment.h says of each word's writer, told again. */
+static void own_all(struct arena *arena) {
+  const struct geometry *geometry = &arena->geometry;
+  memset(arena->owned, OWNER_WORKER, sizeof arena->owned);
+  struct control_block *control = segment_control(arena->base);
+  own(arena, &control->doorbell.parked, sizeof control->doorbell.parked, OWNER_TRAINER);
+  own(arena, &control->stopping, sizeof control->stopping, OWNER_TRAINER);
+  for (uint32_t worker = 0; worker < geometry->workers; worker++) {
+    struct worker_block *block = segment_worker(arena->base, geometry, worker);
+    own(arena, &block->doorbell.rings, sizeof block->doorbell.rings, OWNER_TRAINER);
+    own_ring(arena, segment_task_ring(arena->base, geometry, worker), true);
+    own_ring(arena, segment_ready_ring(arena->base, geometry, worker), false);
+  }
+  for (uint32_t slot = 0; slot < geometry->ranges; slot++) {
+    struct slot_header *header = segment_header(arena->base, geometry, slot);
+    own(arena, &header->order, sizeof header->order, OWNER_TRAINER);
+  }
+}
+
+static void start_rings(struct arena *arena, uint32_t worker) {
+  const struct geometry *geometry = &arena->geometry;
+  struct ledger *ledger = arena->ledger;
+  struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
+  struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
+  ring_init(tasks, start_pos);
+  ring_init(ready, start_pos);
+  ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
+  ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
+}
+
+void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t ranges,
+                uint64_t ring_bytes) {
+  *arena = (struct arena){0};
+  CHECK_EQUAL(0, geometry_init(&arena->geometry, workers, ranges, 1));
+  CHECK(arena->geometry.table_end <= ARENA_TABLE_BYTES);
+  uint64_t total = arena->geometry.total_bytes;
+  arena->fd = memfd_create("arena", MFD_CLOEXEC);
+  CHECK(arena->fd >= 0);
+  CHECK_EQUAL(0, ftruncate(arena->fd, (off_t)total));
+  CHECK_EQUAL(0, platform_reserve(arena->fd, 0, arena->geometry.table_end));
+  int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  arena->guarded = map(NULL, total + 2 * GUARD_BYTES, PROT_NONE, nothing, -1);
+  uint8_t *base = arena->guarded + GUARD_BYTES;
+  map(base, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd);
+  arena->base = map(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd);
+  arena->ledger = ledger_new(base, dup(arena->fd), &arena->geometry, slots, ring_bytes);
+  CHECK(arena->ledger != NULL);
+  own_all(arena);
+  for (uint32_t worker = 0; worker < workers; worker++) {
+    start_rings(arena, worker);
+    arena_seat(arena, worker);
+  }
+}
+
+void arena_seat(struct arena *arena, uint32_t worker) {
+  desk_init(&arena->desks[worker], arena->base, arena->fd, &arena->geometry, worker);
+}
+
+void arena_drop(struct arena *arena, uint32_t slot, uint32_t aliases_left) {
+  /* Not through the ledger after the last one: it may be gone with it. */
+  while (arena->aliases[slot] > aliases_left) {
+    arena->aliases[slot]--;
+    lease_drop(&arena->ledger->entries[slot].lease);
+  }
+}
+
+void arena_close(struct arena *arena, bool orphans) {
+  uint64_t total = arena->geometry.total_bytes;
+  if (orphans) {
+    ledger_unref(arena->ledger);
+  } else {
+    CHECK_EQUAL(1, atomic_load(&arena->ledger->references));
+  }
+  for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) arena_drop(arena, slot, 0);
+  if (!orphans) ledger_unref(arena->ledger);
+  munmap(arena->base, total);
+  munmap(arena->guarded, GUARD_BYTES);
+  munmap(arena->guarded + GUARD_BYTES + total, GUARD_BYTES);
+  close(arena->fd);
+}
+
+void arena_before(struct arena *arena) {
+  memcpy(arena->before, arena->base, arena->geometry.table_end);
+  memcpy(arena->entries, arena->ledger->entries,
+         arena->geometry.ranges * sizeof *arena->entries);
+}
+
+static void check_writes(const struct arena *arena, bool rings_opened) {
+  enum owner most = rings_opened ? OWNER_RESET : OWNER_TRAINER;
+  for (size_t line = 0; line < arena->geometry.table_end; line += CACHE_LINE) {
+    const uint8_t *before = arena->before + line, *after = arena->base + line;
+    if (memcmp(before, after, CACHE_LINE) == 0) continue;
+    for (size_t i = 0; i < CACHE_LINE; i++) {
+      uint8_t owner = arena->owned[line + i];
+      CHECK(before[i] == after[i] || (owner != OWNER_WORKER && owner <= most),
+            "the trainer wrote at offset %zu", line + i);
+    }
+  }
+}
+
+static void check_kept(const struct ledger *ledger) {
+  uint64_t bytes = 0;
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
+    const struct ledger_entry *entry = &ledger->entries[slot];
+    bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_HELD;
+    if (waits || entry->state == SLOT_RETIRED) bytes += entry->pages_bytes;
+  }
+  CHECK_EQUAL(bytes, ledger->kept_bytes);
+}
+
+/* An answer that was accepted lies inside the slot's pages, and those inside what was granted. */
+static void check_answer(const struct arena *arena, const struct ledger_entry *entry) {
+  const struct slot_answer *answer = &entry->answer;
+  CHECK_EQUAL(entry->ticket, answer->ticket);
+  CHECK(answer->kind >= ANSWER_BATCH && answer->kind <= ANSWER_NOTHING);
+  CHECK(answer->pages_bytes <= entry->grant_bytes);
+  CHECK(answer->pages_bytes <= entry->pages_bytes);
+  CHECK(answer->payload_bytes <= answer->pages_bytes);
+  CHECK(answer->layout_offset <= answer->pages_bytes);
+  CHECK(answer->layout_bytes <= answer->pages_bytes - answer->layout_offset);
+  CHECK(entry->pages_bytes <= arena->geometry.range_bytes);
+}
+
+void arena_after(const struct arena *arena, bool rings_opened) {
+  check_ledger(arena->ledger);
+  check_kept(arena->ledger);
+  check_writes(arena, rings_opened);
+  for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) {
+    const struct ledger_entry *entry = &arena->ledger->entries[slot];
+    CHECK_EQUAL(0, entry->pages_bytes % arena->geometry.page_bytes);
+    bool answered = entry->state == SLOT_READY || entry->state == SLOT_LEASED;
+    if (answered) check_answer(arena, entry);
+  }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_TESTS_ARENA_H
+#define SHMLOADER_TESTS_ARENA_H
+
+/*
+ * A ledger and its workers' desks over a small segment, and what must hold of them whatever the
+ * workers write. Before and behind the ledger's mapping lie pages that nobody may touch, so that
+ * reading or writing outside of the segment faults; the workers use a mapping of their own.
+ */
+
+#include "slots.h"
+
+enum { ARENA_WORKERS = 2, ARENA_RANGES = 5, ARENA_TABLE_BYTES = 4096 };
+
+struct arena {
+  struct geometry geometry;
+  int fd;
+  uint8_t *guarded; /* the ledger's mapping with what surrounds it */
+  uint8_t *base;    /* the workers' mapping */
+  struct ledger *ledger;
+  struct desk desks[ARENA_WORKERS];
+  uint32_t aliases[ARENA_RANGES];     /* of each slot that is leased */
+  uint8_t owned[ARENA_TABLE_BYTES];   /* which bytes the trainer writes: enum owner */
+  uint8_t before[ARENA_TABLE_BYTES];  /* all bytes up to the table's end, before a move */
+  struct ledger_entry entries[ARENA_RANGES]; /* and the entries */
+};
+
+/* A segment of so many workers and slots, whose rings start shortly before their positions wrap. */
+void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t ranges,
+                uint64_t ring_bytes);
+
+/* Give everything up. With orphans the leases outlive the ledger's owner. */
+void arena_close(struct arena *arena, bool orphans);
+
+/* Note what is there before a move of the trainer. */
+void arena_before(struct arena *arena);
+
+/*
+ * Check all that must hold after it, and that it wrote to no shared word that is not the trainer's.
+ * Rings may have been opened anew: then the positions of their other ends are the trainer's too.
+ */
+void arena_after(const struct arena *arena, bool rings_opened);
+
+/* Sit down anew at a worker's rings, as its replacement does. */
+void arena_seat(struct arena *arena, uint32_t worker);
+
+/* The last alias but some of a slot's lease is dropped. */
+void arena_drop(struct arena *arena, uint32_t slot, uint32_t aliases_left);
+
+#endif

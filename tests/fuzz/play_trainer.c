@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <sys/stat.h>
+
+#include "check.h"
+#include "play.h"
+
+static uint32_t any_slot(struct play *play) {
+  return input_below(&play->input, play->arena.geometry.ranges);
+}
+
+static uint32_t any_worker(struct play *play) {
+  return input_below(&play->input, play->arena.geometry.workers);
+}
+
+static bool in_state(struct play *play, uint32_t slot, enum slot_state state) {
+  return play->arena.ledger->entries[slot].state == (uint32_t)state;
+}
+
+void trainer_place(struct play *play) {
+  static const uint8_t request[1 << 14];
+  struct arena *arena = &play->arena;
+  uint32_t worker = any_worker(play);
+  uint32_t size = input_byte(&play->input);
+  uint64_t bytes = size == 255 ? arena->geometry.range_bytes + 1 : 8 * size * (uint64_t)size / 32;
+  arena_before(arena);
+  int64_t slot = ledger_place(arena->ledger, worker, play->next_ticket, REQUEST_INDICES, request,
+                              bytes, size & 1);
+  arena_after(arena, false);
+  if (slot < 0) {
+    CHECK(slot == -EAGAIN || slot == -E2BIG || slot == -EPROTO, "errno %d", (int)-slot);
+    return;
+  }
+  play->next_ticket++;
+  CHECK(in_state(play, (uint32_t)slot, SLOT_PLACED));
+  CHECK_EQUAL(SLOT_FREE, arena->entries[slot].state);
+}
+
+/* A message moves the one slot that it names, which its worker held; or nothing moves. */
+static void check_message(const struct arena *arena, const struct message *message) {
+  CHECK(message->worker < arena->geometry.workers);
+  CHECK((message->verb == 0) == (message->broken != NULL));
+  for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) {
+    const struct ledger_entry *before = &arena->entries[slot];
+    const struct ledger_entry *after = &arena->ledger->entries[slot];
+    bool named = message->slot == slot && message->verb != 0 && message->verb != VERB_RESUMED;
+    CHECK(named || before->want_bytes == after->want_bytes);
+    if (named) CHECK_EQUAL(message->worker, before->worker);
+    if (named) CHECK_EQUAL(SLOT_PLACED, before->state);
+    uint32_t moved_to = named && message->verb == VERB_READY ? SLOT_READY : before->state;
+    CHECK_EQUAL(moved_to, after->state);
+  }
+}
+
+static bool receive_one(struct play *play, struct message *message) {
+  arena_before(&play->arena);
+  bool news = ledger_has_news(play->arena.ledger);
+  CHECK_EQUAL(news, ledger_receive(play->arena.ledger, message));
+  if (news) check_message(&play->arena, message);
+  arena_after(&play->arena, false);
+  return news;
+}
+
+void trainer_receive(struct play *play) {
+  struct message message;
+  (void)receive_one(play, &message);
+}
+
+/* As the transport does: until there is nothing more, or an error. */
+void trainer_drain(struct play *play) {
+  const struct geometry *geometry = &play->arena.geometry;
+  uint32_t cells_left = geometry->workers * geometry->ring_capacity;
+  struct message message;
+  while (receive_one(play, &message) && message.verb != 0) {
+    CHECK(cells_left-- > 0, "more news than cells");
+  }
+}
+
+void trainer_lease(struct play *play) {
+  uint32_t slot = any_slot(play);
+  uint32_t aliases = 1 + input_below(&play->input, 3);
+  if (!in_state(play, slot, SLOT_READY)) return;
+  arena_before(&play->arena);
+  struct lease *lease = ledger_lease(play->arena.ledger, slot, aliases);
+  CHECK_EQUAL(slot, lease->slot);
+  play->arena.aliases[slot] = aliases;
+  arena_after(&play->arena, false);
+}
+
+void trainer_take(struct play *play) {
+  uint32_t slot = any_slot(play);
+  if (play->arena.aliases[slot] == 0) return;
+  lease_take(&play->arena.ledger->entries[slot].lease);
+  play->arena.aliases[slot]++;
+}
+
+void trainer_drop(struct play *play) {
+  uint32_t slot = any_slot(play);
+  bool all = input_byte(&play->input) & 1;
+  uint32_t aliases = play->arena.aliases[slot];
+  if (aliases > 0) arena_drop(&play->arena, slot, all ? 0 : aliases - 1);
+  arena_before(&play->arena);
+  ledger_collect(play->arena.ledger);
+  arena_after(&play->arena, false);
+  if (play->arena.aliases[slot] == 0) CHECK(!in_state(play, slot, SLOT_LEASED));
+}
+
+void trainer_free(struct play *play) {
+  uint32_t slot = any_slot(play);
+  if (!in_state(play, slot, SLOT_READY)) return;
+  arena_before(&play->arena);
+  ledger_free(play->arena.ledger, slot);
+  arena_after(&play->arena, false);
+}
+
+static void settle(struct play *play, uint32_t slot) {
+  struct ledger *ledger = play->arena.ledger;
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  uint64_t want_bytes = entry->want_bytes;
+  uint64_t range_bytes = ledger->geometry.range_bytes;
+  if (want_bytes > range_bytes || want_bytes > ledger->ring_bytes) {
+    ledger_refuse(ledger, slot);
+  } else if (entry->ticket == ledger_oldest(ledger) ||
+             ledger_room(ledger, slot, want_bytes) >= want_bytes) {
+    ledger_grant(ledger, slot, want_bytes);
+  }
+}
+
+void trainer_settle(struct play *play) {
+  arena_before(&play->arena);
+  for (uint32_t slot = 0; slot < play->arena.geometry.ranges; slot++) {
+    if (play->arena.ledger->entries[slot].want_bytes != 0) settle(play, slot);
+  }
+  arena_after(&play->arena, false);
+}
+
+/* Room is refused only when no FREE slot has pages left to give. */
+void trainer_room(struct play *play) {
+  struct ledger *ledger = play->arena.ledger;
+  uint32_t slot = any_slot(play);
+  uint64_t want_bytes = input_size(&play->input);
+  if (!in_state(play, slot, SLOT_PLACED)) return;
+  arena_before(&play->arena);
+  uint64_t room_bytes = ledger_room(ledger, slot, want_bytes);
+  arena_after(&play->arena, false);
+  CHECK(room_bytes <= ledger->ring_bytes);
+  if (want_bytes > ledger->geometry.range_bytes) want_bytes = ledger->geometry.range_bytes;
+  for (uint32_t i = 0; i < ledger->free_count && room_bytes < want_bytes; i++) {
+    CHECK_EQUAL(0, ledger->entries[ledger->free_slots[i]].pages_bytes);
+  }
+}
+
+void trainer_reclaim(struct play *play) {
+  uint32_t worker = any_worker(play);
+  arena_before(&play->arena);
+  ledger_reclaim(play->arena.ledger, worker);
+  arena_after(&play->arena, true);
+  arena_seat(&play->arena, worker);
+}
+
+void trainer_restart(struct play *play) {
+  arena_before(&play->arena);
+  ledger_restart(play->arena.ledger);
+  arena_after(&play->arena, true);
+  for (uint32_t worker = 0; worker < play->arena.geometry.workers; worker++) {
+    arena_seat(&play->arena, worker);
+  }
+  CHECK_EQUAL(0, play->arena.ledger->counts[SLOT_PLACED]);
+  CHECK_EQUAL(0, play->arena.ledger->counts[SLOT_READY]);
+}
+
+void trainer_stop(struct play *play) {
+  arena_before(&play->arena);
+  ledger_stop(play->arena.ledger, input_byte(&play->input) & 1);
+  arena_after(&play->arena, false);
+}
+
+void trainer_tell(struct play *play) {
+  uint32_t worker = any_worker(play);
+  arena_before(&play->arena);
+  (void)ledger_tell(play->arena.ledger, worker, VERB_RESUME);
+  arena_after(&play->arena, false);
+}
+
+void trainer_fork(struct play *play) {
+  uint32_t child = input_below(&play->input, PLAY_FORKS);
+  if (play->forked[child]) return;
+  arena_before(&play->arena);
+  (void)ledger_fork(play->arena.ledger, play->marks[child]);
+  arena_after(&play->arena, false);
+  play->forked[child] = true;
+}
+
+static void unfork(struct play *play, uint32_t child) {
+  if (!play->forked[child]) return;
+  arena_before(&play->arena);
+  ledger_unfork(play->arena.ledger, play->marks[child]);
+  arena_after(&play->arena, false);
+  play->forked[child] = false;
+}
+
+void trainer_unfork(struct play *play) { unfork(play, input_below(&play->input, PLAY_FORKS)); }
+
+void trainer_look(struct play *play) {
+  struct ledger *ledger = play->arena.ledger;
+  struct doorbell *bell = &segment_control(ledger->base)->doorbell;
+  arena_before(&play->arena);
+  /* Read alone: these count what workers say, and any count will do. */
+  (void)ledger_unread(ledger);
+  (void)ledger_untaken(ledger, any_worker(play));
+  uint32_t armed = doorbell_arm(bell);
+  if (!ledger_has_news(ledger)) (void)doorbell_park(bell, armed, 0);
+  doorbell_disarm(bell);
+  arena_after(&play->arena, false);
+}
+
+/* Pages that nobody counted are gone with the workers that made them. */
+static void check_pages(const struct play *play) {
+  struct stat file;
+  const struct geometry *geometry = &play->arena.geometry;
+  uint64_t table_bytes = round_up(geometry->table_end, geometry->page_bytes);
+  CHECK_EQUAL(0, fstat(play->arena.fd, &file));
+  CHECK((uint64_t)file.st_blocks * 512 <= table_bytes + play->arena.ledger->committed_bytes,
+        "%" PRIu64 " bytes exist beside the table, %" PRIu64 " are counted",
+        (uint64_t)file.st_blocks * 512 - table_bytes, play->arena.ledger->committed_bytes);
+}
+
+void end_play(struct play *play) {
+  const struct ledger *ledger = play->arena.ledger;
+  for (uint32_t slot = 0; slot < play->arena.geometry.ranges; slot++) {
+    arena_drop(&play->arena, slot, 0);
+  }
+  trainer_restart(play);
+  for (uint32_t child = 0; child < PLAY_FORKS; child++) unfork(play, child);
+  CHECK_EQUAL(0, ledger->counts[SLOT_LEASED]);
+  CHECK_EQUAL(0, ledger->counts[SLOT_HELD]);
+  if (!play->answers_forged) check_pages(play);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "check.h"
+#include "play.h"
+
+/* A slot that a worker holds; what it knows of its order is read from the ledger, which is true. */
+static const struct ledger_entry *any_held(struct play *play, uint32_t *slot) {
+  *slot = input_below(&play->input, play->arena.geometry.ranges);
+  const struct ledger_entry *entry = &play->arena.ledger->entries[*slot];
+  return entry->state == SLOT_PLACED ? entry : NULL;
+}
+
+static struct slot_answer *answer_in(struct play *play, uint32_t slot) {
+  return &segment_header(play->arena.base, &play->arena.geometry, slot)->answer;
+}
+
+static void tell(struct play *play, uint32_t worker, uint32_t verb, uint32_t slot) {
+  (void)desk_tell(&play->arena.desks[worker], (enum verb)verb, slot);
+}
+
+void worker_take(struct play *play) {
+  uint32_t cell;
+  (void)desk_take(&play->arena.desks[input_below(&play->input, play->arena.geometry.workers)],
+                  &cell);
+}
+
+/* Add pages for the order in a slot; how many bytes of it exist then. */
+static uint64_t make_pages(struct play *play, uint32_t slot, const struct ledger_entry *entry,
+                           uint32_t count) {
+  const struct geometry *geometry = &play->arena.geometry;
+  bool first = play->made_for[slot] != entry->ticket + 1;
+  uint64_t made = first ? entry->pages_bytes : play->made_bytes[slot];
+  uint64_t most = entry->grant_bytes / geometry->page_bytes * geometry->page_bytes;
+  uint64_t bytes = pages(count) < most ? pages(count) : most;
+  if (bytes < made) bytes = made;
+  uint64_t offset = segment_slot_offset(geometry, slot) + made;
+  CHECK_EQUAL(0, platform_reserve(play->arena.fd, offset, bytes - made));
+  play->made_for[slot] = entry->ticket + 1;
+  play->made_bytes[slot] = bytes;
+  return bytes;
+}
+
+/* Add pages and write an answer that is right in every field. */
+static void write_true(struct play *play, uint32_t slot, const struct ledger_entry *entry) {
+  uint32_t how = input_byte(&play->input);
+  uint64_t bytes = make_pages(play, slot, entry, how % 8);
+  *answer_in(play, slot) = (struct slot_answer){.ticket = entry->ticket,
+                                                .kind = ANSWER_BATCH + how / 8 % 4,
+                                                .flags = how / 32 == 7 ? ANSWER_KEPT : 0,
+                                                .payload_bytes = bytes / 2,
+                                                .layout_offset = bytes / 2,
+                                                .layout_bytes = bytes - bytes / 2,
+                                                .pages_bytes = bytes};
+}
+
+void worker_answer(struct play *play) {
+  uint32_t slot;
+  const struct ledger_entry *entry = any_held(play, &slot);
+  if (entry == NULL) return;
+  write_true(play, slot, entry);
+  tell(play, entry->worker, VERB_READY, slot);
+}
+
+void worker_want(struct play *play) {
+  uint32_t slot;
+  const struct ledger_entry *entry = any_held(play, &slot);
+  uint64_t want_bytes = input_size(&play->input);
+  if (input_byte(&play->input) & 1) want_bytes = pages(want_bytes % 64);
+  if (entry == NULL) return;
+  answer_in(play, slot)->ticket = entry->ticket;
+  answer_in(play, slot)->want_bytes = want_bytes;
+  tell(play, entry->worker, VERB_WANT, slot);
+}
+
+/* A number of any size, or one close to a bound that is checked. */
+static uint64_t any_value(struct play *play, const struct ledger_entry *entry) {
+  uint32_t how = input_below(&play->input, 4);
+  uint64_t value = input_size(&play->input);
+  if (how == 1) return entry->grant_bytes + value - 8;
+  if (how == 2) return entry->grant_bytes / 2 + value - 8;
+  if (how == 3) return pages(value);
+  return value;
+}
+
+void worker_forge(struct play *play) {
+  uint32_t slot;
+  const struct ledger_entry *entry = any_held(play, &slot);
+  if (entry == NULL) return;
+  write_true(play, slot, entry);
+  struct slot_answer *answer = answer_in(play, slot);
+  uint64_t *words = (uint64_t *)answer;
+  uint32_t word = input_below(&play->input, sizeof *answer / sizeof *words);
+  words[word] = any_value(play, entry);
+  play->answers_forged = true;
+  tell(play, entry->worker, VERB_READY, slot);
+}
+
+void worker_push(struct play *play) {
+  uint32_t worker = input_below(&play->input, play->arena.geometry.workers);
+  uint32_t verb = input_below(&play->input, 16);
+  uint32_t slot = (uint32_t)input_size(&play->input) & SLOT_MASK;
+  tell(play, worker, verb, slot);
+}
+
+static _Atomic uint32_t *any_word(struct play *play) {
+  struct arena *arena = &play->arena;
+  const struct geometry *geometry = &arena->geometry;
+  uint32_t worker = input_below(&play->input, geometry->workers);
+  struct ring *tasks = segment_task_ring(arena->base, geometry, worker);
+  struct ring *ready = segment_ready_ring(arena->base, geometry, worker);
+  struct worker_block *block = segment_worker(arena->base, geometry, worker);
+  struct doorbell *bell = &segment_control(arena->base)->doorbell;
+  uint32_t cell = input_byte(&play->input) & (geometry->ring_capacity - 1);
+  _Atomic uint32_t *words[] = {
+      &ready->write_pos,     &tasks->read_pos,  &ready->read_pos,
+      &tasks->write_pos,     &bell->rings,      &bell->parked,
+      &block->doorbell.rings, &block->doorbell.parked,
+      (_Atomic uint32_t *)&ready->cells[cell],  (_Atomic uint32_t *)&tasks->cells[cell],
+  };
+  return words[input_below(&play->input, LENGTH(words))];
+}
+
+/* A word of the protocol, moved by a little or set to anything. */
+void worker_write(struct play *play) {
+  _Atomic uint32_t *word = any_word(play);
+  bool set = input_byte(&play->input) & 1;
+  /* seq_cst by default: one thread does everything here, one after the other. */
+  if (set) atomic_store(word, (uint32_t)input_number(&play->input, 4));
+  if (!set) atomic_fetch_add(word, (uint32_t)input_byte(&play->input) - 128);
+}
+
+/* One value in every cell of a ready ring. */
+void worker_fill(struct play *play) {
+  const struct geometry *geometry = &play->arena.geometry;
+  uint32_t worker = input_below(&play->input, geometry->workers);
+  struct ring *ready = segment_ready_ring(play->arena.base, geometry, worker);
+  uint32_t verb = VERB_READY + input_below(&play->input, 4);
+  uint32_t slot = input_below(&play->input, geometry->ranges);
+  for (uint32_t i = 0; i < geometry->ring_capacity; i++) {
+    ready->cells[i] = cell_make((enum verb)verb, slot);
+  }
+}
+
+/* Any bytes anywhere before the slots. */
+void worker_scribble(struct play *play) {
+  uint64_t offset = input_number(&play->input, 2) % play->arena.geometry.table_end;
+  uint8_t *at = play->arena.base + offset;
+  uint32_t count = 1 + input_below(&play->input, 8);
+  for (uint32_t i = 0; i < count && offset + i < play->arena.geometry.table_end; i++) {
+    at[i] = (uint8_t)input_byte(&play->input);
+  }
+  play->answers_forged = true;
+}
