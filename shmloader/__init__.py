@@ -7,6 +7,7 @@ from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,
     OutOfSharedMemory,
+    RestartWarning,
     RetentionWarning,
     ShmloaderError,
     UnsendableBatch,
@@ -19,6 +20,7 @@ __all__ = [
     "BatchTooLarge",
     "DataLoader",
     "OutOfSharedMemory",
+    "RestartWarning",
     "RetentionWarning",
     "ShmloaderError",
     "UnsendableBatch",

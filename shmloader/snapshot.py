@@ -73,9 +73,14 @@ def restore_random_states(snapshot):
     torch.set_rng_state(torch.frombuffer(bytearray(torch_state), dtype=torch.uint8))
 
 
-def can_tell(owner):
-    """Whether an object offers the pair of methods that tell and restore its state."""
-    return all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict"))
+def state_of(owner):
+    """What an object says of its state, if it offers to tell and to restore it; else None."""
+    if not all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict")):
+        return None
+    try:
+        return owner.state_dict()
+    except NotImplementedError:
+        return None
 
 
 @dataclass

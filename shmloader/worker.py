@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,26 +174,37 @@ class _Worker:
     def _take_over(self, progress):
         """Become what the worker was that this one replaces, as its last answer left it."""
         position = snapshot.position_of(progress.latest) if progress.answered else Position()
-        has_begun = position.has_begun or not progress.answered
         try:
             self._run_init_function()
-            if has_begun and not (progress.skips_epoch and progress.answered):
-                self._enter_epoch_at(position, progress.epoch)
         except Exception:
-            # One that the other worker met as well was reported by it.
-            if has_begun:
+            # Where there was an answer, the worker before has answered with it.
+            if progress.latest is None:
                 self._init_error = ExceptionWrapper(where=self._where)
+                return
+        # Without an answer, what entering the epoch draws is not known yet.
+        if not progress.answered or (position.has_begun and not progress.skips_epoch):
+            self._try_to_enter_epoch(position, progress.epoch)
         self._position = position
         # Without an answer in this epoch, what stands is what beginning it has left.
         if progress.answered:
             snapshot.restore_random_states(progress.latest)
 
+    def _try_to_enter_epoch(self, position, epoch_snapshot):
+        try:
+            self._enter_epoch_at(position, epoch_snapshot)
+        except Exception:
+            self._init_error = ExceptionWrapper(where=self._where)
+
     def _enter_epoch_at(self, position, epoch_snapshot):
         if epoch_snapshot is not None:
             snapshot.restore_random_states(epoch_snapshot)
-        if position.dataset is not None:
+        # One that is its own iterator may go back to its start in __iter__, so it comes after that.
+        is_iterator = isinstance(self._dataset, Iterator)
+        if position.dataset is not None and not is_iterator:
             self._dataset.load_state_dict(position.dataset)
         self._begin_epoch()
+        if position.dataset is not None and is_iterator:
+            self._dataset.load_state_dict(position.dataset)
         if position.iterator is not None:
             self._fetcher.dataset_iter.load_state_dict(position.iterator)
         elif position.dataset is None and self._is_iterable:
@@ -324,10 +336,9 @@ class _Worker:
         if not self._is_iterable or self._fetcher is None:
             return
         iterator = self._fetcher.dataset_iter
-        if snapshot.can_tell(self._dataset):
-            position.dataset = self._dataset.state_dict()
-        if iterator is not self._dataset and snapshot.can_tell(iterator):
-            position.iterator = iterator.state_dict()
+        position.dataset = snapshot.state_of(self._dataset)
+        if iterator is not self._dataset:
+            position.iterator = snapshot.state_of(iterator)
 
     def _write_error(self, wrapper):
         try:

@@ -31,6 +31,18 @@ PROMISES = {
         "test_errors_like_torch.py::test_death_of_a_worker",
         "test_errors_like_torch.py::test_death_without_a_trace",
     ],
+    "the same with `restarts=n`": [
+        "test_healing.py::test_no_batch_changes",
+        "test_healing_iterable.py::test_no_batch_changes",
+        "test_kill_points.py::test_death_of_a_worker_is_healed",
+        "test_soak.py::test_batches_are_right_and_nothing_grows_while_workers_die",
+    ],
+    "a worker hangs, with `timeout` and `restarts`": [
+        "test_healing_limits.py::test_hung_worker_is_replaced",
+    ],
+    "a batch kills every worker that touches it": [
+        "test_healing_limits.py::test_batch_that_kills_everybody",
+    ],
     "the training process is killed with -9": [
         "test_deaths.py::test_trainers_death_ends_blocked_workers",
         "test_deaths.py::test_death_of_all_leaves_nothing",

@@ -14,7 +14,7 @@ cdef object read_name(bytes name):
     cdef Py_ssize_t length = max(len(name) - 4, 0)
     cdef bytes pickled = name[:length]
     if value is None:
-        # No fill of memory passes for a pickle: the sum of nothing is 0, that of 4 bytes 255 itself.
+        # No fill of memory passes for a pickle: the sum of nothing is 0, of 4 bytes 255 itself.
         if pickled[:1] != b"\x80" or zlib.crc32(pickled).to_bytes(4, "little") != name[length:]:
             raise WorkerBroken("a batch's layout holds a name that does not match its checksum")
         value = pickle.loads(pickled)
