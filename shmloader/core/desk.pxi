@@ -362,7 +362,9 @@ cdef class Desk:
         if wanted > self.grant:
             self.ask(wanted)
         # What follows will probably need pages too: as learnt, or an eighth of what is there.
-        target = self.expected if wanted <= self.expected else wanted + self.pages // 8 // page * page
+        target = self.expected
+        if wanted > self.expected:
+            target = wanted + self.pages // 8 // page * page
         target = min(round_up(target, page), self.grant)
         try:
             self.add_pieces(max(target, wanted))
