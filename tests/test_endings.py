@@ -1,8 +1,8 @@
 """
 Every way in which a trainer ends, whatever its workers are doing, and every state at its exit.
 
-Nothing runs afterwards, and nobody says anything but the trainer itself. All of it with Python's
-development mode and with warnings as errors. What workers do that were killed is in test_deaths.
+Nothing runs afterwards, and nobody says anything but the trainer itself, with warnings as errors,
+and once in Python's development mode. What workers do that were killed is in test_deaths.
 """
 
 import multiprocessing
@@ -193,7 +193,7 @@ def stage(tmp_path_factory):
     """
     The process from which all programs here are forked.
     """
-    flags = ["-X", "dev", "-X", "faulthandler", "-W", "error"]
+    flags = ["-X", "faulthandler", "-W", "error"]
     with Stage(tmp_path_factory.mktemp("stage"), HEAD, *flags) as stage:
         yield stage
 
@@ -407,16 +407,17 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
 
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.parametrize(
-    ("moment", "count", "ending"), [("pickled", 1, "SIGINT to all"), ("unpickled", 2, "SIGKILL")]
+    ("moment", "ending"), [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL")]
 )
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, count, ending):
+def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
     """
     A dataset that blocks on its way to a worker keeps neither Ctrl-C nor the workers' end away.
     """
-    script = f"next(iter(make(Pickling({moment!r}), multiprocessing_context={method!r})))"
+    options = f"num_workers=1, multiprocessing_context={method!r}"
+    script = f"next(iter(make(Pickling({moment!r}), {options})))"
     with Play(stage, tmp_path, script) as program:
-        end(program, ending, count)
+        end(program, ending, 1)
         assert_ended(program, *ENDINGS[ending])
 
 
@@ -454,7 +455,7 @@ def test_other_processes_can_be_interrupted(stage, tmp_path):
     script = """
 context = multiprocessing.get_context("forkserver")
 lock = context.Lock()  # whose tracker lets interrupts in when it starts
-iterator = iter(make(Numbers(9), multiprocessing_context=context))
+iterator = iter(make(Numbers(9), num_workers=1, multiprocessing_context=context))
 process = context.Process(target=tell_interrupts)
 process.start()
 process.join()
@@ -760,8 +761,9 @@ def test_exit_of_pytest_is_silent(tmp_path):
     """
     module = tmp_path / "test_module.py"
     module.write_text(MODULE_UNDER_PYTEST)
+    strict = ["-X", "dev", "-W", "error"]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", module],
+        [sys.executable, *strict, "-m", "pytest", "-q", "-p", "no:cacheprovider", module],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": search_path()},
         capture_output=True,
