@@ -66,6 +66,7 @@ class Healer:
     @property
     def can_heal(self):
         """Whether there is a restart left, and somebody to start the replacement."""
+        self.nursery.hear()
         return self._used < self._restarts and not self.nursery.is_lost
 
     def heal(self, worker_id, cause=None):

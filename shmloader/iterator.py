@@ -333,7 +333,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             return False
         process = self._workers[worker_id]
         process.kill()
-        process.join()
+        process.join(processes.LEAVE_S)
+        if process.is_alive():
+            # Such as one in a system call that no signal ends: it may still write to its slots.
+            return False
         self._healer.heal(worker_id, f"was killed after it hung for timeout={self._timeout} s")
         return True
 

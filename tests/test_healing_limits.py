@@ -3,7 +3,6 @@ What healing does not do for ever: the budget, timeouts, what is said, and what 
 """
 
 import copy
-import errno
 import itertools
 import multiprocessing
 import os
@@ -21,11 +20,7 @@ from mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from programs import wait_until
 from shmloader import (
     DataLoader,
-    OutOfSharedMemory,
     RestartWarning,
-    nursery,
-
-    worker,
     wrap,
 )
 from shmloader.healing import describe_request
@@ -170,9 +165,8 @@ def test_hung_worker_is_replaced(tmp_path, way, kind):
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts, monkeypatch):
+def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
     """Where no restart is left, a worker that hangs is torch's error, and is left alone."""
-    monkeypatch.setattr("shmloader.iterator._JOIN_S", 0.3)
     script = Script(tmp_path, "item 3", "item 3", way="sleep")
     with open_loader(DataLoader, Mortal(script), restarts=restarts, timeout=1) as loader:
         iterator = iter(loader)
@@ -306,33 +300,8 @@ def test_replacements_survive_the_nursery(tmp_path):
     assert expected[:5] == actual
 
 
-def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
-    """A fork that fails counts as a death, said with its reason; the next one may work."""
-    fork, trainer = os.fork, os.getpid()
-
-    def fail_once():
-        if os.getpid() != trainer and not (tmp_path / "failed").exists():
-            (tmp_path / "failed").touch()
-            raise OSError(errno.EAGAIN, "no")
-        return fork()
-
-    monkeypatch.setattr(os, "fork", fail_once)
-    script = Script(tmp_path, "item 9")
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with (
-        open_loader(DataLoader, Mortal(script), restarts=2) as loader,
-        pytest.warns(RestartWarning) as warned,
-    ):
-        assert expected == epoch(loader)
-
-    assert 2 == len(warned)
-    assert "could not be started (Resource temporarily unavailable)" in str(warned[1].message)
-
-
-def test_nursery_that_is_stopped(tmp_path, monkeypatch):
+def test_nursery_that_is_stopped(tmp_path):
     """With a timeout a nursery that does nothing ends in torch's error, and nothing is left."""
-    monkeypatch.setattr(nursery, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr("shmloader.iterator._JOIN_S", 0.3)
     with open_loader(
         DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=9, timeout=1
     ) as loader:
@@ -340,25 +309,4 @@ def test_nursery_that_is_stopped(tmp_path, monkeypatch):
         os.kill(iterator._nursery.process.pid, signal.SIGSTOP)
         next(iterator)
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError, match="timed out"):
-            next(iterator)
-
-
-def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
-    """One that could not say where it is cannot be replaced until it has; the error says so."""
-    write = worker.Worker._write_snapshot
-
-    def write_if_there_is_room(self):
-        if self._desk.hands_out and self._given.worker_id == 1 and not script.waiting:
-            raise OutOfSharedMemory("no room")
-        write(self)
-
-    monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
-    script = Script(tmp_path, "item 9")
-    with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        with pytest.raises(OutOfSharedMemory, match="no room"):
-            next(iterator)
-        next(iterator)
-        with pytest.raises(RuntimeError, match="had no room to say where another could go on"):
             next(iterator)
