@@ -244,15 +244,23 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def __next__(self):
         # torch annotates each batch for its profiler, also while there is none, which takes as long
-        # as all the rest; and it counts iterable datasets that tell their length.
-        if (
-            torch.autograd._profiler_enabled()
-            or self._sampler_iter is None
-            or self._IterableDataset_len_called is not None
-        ):
+        # as all the rest.
+        if torch.autograd._profiler_enabled() or self._sampler_iter is None:
             return super().__next__()
+        length = self._IterableDataset_len_called
+        if length is not None and self._num_yielded >= length:
+            return self._next_beyond_length()
         data = self._next_data()
         self._num_yielded += 1
+        return data
+
+    def _next_beyond_length(self):
+        """Have torch warn of more batches than the dataset said, at the line that iterates."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            data = super().__next__()
+        for warning in caught:
+            warnings.warn(warning.message, stacklevel=3)
         return data
 
     def _get_data(self):
