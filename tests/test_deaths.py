@@ -23,7 +23,7 @@ DEATH = re.compile(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly")
 
 # The head of every program here: datasets that say when they are where the test wants them.
 HEAD = """\
-import ctypes, gc, os, random, signal, sys, threading, time
+import _thread, ctypes, gc, os, random, signal, sys, threading, time
 import torch
 from torch.utils.data import Dataset, get_worker_info
 from shmloader import DataLoader
@@ -417,6 +417,12 @@ def interrupt(*_):
         raise Interrupt()
 
 
+def listen():
+    # By way of SIGINT, as Ctrl-C comes, which is put off while workers are forked.
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGALRM, lambda *_: _thread.interrupt_main())
+
+
 def disturbed(longest_s, action):
     \"\"\"Tell whether an action was interrupted at a random moment.\"\"\"
     armed.append(True)
@@ -455,7 +461,7 @@ def test_interrupted_epochs_lose_nothing(tmp_path, seeded):
     script = f"""
 if __name__ == "__main__":
     random.seed({seeded})
-    signal.signal(signal.SIGALRM, interrupt)
+    listen()
     loader = make(Numbers(12), persistent_workers=True, slots=12)
     iterate(loader)
     interrupts = 0
@@ -483,7 +489,7 @@ def test_interrupted_starts_lose_nothing(tmp_path, seeded):
     script = f"""
 if __name__ == "__main__":
     random.seed({seeded})
-    signal.signal(signal.SIGALRM, interrupt)
+    listen()
     loader = make(Numbers(12), slots=7)
     iterate(loader)
     interrupts = 0
