@@ -443,9 +443,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def unwatch_workers(self):
         """Let torch's handler of SIGCHLD take no notice of these workers any more."""
         if self._worker_pids_set:
-            self._worker_pids_set = False
-            with contextlib.suppress(ValueError):  # interrupted before they were set
+            with contextlib.suppress(ValueError):  # interrupted before they were set, or below
                 stock.signal_handling._remove_worker_pids(id(self))
+            # Last, or an interrupt would leave them to the next iterator that has this id.
+            self._worker_pids_set = False
 
     def _end_workers(self):
         self.unwatch_workers()

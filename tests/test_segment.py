@@ -288,14 +288,11 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     """
     Memory that a worker may still write to is never used again.
     """
-    from shmloader import iterator as module
-
     loader = load()
     iterator = iter(loader)
     first = iterator._segment
     next(iterator)
     workers = iterator._workers
-    monkeypatch.setattr(module, "_JOIN_S", 0.0)
     monkeypatch.setattr(type(workers[0]), "is_alive", lambda worker: True)
     iterator._shutdown_workers()
     monkeypatch.undo()

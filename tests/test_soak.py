@@ -162,9 +162,10 @@ def written_memory(kind, size_bytes):
 
 def large_process():
     """
-    Start a process that holds memory.
+    Start a process that holds more memory than those that other tests have left running.
     """
-    program = f"held = b'x' * {MANY_BYTES}; print(flush=True); input()"
+    size_bytes = MANY_BYTES + int(1e6 * flatness.sample()["other_mb"])
+    program = f"held = b'x' * {size_bytes}; print(flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", program], **pipes)
     process.stdout.readline()
