@@ -150,6 +150,8 @@ static void check_answer(const struct arena *arena, const struct ledger_entry *e
   CHECK(answer->payload_bytes <= answer->pages_bytes);
   CHECK(answer->layout_offset <= answer->pages_bytes);
   CHECK(answer->layout_bytes <= answer->pages_bytes - answer->layout_offset);
+  uint64_t behind = answer->pages_bytes - answer->layout_offset - answer->layout_bytes;
+  CHECK(answer->snapshot_bytes <= behind);
   CHECK(entry->pages_bytes <= arena->geometry.range_bytes);
 }
 

@@ -3,17 +3,19 @@
 /*
  * The trainer's moves among workers that may write anything.
  *
- * An input is a segment's size and then steps, a byte each and what the step reads. Some steps are
- * moves of the trainer, some what an honest worker does, and some write nonsense into whatever a
- * worker can reach: its rings with their positions, its block, the control block, the slot table,
- * the trainer's words too, which lie in the same pages. After every move of the trainer the ledger
- * is recounted and every answer that was accepted is measured; see arena_after().
+ * An input is a segment's size, whether it is guarded, and then steps, a byte each and what the
+ * step reads. Some steps are moves of the trainer, some what an honest worker does, and some write
+ * nonsense into whatever a worker can reach: its rings with their positions, its block, the control
+ * block, the slot table, the trainer's words too, which lie in the same pages. After every move of
+ * the trainer the ledger is recounted and every answer that was accepted is measured; see
+ * arena_after().
  *
  * Time is bounded as well: what stands in the rings after one write may keep the trainer busy for
  * as many cells as the rings have, and no longer. An input has a limited number of steps.
  */
 
 #include "check.h"
+#include "guard.h"
 #include "play.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -26,6 +28,7 @@ static const step steps[] = {
     trainer_restart, trainer_stop,    trainer_tell,   trainer_fork,   trainer_unfork,
     trainer_look,    worker_take,     worker_answer,  worker_answer,  worker_want,
     worker_forge,    worker_push,     worker_fill,    worker_write,   worker_scribble,
+    trainer_trim,
 };
 
 enum { STEPS_MAX = 200, RING_PAGES_MAX = 24 };
@@ -42,7 +45,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   static struct play play;
   play = (struct play){.input = {.next = data, .left = bytes}};
   open_play(&play);
-  bool orphans = input_byte(&play.input) & 1;
+  uint32_t how = input_byte(&play.input);
+  bool orphans = how & 1;
+  if (how & 2) CHECK_EQUAL(0, ledger_guard(play.arena.ledger));
   for (int i = 0; i < STEPS_MAX && !input_ends(&play.input); i++) {
     steps[input_below(&play.input, LENGTH(steps))](&play);
   }

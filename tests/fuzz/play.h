@@ -34,6 +34,7 @@ void trainer_settle(struct play *play);
 void trainer_room(struct play *play);
 void trainer_reclaim(struct play *play);
 void trainer_restart(struct play *play);
+void trainer_trim(struct play *play);
 void trainer_stop(struct play *play);
 void trainer_tell(struct play *play);
 void trainer_fork(struct play *play);

@@ -16,23 +16,45 @@ static bool in_state(struct play *play, uint32_t slot, enum slot_state state) {
   return play->arena.ledger->entries[slot].state == (uint32_t)state;
 }
 
+/* The cell that a worker takes last names the slot, and the budget is kept but for the request. */
+static void check_placed(const struct arena *arena, uint32_t worker, uint32_t slot,
+                         uint64_t request_bytes, uint64_t committed_before) {
+  const struct ledger *ledger = arena->ledger;
+  const struct ring_writer *tasks = &ledger->task_rings[worker];
+  uint64_t most = committed_before > ledger->ring_bytes ? committed_before : ledger->ring_bytes;
+  CHECK_EQUAL(SLOT_FREE, arena->entries[slot].state);
+  CHECK_EQUAL(SLOT_PLACED, ledger->entries[slot].state);
+  uint32_t cell = tasks->ring->cells[(tasks->write_pos - 1) & tasks->mask];
+  CHECK_EQUAL(cell_make(VERB_PLACE, slot), cell);
+  CHECK(ledger->committed_bytes <= most + round_up(request_bytes, arena->geometry.page_bytes));
+}
+
 void trainer_place(struct play *play) {
   static const uint8_t request[1 << 14];
   struct arena *arena = &play->arena;
+  struct ledger *ledger = arena->ledger;
   uint32_t worker = any_worker(play);
   uint32_t size = input_byte(&play->input);
   uint64_t bytes = size == 255 ? arena->geometry.range_bytes + 1 : 8 * size * (uint64_t)size / 32;
+  uint64_t committed = ledger->committed_bytes;
   arena_before(arena);
-  int64_t slot = ledger_place(arena->ledger, worker, play->next_ticket, REQUEST_INDICES, request,
-                              bytes, size & 1);
+  int64_t slot = ledger_place(ledger, worker, play->next_ticket, REQUEST_INDICES, request, bytes,
+                              size & 1);
   arena_after(arena, false);
   if (slot < 0) {
     CHECK(slot == -EAGAIN || slot == -E2BIG || slot == -EPROTO, "errno %d", (int)-slot);
     return;
   }
   play->next_ticket++;
-  CHECK(in_state(play, (uint32_t)slot, SLOT_PLACED));
-  CHECK_EQUAL(SLOT_FREE, arena->entries[slot].state);
+  check_placed(arena, worker, (uint32_t)slot, bytes, committed);
+}
+
+/* What a want leads to: it is recorded if it is more than was granted. */
+static void check_want(const struct ledger_entry *before, const struct ledger_entry *after) {
+  uint64_t want_bytes = after->answer.want_bytes;
+  CHECK_EQUAL(after->ticket, after->answer.ticket);
+  CHECK_EQUAL(want_bytes > before->grant_bytes ? want_bytes : before->want_bytes,
+              after->want_bytes);
 }
 
 /* A message moves the one slot that it names, which its worker held; or nothing moves. */
@@ -46,6 +68,7 @@ static void check_message(const struct arena *arena, const struct message *messa
     CHECK(named || before->want_bytes == after->want_bytes);
     if (named) CHECK_EQUAL(message->worker, before->worker);
     if (named) CHECK_EQUAL(SLOT_PLACED, before->state);
+    if (named && message->verb == VERB_WANT) check_want(before, after);
     uint32_t moved_to = named && message->verb == VERB_READY ? SLOT_READY : before->state;
     CHECK_EQUAL(moved_to, after->state);
   }
@@ -75,6 +98,12 @@ void trainer_drain(struct play *play) {
   }
 }
 
+/* All of an answer can be read: a byte of each page, and the last. */
+static void check_readable(const volatile uint8_t *start, uint64_t bytes, uint32_t page_bytes) {
+  for (uint64_t at = 0; at < bytes; at += page_bytes) (void)start[at];
+  if (bytes > 0) (void)start[bytes - 1];
+}
+
 void trainer_lease(struct play *play) {
   uint32_t slot = any_slot(play);
   uint32_t aliases = 1 + input_below(&play->input, 3);
@@ -83,6 +112,8 @@ void trainer_lease(struct play *play) {
   struct lease *lease = ledger_lease(play->arena.ledger, slot, aliases);
   CHECK_EQUAL(slot, lease->slot);
   play->arena.aliases[slot] = aliases;
+  uint64_t end = answer_end(&play->arena.ledger->entries[slot].answer);
+  check_readable(ledger_open(play->arena.ledger, slot), end, play->arena.geometry.page_bytes);
   arena_after(&play->arena, false);
 }
 
@@ -112,16 +143,23 @@ void trainer_free(struct play *play) {
   arena_after(&play->arena, false);
 }
 
+static bool must_refuse(const struct ledger *ledger, uint64_t want_bytes) {
+  return want_bytes > ledger->geometry.range_bytes || want_bytes > ledger->ring_bytes;
+}
+
+/* As the transport does: the oldest ticket gets what it wants, others what there is room for. */
 static void settle(struct play *play, uint32_t slot) {
   struct ledger *ledger = play->arena.ledger;
   const struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t want_bytes = entry->want_bytes;
-  uint64_t range_bytes = ledger->geometry.range_bytes;
-  if (want_bytes > range_bytes || want_bytes > ledger->ring_bytes) {
+  bool oldest = entry->ticket == ledger_oldest(ledger);
+  if (must_refuse(ledger, want_bytes)) {
     ledger_refuse(ledger, slot);
-  } else if (entry->ticket == ledger_oldest(ledger) ||
-             ledger_room(ledger, slot, want_bytes) >= want_bytes) {
+    CHECK_EQUAL(0, entry->want_bytes);
+  } else if (oldest || ledger_room(ledger, slot, want_bytes) >= want_bytes) {
     ledger_grant(ledger, slot, want_bytes);
+    CHECK_EQUAL(want_bytes, entry->grant_bytes);
+    CHECK_EQUAL(0, entry->want_bytes);
   }
 }
 
@@ -166,6 +204,16 @@ void trainer_restart(struct play *play) {
   }
   CHECK_EQUAL(0, play->arena.ledger->counts[SLOT_PLACED]);
   CHECK_EQUAL(0, play->arena.ledger->counts[SLOT_READY]);
+}
+
+void trainer_trim(struct play *play) {
+  struct ledger *ledger = play->arena.ledger;
+  arena_before(&play->arena);
+  ledger_trim(ledger);
+  arena_after(&play->arena, false);
+  for (uint32_t i = 0; i < ledger->free_count; i++) {
+    CHECK_EQUAL(0, ledger->entries[ledger->free_slots[i]].pages_bytes);
+  }
 }
 
 void trainer_stop(struct play *play) {

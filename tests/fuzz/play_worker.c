@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "canary.h"
 #include "check.h"
 #include "play.h"
 
@@ -39,17 +40,22 @@ static uint64_t make_pages(struct play *play, uint32_t slot, const struct ledger
   return bytes;
 }
 
-/* Add pages and write an answer that is right in every field. */
+/* Add pages and write an answer that is right in every field, with a canary behind the batch. */
 static void write_true(struct play *play, uint32_t slot, const struct ledger_entry *entry) {
   uint32_t how = input_byte(&play->input);
   uint64_t bytes = make_pages(play, slot, entry, how % 8);
-  *answer_in(play, slot) = (struct slot_answer){.ticket = entry->ticket,
-                                                .kind = ANSWER_BATCH + how / 8 % 4,
-                                                .flags = how / 32 == 7 ? ANSWER_KEPT : 0,
-                                                .payload_bytes = bytes / 2,
-                                                .layout_offset = bytes / 2,
-                                                .layout_bytes = bytes - bytes / 2,
-                                                .pages_bytes = bytes};
+  struct slot_answer *answer = answer_in(play, slot);
+  *answer = (struct slot_answer){.ticket = entry->ticket,
+                                 .kind = (uint16_t)(ANSWER_BATCH + how / 8 % 4),
+                                 .flags = how / 32 == 7 ? ANSWER_KEPT : 0,
+                                 .snapshot_bytes = (uint32_t)bytes / 8,
+                                 .payload_bytes = bytes / 2,
+                                 .layout_offset = bytes / 2,
+                                 .layout_bytes = bytes / 4,
+                                 .pages_bytes = bytes};
+  uint8_t *start = play->arena.base + segment_slot_offset(&play->arena.geometry, slot);
+  uint64_t end = answer_end(answer);
+  canary_write(start + end, canary_bytes(end, bytes), entry->ticket, slot);
 }
 
 void worker_answer(struct play *play) {
@@ -88,8 +94,11 @@ void worker_forge(struct play *play) {
   write_true(play, slot, entry);
   struct slot_answer *answer = answer_in(play, slot);
   uint64_t *words = (uint64_t *)answer;
-  uint32_t word = input_below(&play->input, sizeof *answer / sizeof *words);
-  words[word] = any_value(play, entry);
+  uint32_t count = sizeof *answer / sizeof *words;
+  uint32_t word = input_below(&play->input, count + 1);
+  uint64_t value = any_value(play, entry);
+  if (word < count) words[word] = value;
+  if (word == count) answer->snapshot_bytes = (uint32_t)value;
   play->answers_forged = true;
   tell(play, entry->worker, VERB_READY, slot);
 }

@@ -42,9 +42,23 @@ PLAYS = {
     "trainer_room 0 140",
     "forged": "trainer_place 0 4, worker_forge 0 3 2 1 9, trainer_drain, worker_push 0 4 3, "
     "trainer_drain, worker_scribble 9 1 3 255 255 0 0, trainer_drain",
+    "room for any want": "trainer_place 0 4, trainer_place 0 4, worker_answer 0 7, trainer_drain, "
+    "trainer_free 0, trainer_room 1 250",
+    "stale want": "trainer_place 0 4, worker_answer 0 1, trainer_drain, trainer_free 0, "
+    "trainer_place 0 4, worker_push 0 5 0, trainer_drain",
     # The ring's writer says that it wrote 2^31 cells, each of which means something.
     "endless news": "worker_fill 0 2 0, worker_write 0 0 0 1 0 0 0 128, trainer_drain",
 }
+
+
+def forgeries():
+    """
+    Give plays in which one word of an answer is not true: by little, by pages, by much.
+    """
+    values = ("0 77", "1 9", "2 9", "3 9", "0 191", "0 200")
+    for word, value in itertools.product(range(8), values):
+        forged = f"worker_forge 0 3 {word} {value}"
+        yield f"trainer_place 0 4, {forged}, trainer_drain, trainer_lease 0 0"
 
 
 def plays():
@@ -52,7 +66,7 @@ def plays():
     Write the plays as inputs of the ledger's fuzzer, each for three sizes of segment.
     """
     sizes = [(0, 0, 0, 7, 0), (1, 1, 2, 7, 0), (1, 4, 0, 20, 1)]
-    for size, play in itertools.product(sizes, PLAYS.values()):
+    for size, play in itertools.product(sizes, [*PLAYS.values(), *forgeries()]):
         steps = [step.split() for step in play.split(", ")]
         numbers = [[STEPS.index(name), *map(int, rest)] for name, *rest in steps]
         yield bytes([*size, *itertools.chain.from_iterable(numbers)])
