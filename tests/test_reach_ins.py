@@ -2,12 +2,9 @@
 What other projects reach for in torch's DataLoader is there: each test runs on torch's, then ours.
 """
 
-import copy
 import gc
-import inspect
 import itertools
 import multiprocessing
-import pickle
 import weakref
 from collections.abc import Iterator
 
@@ -18,25 +15,20 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
-import shmloader
-from golden.cases import Case
 from golden.datasets import DATASETS
-from golden.describe import describe, first_difference
-from golden.outcomes import attempt, in_both
+from golden.describe import describe
+from golden.outcomes import in_both
 from golden.privates import (
-    CountsItself,
     Forever,
     WorkerFacts,
     first_of,
     is_gone,
     numbering_batches,
     pids_of,
-    rebuilt,
     sampled_forever,
     unlocked_for_many_epochs,
     wait_until,
 )
-from golden.recorder import record
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -305,112 +297,6 @@ def test_worker_facts(build):
     assert get_worker_info() is None
 
 
-# Copies
-
-
-def sent(loader):
-    return pickle.loads(pickle.dumps(loader))
-
-
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, sent])
-@pytest.mark.parametrize("iterated", [False, True])
-def test_copies_of_a_loader(build, clone, iterated):
-    """
-    A loader that is not being iterated can be copied and pickled, and both work.
-    """
-    loader = build()
-    if iterated:
-        assert BATCHES == numbers(loader)
-
-    twin = clone(loader)
-
-    assert type(loader) is type(twin)
-    assert [(a.tolist(), b.tolist()) for a, b in zip(loader, twin, strict=True)] == [
-        (batch, batch) for batch in BATCHES
-    ]
-    del loader
-    assert BATCHES == numbers(twin)
-
-
-def test_copy_of_a_loader_with_live_workers():
-    """
-    A loader with persistent workers that run refuses to be pickled; a shallow copy shares them.
-    """
-
-    def scenario(loader_class):
-        loader = loader_class(range(8), persistent_workers=True, **IN_TWO_WORKERS)
-        first = numbers(loader)
-        twin = copy.copy(loader)
-        shared = twin._iterator is loader._iterator
-        refusal = attempt(lambda: pickle.dumps(loader)).kind
-        return first, shared, refusal, numbers(twin), numbers(loader)
-
-    expected, actual = in_both(scenario)
-
-    assert expected == actual
-
-
-def test_pickling_an_iterator():
-    """
-    An iterator refuses to be pickled, with torch's words.
-    """
-    expected, actual = in_both(
-        lambda loader: attempt(lambda: pickle.dumps(iter(loader(range(8), **IN_TWO_WORKERS))))
-    )
-
-    assert "builtins.NotImplementedError" == expected.kind == actual.kind
-    assert "cannot be pickled" in actual.text
-
-
-# Building again
-
-
-def test_signature_begins_like_torchs(loader_class):
-    """
-    `__init__` lists every parameter of torch's by name, in order, of the same kind and default.
-    """
-    expected = inspect.signature(TorchDataLoader.__init__).parameters.values()
-    actual = inspect.signature(loader_class.__init__).parameters.values()
-
-    for one, other in itertools.zip_longest(expected, itertools.islice(actual, len(expected))):
-        assert (one.name, one.kind, one.default) == (other.name, other.kind, other.default)
-
-
-def test_parameters_of_ours_are_keywords(loader_class):
-    """
-    What torch's `__init__` does not have can be given by keyword alone, and may be left out.
-    """
-    known = inspect.signature(TorchDataLoader.__init__).parameters
-    parameters = inspect.signature(loader_class.__init__).parameters
-
-    for name in parameters.keys() - known.keys():
-        assert inspect.Parameter.KEYWORD_ONLY == parameters[name].kind
-        assert inspect.Parameter.empty is not parameters[name].default
-
-
-def test_every_parameter_is_an_attribute(loader_class, build):
-    """
-    Every parameter can be read back under its own name; torch keeps all but `shuffle`.
-    """
-    loader = build()
-    names = inspect.signature(loader_class.__init__).parameters.keys()
-
-    assert {"self", "shuffle"} == {name for name in names if not hasattr(loader, name)}
-
-
-def test_rebuilt_from_attributes(build):
-    """
-    A loader made anew from attributes takes another sampler and keeps the rest.
-    """
-    loader = build(drop_last=True, timeout=7, persistent_workers=True, prefetch_factor=3)
-
-    twin = rebuilt(loader, sampler=[5, 4, 3, 2, 1])
-
-    assert [[5, 4], [3, 2]] == numbers(twin)
-    assert (7, True, 3) == (twin.timeout, twin.persistent_workers, twin.prefetch_factor)
-    assert loader.multiprocessing_context is twin.multiprocessing_context
-
-
 # Life and death
 
 
@@ -624,111 +510,3 @@ def test_worker_loop_sees_pipes():
     expected, actual = in_both(scenario)
 
     assert expected == actual
-
-
-# wrap()
-
-
-def torch_loader(kind=TorchDataLoader, **options):
-    return kind(range(8), **{**IN_TWO_WORKERS, **options})
-
-
-SHARED = ("dataset", "sampler", "batch_sampler", "collate_fn", "generator", "worker_init_fn")
-KEPT = ("batch_size", "drop_last", "num_workers", "timeout", "prefetch_factor", "in_order")
-
-
-def test_wrap_shares_what_the_loader_was_given():
-    """
-    A wrapped loader is ours and holds the very objects and settings of torch's.
-    """
-    loader = torch_loader(shuffle=True, timeout=9, generator=torch.Generator(), prefetch_factor=3)
-
-    wrapped = shmloader.wrap(loader)
-
-    assert isinstance(wrapped, shmloader.DataLoader)
-    assert all(getattr(loader, name) is getattr(wrapped, name) for name in SHARED)
-    assert [getattr(loader, name) for name in KEPT] == [getattr(wrapped, name) for name in KEPT]
-    assert loader.multiprocessing_context is wrapped.multiprocessing_context
-
-
-WRAPPED_CASES = [
-    Case("map", "eager"),
-    Case("map", "generator", persistent=True),
-    Case("map", "batch_sampler"),
-    Case("map", "eager_unbatched"),
-    Case("sharded", "sequential", persistent=True),
-    Case("pipe", "sequential"),
-]
-
-
-@pytest.mark.parametrize("case", WRAPPED_CASES, ids=str)
-def test_wrapped_run_equals_torch(case):
-    """
-    A wrapped loader goes through the same run as the loader that it was made of.
-    """
-
-    def wrapped(dataset, **options):
-        return shmloader.wrap(TorchDataLoader(dataset, **options))
-
-    difference = first_difference(record(case, TorchDataLoader), record(case, wrapped))
-
-    assert difference is None
-
-
-def test_wrap_without_workers():
-    """
-    A loader without workers can be wrapped as well.
-    """
-    loader = torch_loader(num_workers=0, multiprocessing_context=None)
-
-    assert BATCHES == numbers(shmloader.wrap(loader))
-
-
-def test_wrap_keeps_a_subclass():
-    """
-    A subclass keeps its attributes and its way to iterate, and is not built again.
-    """
-    loader = torch_loader(numbering_batches(TorchDataLoader), first=10)
-
-    wrapped = shmloader.wrap(loader)
-
-    assert 10 == wrapped.first
-    assert [*enumerate(BATCHES, 10)] == [(number, batch.tolist()) for number, batch in wrapped]
-
-
-def test_wrap_builds_nothing_again():
-    """
-    Neither the subclass nor its sampler is made a second time.
-    """
-    loader = torch_loader(CountsItself)
-
-    wrapped = shmloader.wrap(loader)
-
-    assert 1 == CountsItself.made
-    assert BATCHES == numbers(wrapped)
-
-
-def test_wrap_leaves_the_loader_alone():
-    """
-    The wrapped loader has workers of its own, and the original goes on with its epoch.
-    """
-    loader = torch_loader(persistent_workers=True)
-    iterator = iter(loader)
-    next(iterator)
-
-    wrapped = shmloader.wrap(loader)
-
-    assert BATCHES == numbers(wrapped)
-    assert BATCHES[1:] == numbers(iterator)
-    assert not {*pids_of(loader._iterator)} & {*pids_of(wrapped._iterator)}
-    assert TorchDataLoader is type(loader)
-
-
-def test_wrap_takes_options_of_ours():
-    """
-    Options of ours are given with the call and stand on the wrapped loader.
-    """
-    wrapped = shmloader.wrap(torch_loader(), slots=7, ring_bytes=2**24)
-
-    assert (7, None, 2**24) == (wrapped.slots, wrapped.slot_bytes, wrapped.ring_bytes)
-    assert BATCHES == numbers(wrapped)
