@@ -21,6 +21,8 @@ import numpy
 import pytest
 import torch
 
+from shmloader import forks
+
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # per test; ten times what the slowest takes, so that only a hang meets it
 GRACE_S = 5.0  # for a child that is just exiting
@@ -143,6 +145,17 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         left &= belongings()
         time.sleep(0.01 if left else 0)
     assert not left, "left behind: " + ", ".join(sorted(left))
+
+
+@pytest.fixture
+def children_are_forgotten() -> Iterator[None]:
+    """
+    Look once more for children that were forked, which closes the pipes that tell of them.
+    """
+    yield
+    gc.collect()
+    multiprocessing.active_children()
+    forks.poll()
 
 
 def belongings() -> set[str]:

@@ -3,8 +3,6 @@ Invariant 4 on real loaders: a slot is kept by any alias of its batch, and by no
 """
 
 import gc
-import multiprocessing
-import os
 import threading
 import weakref
 
@@ -15,7 +13,7 @@ from torch.utils.data import default_collate
 
 import shmloader
 from datasets import Computed, Numbered, batch, sample, state
-from shmloader import DataLoader, forks
+from shmloader import DataLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
@@ -251,6 +249,7 @@ def test_batches_dropped_on_threads_free_their_slots():
         assert state(loader, "leased") == 0
 
 
+@pytest.mark.usefixtures("children_are_forgotten")
 def test_held_batches_are_sent_again():
     """torch's own workers re-send batches that are held, while our loader overwrites the others."""
     with open_loader() as loader:
@@ -385,135 +384,3 @@ def test_a_thread_of_the_worker_gets_ordinary_memory():
             i for i, made in enumerate(loader) if torch.equal(made, made.new_full((8,), i))
         ] == [*range(50)]
         assert state(loader, "retired") == 0
-
-
-# Children that user code forks
-
-
-def child_that_reads(held, go_on):
-    """Fork a child that waits and then exits with 0 if the held batches are what they were."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        os.read(go_on, 1)
-        code = 0 if all(torch.equal(batch(i, SIZE), held[i]) for i in range(len(held))) else 2
-    finally:
-        os._exit(code)
-
-
-@pytest.fixture(autouse=True)
-def children_are_forgotten():
-    """The ends of the pipes that tell of children are closed once somebody looks."""
-    yield
-    gc.collect()
-    multiprocessing.active_children()
-    forks.poll()
-
-
-def exit_code(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
-    """What was held at a fork is intact in the child, though the trainer dropped it since."""
-    read_end, write_end = os.pipe()
-    with open_loader() as loader:
-        batches = iter(loader)
-        held = [next(batches) for _ in range(3)]
-        child = child_that_reads(held, read_end)
-        held.clear()
-        for number, made in enumerate(batches, 3):
-            assert torch.equal(batch(number, SIZE), made)
-        del made
-        assert state(loader, "held") == 3
-        assert sum(1 for _ in loader) == BATCHES
-        os.write(write_end, b"!")
-        assert exit_code(child) == 0
-        assert sum(1 for _ in loader) == BATCHES
-        assert state(loader, "held") == 0
-    os.close(read_end)
-    os.close(write_end)
-
-
-def test_a_grandchild_reads_held_batches_as_long_as_it_lives():
-    """The child may be gone: its own child still has the views."""
-    read_end, write_end = os.pipe()
-    verdict_end, told_end = os.pipe()
-    with open_loader() as loader:
-        batches = iter(loader)
-        held = [next(batches) for _ in range(2)]
-        child = os.fork()
-        if child == 0:
-            if os.fork() == 0:
-                os.read(read_end, 1)
-                same = all(torch.equal(batch(i, SIZE), held[i]) for i in range(2))
-                os.write(told_end, b"=" if same else b"!")
-            os._exit(0)
-        assert exit_code(child) == 0
-        held.clear()
-        assert sum(1 for _ in batches) == BATCHES - 2
-        assert sum(1 for _ in loader) == BATCHES
-        os.write(write_end, b"!")
-        assert os.read(verdict_end, 1) == b"="
-    for end in (read_end, write_end, verdict_end, told_end):
-        os.close(end)
-
-
-def test_a_multiprocessing_child_reads_held_batches():
-    """A process of the fork context that got a batch as an argument reads it intact."""
-    context = multiprocessing.get_context("fork")
-    go_on, verdicts = context.Event(), context.SimpleQueue()
-
-    def child(held):
-        go_on.wait()
-        verdicts.put(torch.equal(FIRST, held))
-
-    with open_loader() as loader:
-        batches = iter(loader)
-        process = context.Process(target=child, args=(next(batches),))
-        process.start()
-        assert sum(1 for _ in batches) == BATCHES - 1
-        go_on.set()
-        assert verdicts.get() is True
-        process.join()
-        process.close()
-    verdicts.close()
-
-
-def test_own_workers_keep_no_slot():
-    """A worker of ours that is forked while batches are held does not keep them after release."""
-    with open_loader() as first, open_loader() as second:
-        batches = iter(first)
-        held = [next(batches) for _ in range(3)]
-        others = iter(second)
-        next(others)
-        held.clear()
-        next(batches)
-        assert state(first, "held") == 0
-        del batches, others
-
-
-def test_a_child_of_a_worker_reads_what_the_worker_made():
-    """A process that collate_fn forks reads the collated batch intact after it was sent."""
-    read_end, write_end = os.pipe()
-    verdict_end, told_end = os.pipe()
-    children = []
-
-    def collate(samples):
-        made = default_collate(samples)
-        if not children:
-            children.append(os.fork())
-            if children == [0]:
-                os.read(read_end, 1)
-                os.write(told_end, b"=" if torch.equal(FIRST, made) else b"!")
-                os._exit(0)
-        return made
-
-    with open_loader(collate_fn=collate, persistent_workers=True) as loader:
-        assert sum(1 for _ in loader) == BATCHES
-        os.write(write_end, b"!")
-        assert os.read(verdict_end, 1) == b"="
-    for end in (read_end, write_end, verdict_end, told_end):
-        os.close(end)

@@ -19,6 +19,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
 import test_aliases
+import test_children
 import test_lives
 import test_retention
 from datasets import Computed, Numbered, batch
@@ -391,9 +392,9 @@ RIGHTFUL = [
     ),
     case(test_aliases.test_batches_dropped_on_threads_free_their_slots),
     case(test_aliases.test_a_cache_of_everything_never_runs_out_of_slots, 2, 2, 6),
-    case(test_aliases.test_a_forked_child_reads_held_batches_as_long_as_it_lives),
-    case(test_aliases.test_a_grandchild_reads_held_batches_as_long_as_it_lives),
-    case(test_aliases.test_a_child_of_a_worker_reads_what_the_worker_made),
+    case(test_children.test_a_forked_child_reads_held_batches_as_long_as_it_lives),
+    case(test_children.test_a_grandchild_reads_held_batches_as_long_as_it_lives),
+    case(test_children.test_a_child_of_a_worker_reads_what_the_worker_made),
     case(test_retention.test_leases_of_an_epoch_outlive_the_next),
     case(test_retention.test_spills_are_counted),
     case(test_retention.test_held_bytes_stay_within_the_budget, 4),

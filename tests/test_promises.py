@@ -89,7 +89,7 @@ PROMISES = {
         "test_debug.py::test_write_beyond_a_batch_ends_the_trainer",
     ],
     "your code forks while it holds batches": [
-        "test_aliases.py::test_a_forked_child_reads_held_batches_as_long_as_it_lives",
+        "test_children.py::test_a_forked_child_reads_held_batches_as_long_as_it_lives",
         "test_lives.py::test_a_child_that_drops_batches_changes_nothing",
     ],
 }
