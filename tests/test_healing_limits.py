@@ -3,6 +3,7 @@ What healing does not do for ever: the budget, timeouts, what is said, and what 
 """
 
 import copy
+import errno
 import itertools
 import multiprocessing
 import os
@@ -18,11 +19,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from healing import epoch, healed, open_loader, undisturbed
 from mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from programs import wait_until
-from shmloader import (
-    DataLoader,
-    RestartWarning,
-    wrap,
-)
+from shmloader import DataLoader, RestartWarning, nursery_process, wrap
 from shmloader.healing import describe_request
 
 # The option
@@ -96,9 +93,10 @@ def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
     options = {"restarts": restarts, "persistent_workers": persistent}
     with open_loader(DataLoader, Mortal(script), **options) as loader:
         iterator = iter(loader)
-        first = [next(iterator).tolist() for _ in range(3)]
-        with pytest.warns(RestartWarning) as warned, pytest.raises(RuntimeError) as raised:
-            next(iterator)
+        with pytest.warns(RestartWarning) as warned:
+            first = [next(iterator).tolist() for _ in range(3)]
+            with pytest.raises(RuntimeError) as raised:
+                next(iterator)
         rest = [batch.tolist() for batch in iterator]
         script.arm()
         with pytest.warns(RestartWarning):
@@ -298,6 +296,82 @@ def test_replacements_survive_the_nursery(tmp_path):
             next(iterator)
 
     assert expected[:5] == actual
+
+
+def failing_fork(monkeypatch, folder, times):
+    """
+    Let that many forks of the nursery fail.
+    """
+    fork, trainer = os.fork, os.getpid()
+
+    def fail_or_fork():
+        if os.getpid() != trainer and len(os.listdir(folder)) < times:
+            (folder / f"{len(os.listdir(folder))}").touch()
+            raise OSError(errno.EAGAIN, "no")
+        return fork()
+
+    folder.mkdir()
+    monkeypatch.setattr(os, "fork", fail_or_fork)
+    monkeypatch.setattr(nursery_process, "_PAUSE_S", 0.0)
+
+
+def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
+    """A fork that fails counts as a death, said with its reason; the next one may work."""
+    failing_fork(monkeypatch, tmp_path / "failed", 2)
+    script = Script(tmp_path, "item 9")
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(DataLoader, Mortal(script), restarts=3) as loader,
+        pytest.warns(RestartWarning) as warned,
+    ):
+        assert expected == epoch(loader)
+
+    assert 3 == len(warned)
+    for warning in warned[1:]:
+        assert "worker 1 could not be started (Resource temporarily unavailable)" in str(
+            warning.message
+        )
+
+
+def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
+    """When all restarts went into forks that failed, the error says why; no descriptor is left."""
+    failing_fork(monkeypatch, tmp_path / "failed", 1000)
+    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=9) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        descriptors = f"/proc/{iterator._nursery.process.pid}/fd"
+        before = len(os.listdir(descriptors))
+        with (
+            pytest.warns(RestartWarning),
+            pytest.raises(
+                RuntimeError,
+                match=r"could not be started \(Resource temporarily unavailable\) with dataset "
+                r"indices \[9, 10, 11\].* all 9 restarts of this epoch are used: processes, memory",
+            ),
+        ):
+            list(iterator)
+
+        assert before == len(os.listdir(descriptors))
+
+
+def test_trainer_without_descriptors(tmp_path, monkeypatch):
+    """An order that cannot be written is a replacement that could not be started."""
+    make, failures = os.memfd_create, [errno.EMFILE]
+
+    def fail_or_make(name, flags):
+        if failures and name == "shmloader-progress":
+            raise OSError(failures.pop(), "no")
+        return make(name, flags)
+
+    monkeypatch.setattr(os, "memfd_create", fail_or_make)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=2) as loader,
+        pytest.warns(RestartWarning) as warned,
+    ):
+        assert expected == epoch(loader)
+
+    assert "could not be started (Too many open files)" in str(warned[1].message)
 
 
 def test_nursery_that_is_stopped(tmp_path):

@@ -1,0 +1,176 @@
+"""
+The nursery: the process that starts replacements for workers that died.
+
+A replacement has to begin with the dataset as it was when the iterator was made, and by then the
+trainer's own may have changed. So one more process is started beside the workers, in the same way,
+keeps what they were given, and forks a worker whenever it is told to. It touches nothing else: no
+slot, no ring, no dataset. What was pickled on its way is unpacked by each replacement for itself.
+"""
+
+import contextlib
+import errno
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import struct
+import threading
+import time
+from dataclasses import replace
+from multiprocessing import connection as connections
+from multiprocessing import context, popen_fork, util
+from typing import Any
+
+from shmloader import forks, replacement
+
+ORDER = struct.Struct("<2q")  # number, worker id; a file with the pickled progress comes along
+REPORT = struct.Struct("<3q")  # number, pid or 0, exit code or RUNS; an errno where there is no pid
+RUNS = 1 << 32  # no process exits with this code
+_UNKNOWN = 255  # the exit code of a child whose end something else in this process took up
+_PAUSE_S = 0.2  # after a fork that failed: the next order may come at once
+
+
+def run(trainer, sealed, signal_mask, line, trainers_end):
+    """
+    Be the nursery until the trainer closes its end of the line, or is gone.
+
+    Args:
+        trainer: The `shmloader.worker.Trainer` whose end ends this process.
+        sealed: What workers are started with, to be opened by each of them.
+        signal_mask: The signals that workers block.
+        trainers_end: Its end of the line, where it came along by a fork; else None.
+    """
+    # Whatever is sent to a whole group is for others: who heals them must survive it.
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    child_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if trainers_end is not None:
+        trainers_end.close()
+    trainer.watch()
+    threading.Thread(target=_hang_up_when_told, args=(trainer.pid, line), daemon=True).start()
+    # Daemons may not have children of multiprocessing's, because nobody would end those. These
+    # watch the trainer too, and are daemons again.
+    this: Any = multiprocessing.current_process()
+    this._config["daemon"] = False
+    _Home(trainer, sealed, signal_mask, line, child_handler).serve()
+
+
+def _hang_up_when_told(trainer_pid, line):
+    """Heed the SIGTERM with which multiprocessing ends its daemons, and nobody else's."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer_pid:
+        pass
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RD)
+
+
+class _Home:
+    def __init__(self, trainer, sealed, signal_mask, line, child_handler):
+        self._trainer = trainer
+        self._sealed = sealed
+        self._signal_mask = signal_mask
+        self._line = line
+        self._child_handler = child_handler  # of SIGCHLD, as workers have it
+        self._children = {}  # number -> process
+        self._newest = {}  # worker id -> number of the newest that was ordered for it
+
+    def serve(self):
+        """Start what the trainer orders and tell it who has ended, until it closes its end."""
+        is_open = True
+        while is_open:
+            numbers: dict[Any, int]
+            numbers = {child.sentinel: number for number, child in self._children.items()}
+            ready = connections.wait([self._line, *numbers])
+            for sentinel in numbers.keys() & set(ready):
+                self._reap(numbers[sentinel])
+            if self._line in ready:
+                is_open = self._obey()
+        for child in self._children.values():
+            child.kill()
+        for number in list(self._children):
+            self._reap(number)
+
+    def _obey(self):
+        order, descriptors, _, _ = socket.recv_fds(self._line, ORDER.size, 1)
+        if not order:
+            return False
+        number, worker_id = ORDER.unpack(order)
+        if not descriptors:
+            self._tell(number, 0, errno.EMFILE)
+            return True
+        with open(descriptors[0], "rb") as letter:
+            # Ordered once more, because the trainer could not know that it was.
+            if number > self._newest.get(worker_id, -1):
+                self._newest[worker_id] = number
+                self._start(number, worker_id, letter)
+        return True
+
+    def _start(self, number, worker_id, letter):
+        child = _Child(target=self._be_worker, args=(number, worker_id, letter), daemon=True)
+        try:
+            with forks.ours():
+                child.start()
+        except OSError as error:
+            time.sleep(_PAUSE_S)
+            self._tell(number, 0, error.errno)
+        else:
+            self._children[number] = child
+
+    def _reap(self, number):
+        child = self._children.pop(number)
+        child.join()
+        self._tell(number, child.pid, _UNKNOWN if child.exitcode is None else child.exitcode)
+
+    def _tell(self, number, pid, code):
+        # A trainer that does not listen any more is gone, or about to say so.
+        with contextlib.suppress(OSError):
+            self._line.send(REPORT.pack(number, pid, code), socket.MSG_NOSIGNAL)
+
+    def _be_worker(self, number, worker_id, letter):
+        self._trainer.watch()
+        self._tell(number, os.getpid(), RUNS)
+        self._line.close()
+        if self._child_handler is not None:  # Python knows it
+            signal.signal(signal.SIGCHLD, self._child_handler)
+        # As a worker that starts: interrupts come in once it can keep quiet about them.
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*self._signal_mask, signal.SIGINT})
+        with letter:
+            progress = pickle.load(letter)
+        assignment = replace(self._sealed.open(), worker_id=worker_id)
+        replacement.run(assignment, progress)
+
+
+class _Child(context.ForkProcess):
+    @staticmethod
+    def _Popen(process_obj):
+        return _Fork(process_obj)
+
+
+class _Fork(popen_fork.Popen):
+    """How multiprocessing forks, and where that fails no pipe stays open."""
+
+    def _launch(self, process_obj):
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
+            self.sentinel, _ = _pipe(ours, childs)
+            parent_sentinel, our_life = _pipe(childs, ours)
+            self.pid = os.fork()
+            if self.pid == 0:
+                ours.close()
+                _be_child(process_obj, parent_sentinel)
+            ours.pop_all()
+        self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, our_life))
+
+
+def _pipe(reader, writer):
+    """Make a pipe whose ends are closed with the stacks of those who have them."""
+    ends = os.pipe()
+    for end, owner in zip(ends, (reader, writer), strict=True):
+        owner.callback(os.close, end)
+    return ends
+
+
+def _be_child(process_obj, parent_sentinel):
+    code = 1
+    try:
+        code = process_obj._bootstrap(parent_sentinel=parent_sentinel)
+    finally:
+        os._exit(code)
