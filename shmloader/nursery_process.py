@@ -105,7 +105,12 @@ class _Home:
         return True
 
     def _start(self, number, worker_id, letter):
-        child = _Child(target=self._be_worker, args=(number, worker_id, letter), daemon=True)
+        child = _Child(
+            target=self._be_worker,
+            args=(number, worker_id, letter),
+            name=f"Replacement-{number}",
+            daemon=True,
+        )
         try:
             with forks.ours():
                 child.start()
