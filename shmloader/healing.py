@@ -84,11 +84,15 @@ class Healer:
         """Have all restarts again."""
         self._used = 0
 
-    @property
-    def can_heal(self):
-        """Whether there is a restart left, and somebody to start the replacement."""
+    def can_heal(self, worker_id):
+        """Whether a restart is left, somebody to start the replacement, and a place to go on at."""
         self.nursery.hear()
-        return self._used < self._restarts and not self.nursery.is_lost
+        has_restart = self._used < self._restarts and not self.nursery.is_lost
+        return has_restart and self._is_known(worker_id)
+
+    def _is_known(self, worker_id):
+        progress = self._transport.ledger.progress[worker_id]
+        return progress.is_known and progress.epoch_is_known
 
     def heal(self, worker_id, cause=None):
         """
@@ -123,6 +127,8 @@ class Healer:
         )
         if self.nursery.is_lost:
             return words + "and the process that starts replacements is gone too"
+        if not self._is_known(worker_id):
+            return words + "and its last answer had no room to say where another could go on"
         words += f"and all {self._restarts} restarts of this epoch are used: "
         if dead.pid is None:
             return words + "processes, memory or files are short; free some, or raise restarts"

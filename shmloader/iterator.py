@@ -243,9 +243,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         while True:
             if self._heal_now_and_then():
                 deadline = None
-            answer = self._transport.receive(
-                self._task_info, self._rcvd_idx if self._in_order else None
-            )
+            wanted = self._rcvd_idx if self._in_order else None
+            answer = self._transport.receive(self._task_info, wanted, self._workers_status)
             if answer is not None:
                 return answer
             now = time.monotonic()
@@ -276,17 +275,17 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _heal_all(self):
         """Replace every worker that died; whether none is left that cannot be."""
         for worker_id in self._dead_workers():
-            if self._healer is None or not self._healer.can_heal:
+            if self._healer is None or not self._healer.can_heal(worker_id):
                 return False
             self._healer.heal(worker_id)
         return True
 
     def _end_hung_worker(self):
         """Replace the worker whose answer was waited for too long, if there is a timeout."""
-        if self._timeout <= 0 or self._healer is None or not self._healer.can_heal:
+        if self._timeout <= 0 or self._healer is None:
             return False
         worker_id = self._transport.awaited_worker()
-        if worker_id is None:
+        if worker_id is None or not self._healer.can_heal(worker_id):
             return False
         process = self._workers[worker_id]
         if process.ident is None:
@@ -315,7 +314,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if self._heal_all():
             return
         dead = self._dead_workers()
-        explained = self._healer and self._healer.explain(dead[0])
+        explained = self._healer.explain(dead[0]) if self._healer and dead else None
         for worker_id in dead:
             self._mark_worker_as_unavailable(worker_id)
             self._transport.forget_worker(worker_id)

@@ -1,5 +1,6 @@
 """The worker's loop: take an order, fetch, collate, commit; leave when the trainer is gone."""
 
+import contextlib
 import os
 import random
 import signal
@@ -272,12 +273,22 @@ class Worker:
         position.index = index if self._is_iterable else None
         try:
             self._ask_dataset(position)
-            self._desk.write_snapshot(snapshot.take(position))
+            self._write_snapshot()
         except Exception:
-            # Such as a state that cannot be pickled. Without it the replacement fetches again.
-            self._write_error(ExceptionWrapper(where=self._where))
-            position.dataset = position.iterator = None
-            self._desk.write_snapshot(snapshot.take(position))
+            self._publish_failure(ExceptionWrapper(where=self._where))
+
+    def _publish_failure(self, failure):
+        """Answer with an error, such as a state that cannot be pickled, and go on without it."""
+        self._position.dataset = self._position.iterator = None
+        if not self._position.is_exhausted:
+            # The trainer must learn of the end: nothing else may stand in its place.
+            self._write_error(failure)
+        # Where there is no room for a snapshot, this worker cannot be replaced until its next.
+        with contextlib.suppress(ShmloaderError):
+            self._write_snapshot()
+
+    def _write_snapshot(self):
+        self._desk.write_snapshot(snapshot.take(self._position))
 
     def _ask_dataset(self, position):
         """Have an iterable dataset, or its iterator, say where it is, if it can."""

