@@ -121,9 +121,12 @@ class Healer:
     def explain(self, worker_id):
         """Why a worker that died is not replaced, naming the batch that it had in hand."""
         dead = self._workers[worker_id]
+        who = f"DataLoader worker (pid(s) {dead.pid}) exited unexpectedly: it"
+        if dead.pid is None:
+            who = f"DataLoader worker {worker_id}"
         words = (
-            f"DataLoader worker (pid(s) {dead.pid}) exited unexpectedly: it {describe_end(dead)} "
-            f"with {describe_request(self._transport.in_hand(worker_id))} in hand, "
+            f"{who} {describe_end(dead)} with "
+            f"{describe_request(self._transport.in_hand(worker_id))} in hand, "
         )
         if self.nursery.is_lost:
             return words + "and the process that starts replacements is gone too"

@@ -343,20 +343,17 @@ def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
 def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
     """When all restarts went into forks that failed, the error says why; no descriptor is left."""
     failing_fork(monkeypatch, tmp_path / "failed", 1000)
-    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=50) as loader:
+    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=30) as loader:
         iterator = iter(loader)
         descriptors = f"/proc/{iterator._nursery.process.pid}/fd"
         before = len(os.listdir(descriptors))
-        with (
-            pytest.warns(RestartWarning),
-            pytest.raises(
-                RuntimeError,
-                match=r"could not be started \(Resource temporarily unavailable\) with dataset "
-                r"indices \[9, 10, 11\].* all 50 restarts of this epoch are used: process, memory",
-            ),
-        ):
+        with pytest.warns(RestartWarning), pytest.raises(RuntimeError) as raised:
             list(iterator)
 
+        assert str(raised.value).startswith(
+            "DataLoader worker 1 could not be started (Resource temporarily unavailable) with "
+            "dataset indices [9, 10, 11] in hand, and all 30 restarts of this epoch are used: "
+        )
         # It was starting before, and might have had some more.
         assert len(os.listdir(descriptors)) < before + 50
 
