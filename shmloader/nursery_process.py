@@ -156,13 +156,12 @@ class _Fork(popen_fork.Popen):
     def _launch(self, process_obj):
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
             self.sentinel, _ = _pipe(ours, childs)
-            parent_sentinel, our_life = _pipe(childs, ours)
+            parent_sentinel, _ = _pipe(childs, ours)
             self.pid = os.fork()
             if self.pid == 0:
                 ours.close()
                 _be_child(process_obj, parent_sentinel)
-            ours.pop_all()
-        self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, our_life))
+            self.finalizer = util.Finalize(self, ours.pop_all().close)
 
 
 def _pipe(reader, writer):
