@@ -136,8 +136,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._all_started = True
 
     def _open_nursery(self, context, assignment, restarts):
+        # Known before it starts: an interrupt must not leave one that nobody ends.
+        self._nursery = Nursery(context, assignment)
         with forks.ours():
-            self._nursery = self._start(lambda: Nursery(context, assignment))
+            self._start(self._nursery.start)
         self._transport.ledger.share_seed(assignment.shared_seed)
         self._healer = Healer(self._transport, self._nursery, self._workers, restarts)
 
@@ -365,7 +367,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def processes(self):
         """All that runs for this iterator: its workers, and who replaces them."""
-        return self._workers + ([self._nursery.process] if self._nursery else [])
+        return self._workers + ([self._nursery] if self._nursery else [])
 
     def _shutdown_workers(self):
         # At interpreter exit the workers were ended; in a forked child they are not ours.

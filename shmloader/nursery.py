@@ -103,7 +103,7 @@ class Replacement:
         self._asked = signal.SIGKILL
         self._nursery.hear_until(lambda: self.ident is not None or self.is_over, _SLICE_S)
         if self.ident is None and not self.is_over:
-            self._nursery.process.kill()
+            self._nursery.kill()
         self._send()
 
     def terminate(self):
@@ -131,7 +131,7 @@ class _Line(socket.socket):
 
 class Nursery:
     """
-    The trainer's side: starts replacements without waiting for them.
+    The trainer's side: starts replacements without waiting for them, and ends like a Process.
 
     Attributes:
         process: The nursery's process.
@@ -140,13 +140,13 @@ class Nursery:
 
     def __init__(self, context, assignment):
         """
-        Start the process.
+        Make the process; it is not started.
 
         Args:
             context: Of multiprocessing, the one that starts the workers.
             assignment: What any of the workers is started with.
         """
-        near_end, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        near_end, self._far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._line = _Line(fileno=near_end.detach())
         self._line.setblocking(False)
         self._mailbox = bytearray(_NOBODY)
@@ -158,11 +158,33 @@ class Nursery:
         sealed = _Sealed(assignment)
         self.process = context.Process(
             target=nursery_process.run,
-            args=(assignment.trainer, sealed, assignment.signal_mask, far_end, inherited),
+            args=(assignment.trainer, sealed, assignment.signal_mask, self._far_end, inherited),
             daemon=True,
         )
-        with far_end:
+
+    def start(self):
+        """Start the process."""
+        with self._far_end:
             processes.start(self.process)
+
+    def is_alive(self):
+        """Whether the process runs."""
+        return self.process.is_alive()
+
+    def join(self, timeout=None):
+        """Wait for its end, at most timeout seconds."""
+        if self.process.ident is not None:
+            self.process.join(timeout)
+
+    def terminate(self):
+        """Hang up: it ends its children and then itself, and hears no signal."""
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
+
+    def kill(self):
+        """End it at once, and leave its children to the trainer."""
+        if self.is_alive():
+            self.process.kill()
 
     def replacement(self, worker_id, progress):
         """Make a worker that takes the place of one that was reaped; it is not started."""
@@ -198,9 +220,11 @@ class Nursery:
 
     def _take_report(self):
         """Whether there was one, and not the end of all."""
-        with contextlib.suppress(OSError):
+        try:
             return self._line.recv_into(self._mailbox) > 0
-        return False
+        except (BlockingIOError, ConnectionResetError):
+            # The second is said once, before the reports, if an order was never read.
+            return True
 
     def _read_mailbox(self):
         number, pid, code = REPORT.unpack(self._mailbox)
@@ -229,11 +253,11 @@ class Nursery:
             Whether all that run still are known.
         """
         if self._count > 0:
-            with contextlib.suppress(OSError):
-                self._line.shutdown(socket.SHUT_WR)
-            self.process.join(_END_S)
-        self.process.kill()
-        self.process.join()
+            self.terminate()
+            self.join(_END_S)
+        self.kill()
+        self.join()
+        self._far_end.close()
         self.hear_until(lambda: self.is_lost, _END_S)
         were_heard, self.is_lost = self.is_lost, True
         self._line.close()

@@ -15,8 +15,8 @@ import pickle
 import signal
 import socket
 import struct
-import threading
 import time
+import warnings
 from dataclasses import replace
 from multiprocessing import connection as connections
 from multiprocessing import context, popen_fork, util
@@ -28,6 +28,10 @@ ORDER = struct.Struct("<2q")  # number, worker id; a file with the pickled progr
 REPORT = struct.Struct("<3q")  # number, pid or 0, exit code or RUNS; an errno where there is no pid
 RUNS = 1 << 32  # no process exits with this code
 _UNKNOWN = 255  # the exit code of a child whose end something else in this process took up
+_FOR_OTHERS = signal.valid_signals() - {
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT, signal.SIGCHLD),
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP),
+}
 _PAUSE_S = 0.2  # after a fork that failed: the next order may come at once
 
 
@@ -43,33 +47,27 @@ def run(trainer, sealed, signal_mask, line, trainers_end):
     """
     # Whatever is sent to a whole group is for others: who heals them must survive it.
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-    child_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    handlers = {signal.SIGCHLD: signal.signal(signal.SIGCHLD, signal.SIG_DFL)}
     if trainers_end is not None:
         trainers_end.close()
+    else:
+        # This process has imported libraries, and their threads do not block signals.
+        handlers |= {each: signal.signal(each, signal.SIG_IGN) for each in _FOR_OTHERS}
     trainer.watch()
-    threading.Thread(target=_hang_up_when_told, args=(trainer.pid, line), daemon=True).start()
     # Daemons may not have children of multiprocessing's, because nobody would end those. These
     # watch the trainer too, and are daemons again.
     this: Any = multiprocessing.current_process()
     this._config["daemon"] = False
-    _Home(trainer, sealed, signal_mask, line, child_handler).serve()
-
-
-def _hang_up_when_told(trainer_pid, line):
-    """Heed the SIGTERM with which multiprocessing ends its daemons, and nobody else's."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer_pid:
-        pass
-    with contextlib.suppress(OSError):
-        line.shutdown(socket.SHUT_RD)
+    _Home(trainer, sealed, signal_mask, line, handlers).serve()
 
 
 class _Home:
-    def __init__(self, trainer, sealed, signal_mask, line, child_handler):
+    def __init__(self, trainer, sealed, signal_mask, line, handlers):
         self._trainer = trainer
         self._sealed = sealed
         self._signal_mask = signal_mask
         self._line = line
-        self._child_handler = child_handler  # of SIGCHLD, as workers have it
+        self._handlers = handlers  # of signals, as workers have them; None: Python does not know
         self._children = {}  # number -> process
         self._newest = {}  # worker id -> number of the newest that was ordered for it
 
@@ -134,8 +132,9 @@ class _Home:
         self._trainer.watch()
         self._tell(number, os.getpid(), RUNS)
         self._line.close()
-        if self._child_handler is not None:  # Python knows it
-            signal.signal(signal.SIGCHLD, self._child_handler)
+        for number, handler in self._handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
         # As a worker that starts: interrupts come in once it can keep quiet about them.
         signal.pthread_sigmask(signal.SIG_SETMASK, {*self._signal_mask, signal.SIGINT})
         with letter:
@@ -157,7 +156,10 @@ class _Fork(popen_fork.Popen):
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
             self.sentinel, _ = _pipe(ours, childs)
             parent_sentinel, _ = _pipe(childs, ours)
-            self.pid = os.fork()
+            with warnings.catch_warnings():
+                # Of forks beside a thread, since Python 3.12: the one here runs no Python.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.pid = os.fork()
             if self.pid == 0:
                 ours.close()
                 _be_child(process_obj, parent_sentinel)

@@ -10,7 +10,9 @@ import os
 import pickle
 import re
 import signal
+import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,6 +25,7 @@ from shmloader import (
     DataLoader,
     OutOfSharedMemory,
     RestartWarning,
+    nursery,
     nursery_process,
     worker,
     wrap,
@@ -405,9 +408,8 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
         next(iterator)
         with pytest.raises(OutOfSharedMemory, match="no room"):
             next(iterator)
-        next(iterator)
         with pytest.raises(RuntimeError, match="had no room to say where another could go on"):
-            next(iterator)
+            next(iterator), next(iterator)
 
 
 def test_end_without_room_for_a_snapshot(tmp_path, monkeypatch):
@@ -423,3 +425,38 @@ def test_end_without_room_for_a_snapshot(tmp_path, monkeypatch):
     dataset = MortalStream(Script(tmp_path))
 
     assert (undisturbed(dataset), 0, 0) == healed(dataset)
+
+
+class SilentProcess:
+    """
+    A nursery that reads no order, with its end of the line.
+    """
+
+    ident = None
+
+    def __init__(self, args, **_):
+        self.args = args
+
+    def start(self):
+        self.line = self.args[3].dup()
+
+    def is_alive(self):
+        return False
+
+
+def test_report_behind_an_order_that_nobody_read():
+    """A replacement that reports beside a nursery that dies is known, whatever that left unread."""
+    context = SimpleNamespace(get_start_method=lambda: "fork", Process=SilentProcess)
+    mother = nursery.Nursery(context, SimpleNamespace(trainer=None, signal_mask=set()))
+    mother.start()
+    first, second = (mother.replacement(worker_id, None) for worker_id in range(2))
+    first.start()
+    line = mother.process.line
+    os.close(*socket.recv_fds(line, nursery_process.ORDER.size, 1)[1])
+    second.start()
+    line.send(nursery_process.REPORT.pack(0, os.getpid(), nursery_process.RUNS))
+    line.close()
+
+    assert [True, False] == [first.is_alive(), second.is_alive()]
+    assert (True, os.getpid()) == (mother.is_lost, first.ident)
+    assert mother.close()

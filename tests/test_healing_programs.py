@@ -101,18 +101,23 @@ if __name__ == "__main__":
     assert all("program.py" in line and "RestartWarning: " in line for line in said[::2])
 
 
-def test_signals_to_the_whole_group(tmp_path):
+@pytest.mark.parametrize("method", START_METHODS)
+def test_signals_to_the_whole_group(tmp_path, method):
     """A trainer that handles SIGTERM goes on when its group is sent one: its workers are healed."""
-    script = """
+    script = f"""
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, lambda *_: None)
+    came = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: came.append(number))
     warnings.simplefilter("ignore", RestartWarning)
-    loader = make(Dying(60, 0), restarts=9, prefetch_factor=1)
+    loader = make(
+        Dying(60, 0), restarts=9, prefetch_factor=1, multiprocessing_context={method!r}
+    )
     iterator = iter(loader)
     numbers = [next(iterator)[0, 0].item() for _ in range(10)]
     say("healed")
-    signal.pause()
+    while len(came) < 2:
+        time.sleep(0.01)
     while sum(process.is_alive() for process in iterator._workers):
         time.sleep(0.01)
     numbers += [batch[0, 0].item() for batch in iterator]
