@@ -291,6 +291,29 @@ def test_death_of_the_nursery(tmp_path):
     assert undisturbed(Mortal(Script(tmp_path)))[0][:3] == first
 
 
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_nursery_is_deaf(tmp_path, method):
+    """Signals that would end any other process leave the nursery alone, whatever threads it has."""
+    script = Script(tmp_path, "item 0", later=["item 23"])
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(
+            DataLoader, Mortal(script), restarts=2, multiprocessing_context=method
+        ) as loader,
+        pytest.warns(RestartWarning) as warned,
+    ):
+        iterator = iter(loader)
+        actual = [next(iterator).tolist()]
+        for number in numbers * 5:
+            os.kill(iterator._nursery.process.pid, number)
+        script.arm()
+        actual += [batch.tolist() for batch in iterator]
+
+    assert expected == actual
+    assert 2 == len(warned)
+
+
 def test_replacements_survive_the_nursery(tmp_path):
     """A replacement works on when the nursery is gone; its own death is an error then."""
     script = Script(tmp_path, "item 3", later=["item 15"])
