@@ -103,6 +103,7 @@ class Ledger:
         restarts: Workers that were replaced.
         pickled_bytes: Bytes of the pickles in them.
         pickled_batches: Batches that had one.
+        heals: Whether workers publish snapshots with their answers, so that they can be replaced.
         progress: For each worker, from where its replacement would go on.
         recalled: Ticket -> worker, of what a dead worker had not answered, until it is placed
             again.
@@ -113,6 +114,7 @@ class Ledger:
     bytes: int
     spilled: int
     restarts: int
+    heals: bool
     progress: list[Progress]
     recalled: dict[int, int]
     pickled_bytes: int
@@ -249,7 +251,7 @@ class Ledger:
 
     def reclaim(self, worker: int) -> None:
         """
-        Free what a worker held that has been reaped.
+        Free what a worker held that has been reaped, and forget what it was to be sent.
         """
 
     def recall(self, worker: int) -> None:
@@ -325,7 +327,7 @@ class Ledger:
 
     def oldest(self) -> int | None:
         """
-        Find the lowest ticket that was placed and is not delivered.
+        Find the lowest ticket that was placed, or is to be again, and is not delivered.
         """
 
     def expect(self, batch_bytes: int) -> None:

@@ -47,7 +47,7 @@ class _Exit:
     def disown(self):
         children: set[Any] = getattr(multiprocessing.process, "_children", set())
         for owner in self._living():
-            children.difference_update(owner.processes())
+            children.difference_update(getattr(each, "process", each) for each in owner.processes())
 
 
 _exit = _Exit()
@@ -60,8 +60,9 @@ def watch(owner):
     End an owner's processes when the interpreter ends, if the owner is still there.
 
     Args:
-        owner: Has `owner_pid`, the process that started them; `processes()`, which lists them; and
-            `unwatch_workers()`, after which their end is no error.
+        owner: Has `owner_pid`, the process that started them; `processes()`, which lists them, or
+            what ends like one and has it as `process`; and `unwatch_workers()`, after which their
+            end is no error.
     """
     _exit.watch(owner)
 

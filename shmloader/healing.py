@@ -6,12 +6,18 @@ nothing to wait for: the replacement finds its requests in its ring when it is t
 """
 
 import itertools
+import os
 import signal
+import sys
 import warnings
+from typing import Any
+
+import torch.utils.data
 
 from shmloader.errors import RestartWarning
 
 _INDICES_SHOWN = 16
+_NOT_THE_USERS = tuple(os.path.dirname(path) for path in (__file__, torch.utils.data.__file__))
 
 
 def _name_of(number):
@@ -24,6 +30,8 @@ def _name_of(number):
 def describe_end(process):
     """How a process ended, as what it did: "was killed by SIGKILL"."""
     code = process.exitcode
+    if process.pid is None:
+        return "could not be started" + (f" ({os.strerror(code)})" if code is not None else "")
     if code is None:
         return "ended"
     return f"was killed by {_name_of(-code)}" if code < 0 else f"exited with code {code}"
@@ -40,6 +48,19 @@ def describe_request(index):
     shown = ", ".join(map(repr, itertools.islice(index, _INDICES_SHOWN)))
     more = len(index) - _INDICES_SHOWN
     return f"dataset indices [{shown}" + (f", and {more} more]" if more > 0 else "]")
+
+
+def _level_of_user():
+    """How far up the stack the loop is that iterates, for its caller's warning to point at."""
+    frame: Any = sys._getframe(1)
+    level = 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _pid_of(process):
+    return f" (pid {process.pid})" if process.pid is not None else ""
 
 
 class Healer:
@@ -63,11 +84,15 @@ class Healer:
         """Have all restarts again."""
         self._used = 0
 
-    @property
-    def can_heal(self):
-        """Whether there is a restart left, and somebody to start the replacement."""
+    def can_heal(self, worker_id):
+        """Whether a restart is left, somebody to start the replacement, and a place to go on at."""
         self.nursery.hear()
-        return self._used < self._restarts and not self.nursery.is_lost
+        has_restart = self._used < self._restarts and not self.nursery.is_lost
+        return has_restart and self._is_known(worker_id)
+
+    def _is_known(self, worker_id):
+        progress = self._transport.ledger.progress[worker_id]
+        return progress.is_known and progress.epoch_is_known
 
     def heal(self, worker_id, cause=None):
         """
@@ -79,28 +104,37 @@ class Healer:
         dead = self._workers[worker_id]
         progress = self._transport.recall(worker_id)
         index = self._transport.in_hand(worker_id)
-        self._workers[worker_id] = self.nursery.replace(worker_id, progress)
+        # In its place before it starts: an interrupt must not leave one here of whom nobody knows.
+        self._workers[worker_id] = self.nursery.replacement(worker_id, progress)
+        self._workers[worker_id].start()
         self._used += 1
         self._transport.ledger.restarts += 1
         self._transport.pump()
         warnings.warn(
-            f"DataLoader worker {worker_id} (pid {dead.pid}) {cause or describe_end(dead)} with "
+            f"DataLoader worker {worker_id}{_pid_of(dead)} {cause or describe_end(dead)} with "
             f"{describe_request(index)} in hand; another takes its place, and no batch changes "
             f"(restart {self._used} of {self._restarts} in this epoch)",
             RestartWarning,
-            stacklevel=2,
+            stacklevel=_level_of_user(),
         )
 
     def explain(self, worker_id):
         """Why a worker that died is not replaced, naming the batch that it had in hand."""
         dead = self._workers[worker_id]
+        who = f"DataLoader worker (pid(s) {dead.pid}) exited unexpectedly: it"
+        if dead.pid is None:
+            who = f"DataLoader worker {worker_id}"
         words = (
-            f"DataLoader worker (pid(s) {dead.pid}) exited unexpectedly: it {describe_end(dead)} "
-            f"with {describe_request(self._transport.in_hand(worker_id))} in hand, "
+            f"{who} {describe_end(dead)} with "
+            f"{describe_request(self._transport.in_hand(worker_id))} in hand, "
         )
         if self.nursery.is_lost:
             return words + "and the process that starts replacements is gone too"
+        if not self._is_known(worker_id):
+            return words + "and its last answer had no room to say where another could go on"
+        words += f"and all {self._restarts} restarts of this epoch are used: "
+        if dead.pid is None:
+            return words + "processes, memory or files are short; free some, or raise restarts"
         return words + (
-            f"and all {self._restarts} restarts of this epoch are used: if it was this batch each "
-            "time, look at these samples; otherwise raise restarts"
+            "if it was this batch each time, look at these samples; otherwise raise restarts"
         )

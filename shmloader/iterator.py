@@ -32,62 +32,11 @@ from shmloader import exits, forks, processes, worker
 from shmloader.errors import WorkerBroken
 from shmloader.healing import Healer
 from shmloader.nursery import Nursery
+from shmloader.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.transport import Parcel, Transport
 
 # Longest park of the trainer before it looks whether its workers live; within this a death shows.
 _SLICE_S = 0.1
-
-
-class _IndexQueue:
-    """What torch knows as a worker's index queue."""
-
-    def __init__(self, transport, worker_id):
-        self._transport = transport
-        self._worker_id = worker_id
-
-    def put(self, message):
-        """Send a task, a resume, or None."""
-        self._transport.put(self._worker_id, message)
-
-    def qsize(self):
-        """How many messages the worker has not taken yet."""
-        return self._transport.untaken(self._worker_id)
-
-    def empty(self):
-        """Whether the worker has taken all messages."""
-        return self.qsize() == 0
-
-
-class _DataQueue:
-    """What torch knows as the result queue, for code that asks how full it is."""
-
-    def __init__(self, transport):
-        self._transport = transport
-
-    def qsize(self):
-        """How many answers wait for the trainer."""
-        return self._transport.ready
-
-    def empty(self):
-        """Whether no answer waits for the trainer."""
-        return self.qsize() == 0
-
-
-class _DoneEvent:
-    """What torch knows as the event that tells workers to leave."""
-
-    def __init__(self, transport):
-        self._transport = transport
-        self._is_set = False
-
-    def is_set(self):
-        """Whether the workers were told to leave."""
-        return self._is_set
-
-    def set(self):
-        """Tell the workers to leave as soon as they look."""
-        self._is_set = True
-        self._transport.ledger.stop()
 
 
 class RingIterator(_MultiProcessingDataLoaderIter):
@@ -159,9 +108,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             recalls=loader.restarts > 0,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
-        self._index_queues = [_IndexQueue(self._transport, i) for i in range(self._num_workers)]
-        self._data_queue = self._worker_result_queue = _DataQueue(self._transport)
-        self._workers_done_event = _DoneEvent(self._transport)
+        self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
+        self._data_queue = self._worker_result_queue = DataQueue(self._transport)
+        self._workers_done_event = DoneEvent(self._transport)
         if loader.slot_bytes is not None:
             self._transport.ledger.expect(loader.slot_bytes)
 
@@ -187,8 +136,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._all_started = True
 
     def _open_nursery(self, context, assignment, restarts):
+        # Known before it starts: an interrupt must not leave one that nobody ends.
+        self._nursery = Nursery(context, assignment)
         with forks.ours():
-            self._nursery = self._start(lambda: Nursery(context, assignment))
+            self._start(self._nursery.start)
         self._transport.ledger.share_seed(assignment.shared_seed)
         self._healer = Healer(self._transport, self._nursery, self._workers, restarts)
 
@@ -294,9 +245,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         while True:
             if self._heal_now_and_then():
                 deadline = None
-            answer = self._transport.receive(
-                self._task_info, self._rcvd_idx if self._in_order else None
-            )
+            wanted = self._rcvd_idx if self._in_order else None
+            answer = self._transport.receive(self._task_info, wanted, self._workers_status)
             if answer is not None:
                 return answer
             now = time.monotonic()
@@ -327,19 +277,22 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _heal_all(self):
         """Replace every worker that died; whether none is left that cannot be."""
         for worker_id in self._dead_workers():
-            if self._healer is None or not self._healer.can_heal:
+            if self._healer is None or not self._healer.can_heal(worker_id):
                 return False
             self._healer.heal(worker_id)
         return True
 
     def _end_hung_worker(self):
         """Replace the worker whose answer was waited for too long, if there is a timeout."""
-        if self._timeout <= 0 or self._healer is None or not self._healer.can_heal:
+        if self._timeout <= 0 or self._healer is None:
             return False
         worker_id = self._transport.awaited_worker()
-        if worker_id is None:
+        if worker_id is None or not self._healer.can_heal(worker_id):
             return False
         process = self._workers[worker_id]
+        if process.ident is None:
+            # A replacement of which its nursery has said nothing yet.
+            return False
         process.kill()
         process.join(processes.LEAVE_S)
         if process.is_alive():
@@ -363,7 +316,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if self._heal_all():
             return
         dead = self._dead_workers()
-        explained = self._healer and self._healer.explain(dead[0])
+        explained = self._healer.explain(dead[0]) if self._healer and dead else None
         for worker_id in dead:
             self._mark_worker_as_unavailable(worker_id)
             self._transport.forget_worker(worker_id)
@@ -414,7 +367,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def processes(self):
         """All that runs for this iterator: its workers, and who replaces them."""
-        return self._workers + ([self._nursery.process] if self._nursery else [])
+        return self._workers + ([self._nursery] if self._nursery else [])
 
     def _shutdown_workers(self):
         # At interpreter exit the workers were ended; in a forked child they are not ours.
@@ -450,11 +403,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _end_workers(self):
         self.unwatch_workers()
-        processes.end_all(self._workers)
-        if self._nursery is not None:
-            # If it was lost, so was the knowledge whether all of its children are gone.
-            self._all_started = self._all_started and not self._nursery.is_lost
-            self._nursery.close()
+        try:
+            processes.end_all(self._workers)
+        finally:
+            if self._nursery is not None:
+                self._all_started = self._nursery.close() and self._all_started
 
     def _return_segment(self):
         """Keep the segment if every worker that could write to it was reaped."""

@@ -1,149 +1,239 @@
 """
-The process that starts replacements for workers that died.
+The trainer's side of the process that starts replacements for workers that died.
 
-A replacement has to begin with the dataset as it was when the iterator was made, and by then the
-trainer's own may have changed. So one more process is started beside the workers, in the same way,
-keeps what it was given, and forks a worker whenever it is told to. It touches nothing else: no
-slot, no ring, no dataset.
+An interrupt may come between any two lines. An order and a report are one datagram each, sent and
+taken by one call. An order that may not have been sent is sent again, and obeyed once; a report is
+read until the next one takes its place.
 """
 
 import contextlib
-import itertools
-import multiprocessing
 import os
+import pickle
 import signal
+import socket
 import time
-from dataclasses import replace
+import weakref
+from array import array
 from multiprocessing import connection as connections
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from shmloader import forks, processes, worker
-from shmloader._core import watch_process
+from shmloader import nursery_process, processes
+from shmloader.nursery_process import ORDER, REPORT, RUNS
 
-_START, _END, _STARTED, _ENDED = "start", "end", "started", "ended"
-_SLICE_S = 0.02  # between two looks for processes of which nobody tells any more
+_NOBODY = REPORT.pack(-1, 0, RUNS)
+_SLICE_S = 0.02  # between two looks for processes of which nobody tells
+_PATIENCE_S = 5.0  # of whoever asks for a pid: the nursery may still be starting
+_END_S = 0.3  # for the nursery to end its children, before it is killed
 
 
 class Replacement:
     """
-    A worker that the nursery started, with the part of a Process's manners that is used here.
+    A worker that the nursery starts, with the part of a Process's manners that is used here.
 
     Attributes:
-        exitcode: As a Process has it; None while it runs.
+        exitcode: As a Process has it; an errno where it could not be started; None while it runs.
+        ident: Its pid, as far as was heard.
     """
 
     daemon = True
 
-    def __init__(self, nursery, number, worker_id):
+    def __init__(self, nursery, number, worker_id, progress):
         self._nursery = nursery
-        self._number = number
+        self._order: Any = (number, worker_id, pickle.dumps(progress))
+        self._asked: Any = None  # the signal that it was to be sent last
         self.name = f"Replacement-{number} of worker {worker_id}"
         self.exitcode = None
-        self.known_pid = None
+        self.ident: Any = None
         self._started = None
 
-    def note_start(self, pid):
-        """Take up which process it is."""
-        self.known_pid = pid
-        self._started = worker.start_time(pid)
+    def start(self):
+        """Order it, unless that was surely done; however often it is ordered, it starts once."""
+        if self._order is None or self.exitcode is not None or self._nursery.is_lost:
+            return
+        try:
+            if self._nursery.order(*self._order):
+                self._order = None
+        except OSError as error:
+            self.exitcode = error.errno
+
+    def note(self, pid, code):
+        """Take up a report; the same one may come again."""
+        if pid and self.ident is None:
+            self._started = processes.start_time(pid)
+            self.ident = pid
+            self._send()
+        if code != RUNS:
+            self.exitcode = code
 
     @property
     def pid(self):
-        """Its process; None where the nursery is gone before it could say."""
-        self._nursery.hear_until(lambda: self.known_pid is not None or self.is_over, None)
-        return self.known_pid
+        """Its process; None where it could not be started, or nobody could say in time."""
+        self._nursery.hear_until(lambda: self.ident is not None or self.is_over, _PATIENCE_S)
+        return self.ident
 
     @property
     def is_over(self):
-        """Whether it has ended, as far as was heard."""
-        if self._nursery.is_lost and self.exitcode is None:
-            # It ends with the nursery, and nobody tells when.
-            return self._started is None or worker.start_time(self.known_pid) != self._started
-        return self.exitcode is not None
+        """Whether it has ended, or never will begin, as far as was heard."""
+        if self.exitcode is not None:
+            return True
+        if self.ident is None:
+            # Each replacement tells its pid before it drops the nursery's end of the line, and the
+            # nursery is lost when nobody has that any more.
+            return self._nursery.is_lost
+        # Where the nursery is gone, or stopped, nobody tells of an end.
+        return (self._nursery.is_lost or self._asked is not None) and not self._runs()
+
+    def _runs(self):
+        return processes.is_running(self.ident, self._started)
 
     def is_alive(self):
         """Whether it runs, or is about to."""
+        self.start()
         self._nursery.hear()
         return not self.is_over
 
     def join(self, timeout=None):
         """Wait for its end, at most timeout seconds."""
+        self.start()  # or nobody would ever tell of its end
         self._nursery.hear_until(lambda: self.is_over, timeout)
 
     def kill(self):
-        """End it at once."""
-        self._nursery.end(self._number, signal.SIGKILL)
+        """End it at once; with the nursery, if that does not say which process it is."""
+        self._asked = signal.SIGKILL
+        self._nursery.hear_until(lambda: self.ident is not None or self.is_over, _SLICE_S)
+        if self.ident is None and not self.is_over:
+            self._nursery.kill()
+        self._send()
 
     def terminate(self):
         """Ask it to end."""
-        self._nursery.end(self._number, signal.SIGTERM)
+        self._asked = signal.SIGTERM
+        self._nursery.hear()
+        self._send()
+
+    def _send(self):
+        if self._asked is None or self.ident is None or self.exitcode is not None:
+            return
+        if self._runs():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.ident, self._asked)
+
+
+class _Line(socket.socket):
+    """The trainer's end of the line, closed in silence where a copy of this process drops it."""
+
+    __slots__ = ()
+
+    def __del__(self):
+        self.close()
 
 
 class Nursery:
     """
-    The trainer's side: starts replacements without waiting for them.
+    The trainer's side: starts replacements without waiting for them, and ends like a Process.
 
     Attributes:
-        is_lost: Whether that process is gone; its replacements end with it.
+        process: The nursery's process.
+        is_lost: Whether it is gone. Its replacements run on, and nobody tells of their end.
     """
 
     def __init__(self, context, assignment):
         """
-        Start the process.
+        Make the process; it is not started.
 
         Args:
             context: Of multiprocessing, the one that starts the workers.
             assignment: What any of the workers is started with.
         """
-        self._connection, far_end = connections.Pipe()
-        self.process = context.Process(
-            target=_run, args=(assignment, far_end, self._connection), daemon=True
-        )
-        self._children = {}
-        self._numbers = itertools.count()
+        near_end, self._far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line = _Line(fileno=near_end.detach())
+        self._line.setblocking(False)
+        self._mailbox = bytearray(_NOBODY)
+        self._children: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+        self._count = 0
         self.is_lost = False
-        processes.start(self.process)
-        far_end.close()
+        # Under fork this end comes along; while it is open there, its closing here is not seen.
+        inherited = self._line if context.get_start_method() == "fork" else None
+        sealed = _Sealed(assignment)
+        self.process = context.Process(
+            target=nursery_process.run,
+            args=(assignment.trainer, sealed, assignment.signal_mask, self._far_end, inherited),
+            daemon=True,
+        )
 
-    def replace(self, worker_id, progress):
-        """Start a worker in the place of one that was reaped; returns at once."""
-        number = next(self._numbers)
-        self._children[number] = child = Replacement(self, number, worker_id)
-        self._say(_START, number, worker_id, progress)
+    def start(self):
+        """Start the process."""
+        with self._far_end:
+            processes.start(self.process)
+
+    def is_alive(self):
+        """Whether the process runs."""
+        return self.process.is_alive()
+
+    def join(self, timeout=None):
+        """Wait for its end, at most timeout seconds."""
+        if self.process.ident is not None:
+            self.process.join(timeout)
+
+    def terminate(self):
+        """Hang up: it ends its children and then itself, and hears no signal."""
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
+
+    def kill(self):
+        """End it at once, and leave its children to the trainer."""
+        if self.is_alive():
+            self.process.kill()
+
+    def replacement(self, worker_id, progress):
+        """Make a worker that takes the place of one that was reaped; it is not started."""
+        number = self._count
+        self._count += 1
+        child = Replacement(self, number, worker_id, progress)
+        self._children[number] = child
         return child
 
-    def end(self, number, signal_number):
-        """Send a signal to a replacement, if it runs."""
-        self._say(_END, number, signal_number)
+    def order(self, number, worker_id, letter):
+        """
+        Have a replacement started; whether the order was sent.
 
-    def close(self):
-        """End the process and every replacement that still runs."""
-        self.process.kill()
-        self.process.join()
-        self.hear()
-        self.is_lost = True
-        self._connection.close()
-
-    def _say(self, *message):
-        with self._noticing_loss():
-            self._connection.send(message)
+        Raises:
+            OSError: There is no file left, or no memory, for what it is told.
+        """
+        with open(os.memfd_create("shmloader-progress", os.MFD_CLOEXEC), "wb") as file:
+            file.write(letter)
+            file.seek(0)
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [file.fileno()]))]
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                self._line.sendmsg([ORDER.pack(number, worker_id)], rights, socket.MSG_NOSIGNAL)
+                return True
+        return False
 
     def hear(self, timeout_s=0.0):
-        """Take up what the process said; waits at most timeout_s seconds for the first word."""
-        with self._noticing_loss():
-            while not self.is_lost and self._connection.poll(timeout_s):
-                self._note(*self._connection.recv())
-                timeout_s = 0.0
+        """Take up what was reported; waits at most timeout_s seconds for the first word."""
+        self._read_mailbox()
+        while not self.is_lost and connections.wait([self._line], timeout_s):
+            self.is_lost = not self._take_report()
+            self._read_mailbox()
+            timeout_s = 0.0
 
-    def _note(self, verb, number, value):
-        if verb == _STARTED:
-            self._children[number].note_start(value)
-        else:
-            # Nobody speaks of it again: a life of many restarts must not keep them all.
-            self._children.pop(number).exitcode = value
+    def _take_report(self):
+        """Whether there was one, and not the end of all."""
+        try:
+            return self._line.recv_into(self._mailbox) > 0
+        except (BlockingIOError, ConnectionResetError):
+            # The second is said once, before the reports, if an order was never read.
+            return True
+
+    def _read_mailbox(self):
+        number, pid, code = REPORT.unpack(self._mailbox)
+        child = self._children.get(number)
+        if child is not None:
+            child.note(pid, code)
 
     def hear_until(self, is_enough, timeout_s):
-        """Take up what the process says until that is enough, or until timeout_s seconds passed."""
+        """Take up what is reported until that is enough, or until timeout_s seconds have passed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self.hear()
         while not is_enough():
@@ -153,82 +243,40 @@ class Nursery:
             if self.is_lost:
                 time.sleep(min(left_s, _SLICE_S))
             else:
-                self.hear(left_s)
+                self.hear(min(left_s, _SLICE_S))
 
-    @contextlib.contextmanager
-    def _noticing_loss(self):
-        try:
-            yield
-        except (EOFError, OSError):
-            self.is_lost = True
+    def close(self):
+        """
+        End the process and every replacement of which it knows.
 
-
-def _run(assignment, connection, trainers_end):
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    terminating = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the user's is for the trainer
-    # Under fork the other end came along; while it is open here, its closing is not seen.
-    trainers_end.close()
-    assignment.trainer.watch()
-    # Daemons may not have children of multiprocessing's, because nobody would end those. These
-    # watch the trainer and this process, and are daemons too.
-    this: Any = multiprocessing.current_process()
-    this._config["daemon"] = False
-    with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
-        _Home(assignment, connection, terminating).serve()
+        Returns:
+            Whether all that run still are known.
+        """
+        if self._count > 0:
+            self.terminate()
+            self.join(_END_S)
+        self.kill()
+        self.join()
+        self._far_end.close()
+        self.hear_until(lambda: self.is_lost, _END_S)
+        were_heard, self.is_lost = self.is_lost, True
+        self._line.close()
+        return were_heard
 
 
-class _Home:
-    def __init__(self, assignment, connection, terminating):
-        self._assignment = assignment
-        self._connection = connection
-        self._terminating = terminating  # the handler of SIGTERM that workers have
-        self._children = {}  # number -> Process
-        self._seats = {}  # worker id -> number of the child that was started for it last
+class _Sealed:
+    """Something on its way to another process; if it is pickled for that, it is so till opened."""
 
-    def serve(self):
-        """Do what the trainer says and tell it who has ended, until it closes its end."""
-        while True:
-            sentinels: dict[Any, int]
-            sentinels = {child.sentinel: number for number, child in self._children.items()}
-            ready = connections.wait([self._connection, *sentinels])
-            for sentinel in sentinels.keys() & set(ready):
-                self._reap(sentinels[sentinel])
-            if self._connection in ready:
-                self._obey(*self._connection.recv())
+    def __init__(self, content):
+        self._content = content
+        self._pickled = None
 
-    def _obey(self, verb, number, *rest):
-        if verb == _START:
-            self._start(number, *rest)
-        elif number in self._children:
-            os.kill(self._children[number].pid, rest[0])
+    def __getstate__(self):
+        return None, bytes(ForkingPickler.dumps(self._content))
 
-    def _start(self, number, worker_id, progress):
-        # One that the trainer forgot, because it was interrupted, must not sit at the same rings.
-        before = self._seats.get(worker_id)
-        if before in self._children:
-            self._children[before].kill()
-            self._reap(before)
-        child = multiprocessing.get_context("fork").Process(
-            target=self._be_worker,
-            args=(replace(self._assignment, worker_id=worker_id, progress=progress), os.getpid()),
-            daemon=True,
-        )
-        with forks.ours():
-            child.start()
-        self._children[number] = child
-        self._seats[worker_id] = number
-        self._connection.send((_STARTED, number, child.pid))
+    def __setstate__(self, state):
+        self._content, self._pickled = state
 
-    def _reap(self, number):
-        child = self._children.pop(number, None)
-        if child is not None:
-            child.join()
-            self._connection.send((_ENDED, number, child.exitcode))
-
-    def _be_worker(self, assignment, nursery_pid):
-        self._connection.close()
-        signal.signal(signal.SIGTERM, self._terminating)
-        watch_process(nursery_pid)
-        if os.getppid() != nursery_pid:
-            os._exit(1)
-        worker.run(assignment)
+    def open(self):
+        """What was sealed; a new one for each process that opens it."""
+        return self._content if self._pickled is None else pickle.loads(self._pickled)

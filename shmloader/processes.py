@@ -1,5 +1,5 @@
 """
-Starting and ending processes: without noise, and never longer than can be waited for.
+Starting, knowing and ending processes: without noise, and never longer than can be waited for.
 
 Ctrl-C reaches every process of the terminal. The trainer has the word then, so a worker is born
 with interrupts blocked and lets them in once it can keep quiet about them. A worker that is told to
@@ -120,6 +120,38 @@ class _Spawning(popen_spawn_posix.Popen):
     def pid(self, number):
         self._made = number
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+
+def _stat(pid):
+    """What the kernel says of a process, from its state on; nothing where nobody says."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def start_time(pid):
+    """When a process started, in the kernel's ticks as text; None where nobody says."""
+    return next(iter(_stat(pid)[19:20]), None)
+
+
+def is_running(pid, started):
+    """
+    Whether the process of that start time runs; one that waits to be reaped does not.
+
+    Where nobody says when it started, whatever process has that pid is taken for it.
+    """
+    if started is not None:
+        state = _stat(pid)
+        return state[19:20] == [started] and state[0] not in "ZX"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def join_all(processes, timeout_s):

@@ -75,6 +75,7 @@ class Transport:
         self._recalls = recalls
         self.segment = segment
         self.ledger = segment.ledger
+        self.ledger.heals = recalls
         self._reserve = reserve
         self._waiting: deque = deque()  # (worker, message, ticket) in ticket order
         self._next_ticket = 0
@@ -86,7 +87,7 @@ class Transport:
         self._drained: deque = deque()  # answers taken out of the rings when a worker died
         self._shelf = shelf
         self._is_iterable = is_iterable
-        self._ended = set()  # workers that reached their end in this epoch
+        self._ended = {}  # worker that reached its end in this epoch -> task number
         self._is_closed = False
         forks.watch(self.ledger)
 
@@ -141,6 +142,7 @@ class Transport:
         except Exception as error:
             # Such as an index that cannot be pickled: torch would wait for its batch for ever.
             self.ledger.recalled.pop(ticket, None)
+            self._requests.pop(ticket, None)
             if ticket in self._numbers:
                 self._failed.append((self._numbers.pop(ticket), Failure(error)))
             return True
@@ -148,7 +150,7 @@ class Transport:
     def forget_worker(self, worker):
         """Take back what was meant for a worker that was reaped."""
         self._waiting = deque(item for item in self._waiting if item[0] != worker)
-        self._ended.discard(worker)
+        self._ended.pop(worker, None)
         self.ledger.reclaim(worker)
 
     def recall(self, worker):
@@ -168,7 +170,6 @@ class Transport:
         """Take all answers out of the rings: what was published before a death counts."""
         while (news := self.ledger.receive()) is not None:
             answer = self._accept(*news)
-            # In the order of the ring: an end that overtakes a batch makes torch give that up.
             if answer is not None:
                 self._drained.append(answer)
 
@@ -205,13 +206,14 @@ class Transport:
 
     # Answers
 
-    def receive(self, pending, wanted):
+    def receive(self, pending, wanted, active=None):
         """
         Take the next answer that torch shall see.
 
         Args:
             pending: torch's record of the tasks that it expects, by number.
             wanted: The number of the task that it waits for; None: any.
+            active: torch's record of the workers that have more to give, by worker; None: all.
 
         Returns:
             (number, Parcel), a message of torch's own, or None.
@@ -223,11 +225,25 @@ class Transport:
             return self._drained.popleft()
         found = self._find_again(pending, wanted)
         while found is None:
+            if self._ended and (end := self._find_end(pending, active)) is not None:
+                return end
             news = self.ledger.receive()
             if news is None:
                 return None
             found = self._accept(*news)
         return found
+
+    def _find_end(self, pending, active):
+        """
+        Find a worker of which torch has all batches, and does not know that there are no more.
+
+        An end that overtakes a batch makes torch give that batch up.
+        """
+        for worker, number in self._ended.items():
+            is_news = number in pending and (active is None or active[worker])
+            if is_news and (worker,) not in map(pending.get, self._received):
+                return number, _IterableDatasetStopIteration(worker)
+        return None
 
     def _find_again(self, pending, wanted):
         """Find an answer that was handed over before and lost to an interrupt."""
@@ -249,7 +265,8 @@ class Transport:
         self._requests.pop(ticket, None)
         number = self._numbers.get(ticket)
         if number is None or kind in ("end", "nothing"):
-            return self._accept_empty(worker, slot, number, kind)
+            self._accept_empty(worker, slot, number, kind)
+            return None
         self._received[number] = parcel = Parcel(slot, number)
         del self._numbers[ticket]
         return number, parcel
@@ -257,17 +274,15 @@ class Transport:
     def _accept_empty(self, worker, slot, number, kind):
         """Free the slot of an answer without a batch, or of one from an epoch given up."""
         if number is not None:
-            self._check_end(worker, kind)
+            # First: when the slot is free, an end is nowhere else.
+            self._check_end(worker, number, kind)
         self.ledger.discard(slot)
         self.pump()
-        if number is None or kind == "nothing":
-            return None
-        return number, _IterableDatasetStopIteration(worker)
 
-    def _check_end(self, worker, kind):
+    def _check_end(self, worker, number, kind):
         """Refuse what would lose a batch: an end that cannot be, or nothing before the end."""
-        if kind == "end":
-            self._ended.add(worker)
+        if kind == "end" and self._is_iterable:
+            self._ended[worker] = number
         if not self._is_iterable or not self._is_at_end(worker):
             raise WorkerBroken(
                 f"worker {worker} sent {kind!r} in place of a batch; its memory was overwritten, "

@@ -1,9 +1,9 @@
 """The worker's loop: take an order, fetch, collate, commit; leave when the trainer is gone."""
 
+import contextlib
 import os
 import random
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as stock
 from torch.utils.data.graph_settings import apply_random_seed
 
-from shmloader import collate, pickling, snapshot
+from shmloader import collate, pickling, processes, snapshot
 from shmloader._core import Stopping, watch_process
 from shmloader.errors import ShmloaderError, UnsendableBatch
-from shmloader.snapshot import Position, Progress
+from shmloader.snapshot import Position
 
 _LOOK_AGAIN_S = 5.0
 _LAST_WORDS = 3000  # characters
@@ -33,7 +33,7 @@ class Trainer:
 
     def __init__(self, pid):
         self.pid = pid
-        self._started = start_time(pid)
+        self._started = processes.start_time(pid)
         self._watcher = None
 
     def __setstate__(self, state):
@@ -46,7 +46,7 @@ class Trainer:
             return
         self._watcher = os.getpid()
         watch_process(self.pid)
-        if start_time(self.pid) != self._started:
+        if processes.start_time(self.pid) != self._started:
             os._exit(1)
 
 
@@ -68,16 +68,6 @@ class Assignment:
     handle: Any
     signal_mask: set[int]
     publishes: bool  # a snapshot with each answer, so that it can be replaced
-    progress: Progress | None = None  # of the worker that it replaces
-
-
-def start_time(pid):
-    """When a process started, in the kernel's ticks as text; None where nobody says."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
 
 
 class _Interrupts:
@@ -99,11 +89,16 @@ class _Interrupts:
 
 def run(assignment):
     """Be a worker until the trainer says quit, or is gone."""
+    work_as(Worker, assignment)
+
+
+def work_as(kind, assignment, *more):
+    """Be a worker of some kind until the trainer says quit, or is gone."""
     interrupts = _Interrupts()
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, assignment.signal_mask)
         try:
-            worker = _Worker(assignment)
+            worker = kind(assignment, *more)
             worker.prepare()
             worker.serve()
         finally:
@@ -113,8 +108,11 @@ def run(assignment):
         pass
 
 
-class _Worker:
+class Worker:
+    """Answers requests, in the place of torch's worker."""
+
     def __init__(self, assignment):
+        """Take what it is started with; nothing has happened yet."""
         self._given = assignment
         self._dataset = assignment.dataset
         self._fetcher: Any = None
@@ -131,7 +129,7 @@ class _Worker:
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         self._seed()
-        self._share_seed(given.shared_seed if given.progress is None else given.progress.seed)
+        self._share_seed(self._first_shared_seed)
         stock._worker_info = stock.WorkerInfo(
             id=given.worker_id,
             num_workers=given.num_workers,
@@ -140,10 +138,11 @@ class _Worker:
         )
         self._desk = given.handle.sit_down(given.worker_id)
         collate.install(self._desk)
-        if given.progress is None:
-            self._initialise()
-        else:
-            self._take_over(given.progress)
+        self._initialise()
+
+    @property
+    def _first_shared_seed(self):
+        return self._given.shared_seed
 
     def _seed(self):
         base_seed, worker_id = self._given.base_seed, self._given.worker_id
@@ -170,56 +169,6 @@ class _Worker:
     def _run_init_function(self):
         if self._given.worker_init_fn is not None:
             self._given.worker_init_fn(self._given.worker_id)
-
-    def _take_over(self, progress):
-        """Become what the worker was that this one replaces, as its last answer left it."""
-        position = snapshot.position_of(progress.latest) if progress.answered else Position()
-        try:
-            self._run_init_function()
-        except Exception:
-            # Where there was an answer, the worker before has answered with it.
-            if progress.latest is None:
-                self._init_error = ExceptionWrapper(where=self._where)
-                return
-        # Without an answer, what entering the epoch draws is not known yet.
-        if not progress.answered or (position.has_begun and not progress.skips_epoch):
-            self._try_to_enter_epoch(position, progress.epoch)
-        self._position = position
-        # Without an answer in this epoch, what stands is what beginning it has left.
-        if progress.answered:
-            snapshot.restore_random_states(progress.latest)
-
-    def _try_to_enter_epoch(self, position, epoch_snapshot):
-        try:
-            self._enter_epoch_at(position, epoch_snapshot)
-        except Exception:
-            self._init_error = ExceptionWrapper(where=self._where)
-
-    def _enter_epoch_at(self, position, epoch_snapshot):
-        if epoch_snapshot is not None:
-            snapshot.restore_random_states(epoch_snapshot)
-        # One that is its own iterator may go back to its start in __iter__, so it comes after that.
-        is_iterator = isinstance(self._dataset, Iterator)
-        if position.dataset is not None and not is_iterator:
-            self._dataset.load_state_dict(position.dataset)
-        self._begin_epoch()
-        if position.dataset is not None and is_iterator:
-            self._dataset.load_state_dict(position.dataset)
-        if position.iterator is not None:
-            self._fetcher.dataset_iter.load_state_dict(position.iterator)
-        elif position.dataset is None and self._is_iterable:
-            self._replay(position)
-
-    def _replay(self, position):
-        """Fetch again what was answered, for what it does to the iterator."""
-        for _ in range(position.attempts):
-            try:
-                self._fetcher.fetch(position.index)
-            except StopIteration:
-                return
-            except Exception:
-                # The worker before has answered with it.
-                continue
 
     def _begin_epoch(self):
         given = self._given
@@ -324,12 +273,22 @@ class _Worker:
         position.index = index if self._is_iterable else None
         try:
             self._ask_dataset(position)
-            self._desk.write_snapshot(snapshot.take(position))
+            self._write_snapshot()
         except Exception:
-            # Such as a state that cannot be pickled. Without it the replacement fetches again.
-            self._write_error(ExceptionWrapper(where=self._where))
-            position.dataset = position.iterator = None
-            self._desk.write_snapshot(snapshot.take(position))
+            self._publish_failure(ExceptionWrapper(where=self._where))
+
+    def _publish_failure(self, failure):
+        """Answer with an error, such as a state that cannot be pickled, and go on without it."""
+        self._position.dataset = self._position.iterator = None
+        if not self._position.is_exhausted:
+            # The trainer must learn of the end: nothing else may stand in its place.
+            self._write_error(failure)
+        # Where there is no room for a snapshot, this worker cannot be replaced until its next.
+        with contextlib.suppress(ShmloaderError):
+            self._write_snapshot()
+
+    def _write_snapshot(self):
+        self._desk.write_snapshot(snapshot.take(self._position))
 
     def _ask_dataset(self, position):
         """Have an iterable dataset, or its iterator, say where it is, if it can."""

@@ -405,6 +405,36 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
+@pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
+def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
+    """
+    A nursery that is stopped, and tells neither of starts nor of ends, keeps nobody waiting.
+    """
+    script = f"""
+warnings.simplefilter("ignore")
+loader = make(Numbers(99, pause_s=0.1), restarts=9, timeout=1)
+iterator = iter(loader)
+os.kill(iterator._workers[0].pid, signal.SIGKILL)
+next(iterator), next(iterator), next(iterator)
+os.kill(iterator._nursery.process.pid, signal.SIGSTOP)
+os.kill(iterator._workers[1].pid, signal.SIGKILL)
+try:
+    list(iterator)
+except RuntimeError as error:
+    timed_out = "timed out" in str(error)
+def close():
+    global iterator
+    del iterator
+    loader.close()
+    leave()
+say("blocked" if timed_out else "not timed out")
+{ending if ending.endswith(")") else "time.sleep(1000)"}
+"""
+    with Play(stage, tmp_path, script) as program:
+        end(program, ending, 1)
+        assert_ended(program, *{**ENDINGS, "close()": ENDINGS["leave()"]}[ending])
+
+
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.parametrize(
     ("moment", "ending"), [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL")]

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -309,6 +310,34 @@ def test_start_methods_that_pickle(tmp_path, method):
     assert expected == [actual]
     assert 2 == len(warned)
     assert [("changed", 0)] == script.left
+
+
+class Unpickled(Mortal):
+    """
+    A dataset that notes which processes unpickle it.
+    """
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        Path(self.script.folder, f"unpickled by {os.getpid()}").touch()
+
+
+def test_replacements_unpickle_for_themselves(tmp_path):
+    """What unpickling a dataset makes, such as files and threads, is each worker's own."""
+    dataset = Unpickled(Script(tmp_path, "item 7"))
+    with (
+        pytest.warns(RestartWarning),
+        open_loader(DataLoader, dataset, restarts=1, multiprocessing_context="spawn") as loader,
+    ):
+        iterator = iter(loader)
+        pids = {process.pid for process in iterator._workers}
+        list(iterator)
+        pids |= {process.pid for process in iterator._workers}
+
+    assert 3 == len(pids)
+    assert {f"unpickled by {pid}" for pid in pids} == {
+        path.name for path in tmp_path.glob("unpickled by *")
+    }
 
 
 def test_dataset_that_changes_after_iter(tmp_path):

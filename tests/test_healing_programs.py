@@ -77,6 +77,63 @@ if __name__ == "__main__":
         assert "" == program.errors
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_exit_after_healing_says_nothing_else(tmp_path, persistent):
+    """A program that healed and ends, in mid-epoch too, prints the warnings and leaves nothing."""
+    script = f"""
+if __name__ == "__main__":
+    loader = make(Dying(12, 0, 5), restarts=4, persistent_workers={persistent})
+    list(loader)
+    iterator = iter(make(Dying(50, 20, 21), restarts=4, persistent_workers={persistent}))
+    for _, held in zip(range(30), iterator):
+        continue
+    cycle = [loader, iterator]
+    cycle.append(cycle)
+"""
+    with Program(tmp_path, HEAD + script) as program:
+        assert 0 == program.wait(), program.errors
+        assert set() == program.left()
+        said = program.errors.splitlines()
+        assert [] == program.lines()
+
+    loops = ["list(loader)", "for _, held in zip(range(30), iterator):"]
+    assert [loops[0], loops[0], loops[1], loops[1]] == [line.strip() for line in said[1::2]]
+    assert all("program.py" in line and "RestartWarning: " in line for line in said[::2])
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_signals_to_the_whole_group(tmp_path, method):
+    """A trainer that handles SIGTERM goes on when its group is sent one: its workers are healed."""
+    script = f"""
+if __name__ == "__main__":
+    came = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: came.append(number))
+    warnings.simplefilter("ignore", RestartWarning)
+    loader = make(
+        Dying(60, 0), restarts=9, prefetch_factor=1, multiprocessing_context={method!r}
+    )
+    iterator = iter(loader)
+    numbers = [next(iterator)[0, 0].item() for _ in range(10)]
+    say("healed")
+    while len(came) < 2:
+        time.sleep(0.01)
+    while sum(process.is_alive() for process in iterator._workers):
+        time.sleep(0.01)
+    numbers += [batch[0, 0].item() for batch in iterator]
+    say(numbers == list(range(60)), loader.stats().restarts)
+"""
+    with Program(tmp_path, HEAD + script) as program:
+        assert "healed" == program.line()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            program.send_to_all(number)
+
+        assert "True 3" == program.line(), program.errors
+        assert 0 == program.wait()
+        assert set() == program.left()
+        assert "" == program.errors
+
+
 def test_interrupts_in_a_kill_storm(tmp_path, seeded):
     """After an interrupt at any moment of healing the next epoch is whole, and nothing is left."""
     script = f"""
@@ -135,6 +192,28 @@ if __name__ == "__main__":
     assert (0, ["True True 2"], "") == (status, lines, errors)
 
 
+def test_replacement_that_nobody_reaps(tmp_path):
+    """An orphan that ends is known to have ended, where it stays a zombie too: in a container."""
+    script = """
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(36, 1)  # orphans become children of this process, which reaps none
+    warnings.simplefilter("ignore", RestartWarning)
+    iterator = iter(make(Dying(60, 0), restarts=9, prefetch_factor=1))
+    next(iterator), next(iterator)
+    iterator._nursery.process.kill()
+    iterator._nursery.process.join()
+    next(iterator)
+    os.kill(iterator._workers[0].pid, signal.SIGKILL)
+    try:
+        list(iterator)
+    except RuntimeError as error:
+        say("that starts replacements is gone" in str(error))
+"""
+    status, lines, errors = run(tmp_path, HEAD + script)
+
+    assert (0, ["True"], "") == (status, lines, errors)
+
+
 # Force
 
 
@@ -165,7 +244,7 @@ class Storm:
     def kill_one(self, workers):
         process = self.random.choice(workers)
         # A replacement of which nobody has heard yet has no pid, and pid would wait for it.
-        pid = getattr(process, "known_pid", None) or getattr(process, "ident", None)
+        pid = process.ident
         number = self.random.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGKILL])
         if pid is not None and process.exitcode is None and lives(pid, os.getsid(0)):
             os.kill(pid, number)

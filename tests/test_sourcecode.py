@@ -23,9 +23,11 @@ TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 # A module may import those of lower rank, never those of its own rank or above.
 RANKS = {
-    "dataloader": 6,
-    "iterator": 5,
-    "nursery": 4,
+    "dataloader": 8,
+    "iterator": 7,
+    "nursery": 6,
+    "nursery_process": 5,
+    "replacement": 4,
     "worker": 3,
     "transport": 2,
     "collate": 2,
@@ -39,6 +41,7 @@ RANKS = {
     "forks": 0,
     "pickling": 0,
     "processes": 0,
+    "queues": 0,
     "snapshot": 0,
     "stats": 0,
 }

@@ -24,6 +24,7 @@ cdef class Ledger:
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
     cdef list resuming          # per worker: how many resumes it has not answered
     cdef list seeds             # per worker: the seed of the resume it was told last
+    cdef public bint heals        # whether workers publish snapshots, so that they can be replaced
     cdef readonly list progress   # per worker: the Progress from which another would go on
     cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
     cdef public uint64_t waited_ns
@@ -166,6 +167,7 @@ cdef class Ledger:
         self.seeds = [None] * self.book.geometry.workers
         self.progress = [Progress() for worker in range(self.book.geometry.workers)]
         self.recalled = {}
+        self.heals = False
 
     def receive(self):
         """
@@ -193,22 +195,36 @@ cdef class Ledger:
             )
         if news.verb == VERB_RESUMED:
             self.resuming[news.worker] -= 1
-            self.progress[news.worker].begin_epoch(self.seeds[news.worker])
+            self.begin_epoch(news.worker)
             return (news.worker, "stale" if self.resuming[news.worker] else "resumed", 0, 0, "")
         entry = &self.book.entries[news.slot]
         if news.verb == VERB_WANT:
             return (news.worker, "want", news.slot, entry.ticket, "")
-        self.keep_snapshot(news.worker, news.slot)
+        if self.heals:
+            self.keep_snapshot(news.worker, news.slot)
         return (news.worker, "ready", news.slot, entry.ticket, KIND_NAMES[entry.answer.kind])
+
+    # What follows runs no Python, so that no interrupt parts an answer from what it says.
 
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
         """Copy out what the answer just received says about its worker, if it says anything."""
         cdef slot_answer *answer = &self.book.entries[slot].answer
         cdef char *start
+        progress = self.progress[worker]
+        progress.is_known = answer.snapshot_bytes > 0
         if answer.snapshot_bytes > 0:
             start = <char *>ledger_open(self.book, slot)
             start += answer.layout_offset + answer.layout_bytes
-            self.progress[worker].answer(PyBytes_FromStringAndSize(start, answer.snapshot_bytes))
+            progress.latest = PyBytes_FromStringAndSize(start, answer.snapshot_bytes)
+            progress.answered = True
+
+    cdef begin_epoch(self, uint32_t worker):
+        """Note that a worker has answered a resume."""
+        progress = self.progress[worker]
+        progress.epoch = progress.latest
+        progress.epoch_is_known = progress.is_known
+        progress.seed = self.seeds[worker]
+        progress.answered = False
 
     cdef str held_for(self, const message *news):
         """Say for which ticket a worker holds the slot that it names, if it does."""
@@ -283,7 +299,13 @@ cdef class Ledger:
         ledger_free(self.book, slot)
 
     def reclaim(self, uint32_t worker):
-        """Free what a worker held that has been reaped."""
+        """Free what a worker held that has been reaped, and forget what it was to be sent."""
+        for ticket in [ticket for ticket, owner in self.recalled.items() if owner == worker]:
+            del self.recalled[ticket]
+        self.progress[worker].owes_resume = False
+        self.empty_desk(worker)
+
+    cdef empty_desk(self, uint32_t worker):
         ledger_reclaim(self.book, worker)
         self.resuming[worker] = 0
 
@@ -301,7 +323,7 @@ cdef class Ledger:
                     self.recalled[self.book.entries[slot].ticket] = worker
         if self.resuming[worker] > 0:
             self.progress[worker].owes_resume = True
-        self.reclaim(worker)
+        self.empty_desk(worker)
 
     def unanswered(self, uint32_t worker):
         """The tickets that a worker was sent and has not answered, in their order."""
@@ -394,8 +416,10 @@ cdef class Ledger:
         ledger_refuse(self.book, slot)
 
     def oldest(self):
-        """The lowest ticket that was placed and is not delivered, or None."""
+        """The lowest ticket that was placed, or is to be again, and is not delivered; or None."""
         cdef uint64_t ticket = ledger_oldest(self.book)
+        if self.recalled:
+            ticket = min(ticket, <uint64_t>min(self.recalled))
         return None if ticket == <uint64_t>-1 else ticket
 
     def expect(self, uint64_t batch_bytes):
