@@ -120,7 +120,7 @@ CASES = {
     "one slot": (full, ["item 4", "drawn 20"], {"slots": 1}),
     "two slots": (full, ["item 4", "drawn 20", "item 3"], {"slots": 2}),
     "deep prefetch": (full, ["item 4", "drawn 20"], {"prefetch_factor": 7}),
-    "more workers than batches": (full, ["item 4", "drawn 20", "init 9"], {"num_workers": 10}),
+    "more workers than batches": (full, ["item 4", "drawn 20", "init 2"], {"num_workers": 10}),
     "a budget that is always short": (
         Large,
         ["item 4", "drawn 8", "item 20"],
