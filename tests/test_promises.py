@@ -70,8 +70,8 @@ PROMISES = {
     ],
     "it just ends, with iterators alive and batches held": [
         "test_deaths.py::test_normal_exit_is_silent",
-        "test_endings.py::test_exit_is_silent",
-        "test_endings.py::test_exit_of_pytest_is_silent",
+        "test_exits.py::test_exit_is_silent",
+        "test_exits.py::test_exit_of_pytest_is_silent",
     ],
     "you keep every batch": [
         "test_retention.py::test_whatever_is_kept_is_right",
