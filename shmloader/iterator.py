@@ -290,8 +290,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if worker_id is None or not self._healer.can_heal(worker_id):
             return False
         process = self._workers[worker_id]
-        if process.ident is None:
-            # A replacement of which its nursery has said nothing yet.
+        if process.pid is None:
+            # A replacement of which its nursery says nothing, although it was waited for.
             return False
         process.kill()
         process.join(processes.LEAVE_S)

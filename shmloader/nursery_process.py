@@ -117,6 +117,8 @@ class _Home:
             self._tell(number, 0, error.errno)
         else:
             self._children[number] = child
+            # Said by both: either may be killed, or stopped, before it says so.
+            self._tell(number, child.pid, RUNS)
 
     def _reap(self, number):
         child = self._children.pop(number)

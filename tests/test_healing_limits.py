@@ -483,3 +483,20 @@ def test_report_behind_an_order_that_nobody_read():
     assert [True, False] == [first.is_alive(), second.is_alive()]
     assert (True, os.getpid()) == (mother.is_lost, first.ident)
     assert mother.close()
+
+
+def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
+    """One that never says that it runs is known from the nursery, and ended by the timeout."""
+    be_worker = nursery_process._Home._be_worker
+
+    def stop_once(*arguments):
+        if not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        be_worker(*arguments)
+
+    monkeypatch.setattr(nursery_process._Home, "_be_worker", stop_once)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    dataset = Mortal(Script(tmp_path, "item 9"))
+
+    assert ([expected], 2, 2) == healed(dataset, timeout=1)
