@@ -200,6 +200,9 @@ def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
     A nursery that is stopped, and tells neither of starts nor of ends, keeps nobody waiting.
     """
     script = f"""
+from shmloader import nursery
+
+nursery._PATIENCE_S = 0.5
 warnings.simplefilter("ignore")
 loader = make(Numbers(99, pause_s=0.1), restarts=9, timeout=1)
 iterator = iter(loader)

@@ -404,8 +404,9 @@ def test_trainer_without_descriptors(tmp_path, monkeypatch):
     assert "could not be started (Too many open files)" in str(warned[1].message)
 
 
-def test_nursery_that_is_stopped(tmp_path):
+def test_nursery_that_is_stopped(tmp_path, monkeypatch):
     """With a timeout a nursery that does nothing ends in torch's error, and nothing is left."""
+    monkeypatch.setattr(nursery, "_PATIENCE_S", 0.5)
     with open_loader(
         DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=9, timeout=1
     ) as loader:

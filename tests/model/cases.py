@@ -23,12 +23,14 @@ class Run:
         name: What happens in this run, for the table.
         defines: Bounds that differ from those in the file.
         ends: Look for a run that goes on for ever; else for one that blocks or asserts what is not.
+        is_long: It takes several seconds; others show nearly as much.
     """
 
     model: str
     name: str
     defines: tuple[str, ...] = ()
     ends: bool = False
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ RUNS = (
     Run("leases", "three leases, a child"),
     Run("leases", "every run ends", ("LEASES=2",), ends=True),
     Run("slots", "two deaths", ("DEATHS=2",)),
-    Run("slots", "a death, a want, a kept batch", DYING + WANTING + KEEPING),
-    Run("slots", "a death, two wants", ("DEATHS=1", "WANTS=2")),
-    Run("slots", "a death, a want, abandoned", ("DEATHS=1", "WANTS=1", "ABANDON=1")),
+    Run("slots", "a death, a want, a kept batch", DYING + WANTING + KEEPING, is_long=True),
+    Run("slots", "a death, two wants", ("DEATHS=1", "WANTS=2"), is_long=True),
+    Run("slots", "a death, a want, abandoned", ("DEATHS=1", "WANTS=1", "ABANDON=1"), is_long=True),
     Run("slots", "two wants, abandoned", ABANDONED),
     Run("slots", "nonsense in a ring", FORGED + WANTING + KEEPING),
     Run("slots", "all batches kept", RETIRING),
