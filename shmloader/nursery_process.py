@@ -155,9 +155,9 @@ class _Fork(popen_fork.Popen):
     """How multiprocessing forks, and where that fails no pipe stays open."""
 
     def _launch(self, process_obj):
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
-            self.sentinel, _ = _pipe(ours, childs)
-            parent_sentinel, _ = _pipe(childs, ours)
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            self.sentinel, _ = _pipe(ours, theirs)
+            parent_sentinel, _ = _pipe(theirs, ours)
             with warnings.catch_warnings():
                 # Of forks beside a thread, since Python 3.12: the one here runs no Python.
                 warnings.simplefilter("ignore", DeprecationWarning)
