@@ -32,6 +32,7 @@ def progress_bar(console: Console, text: str, total: int) -> Iterator[Callable[[
         console=console,
         transient=True,
         auto_refresh=False,
+        speed_estimate_period=0,  # no column shows a speed, for which advances would be kept
         redirect_stdout=False,
         redirect_stderr=False,
         disable=not console.is_terminal,
