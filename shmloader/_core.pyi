@@ -71,6 +71,21 @@ def gather_into(out: Tensor, samples: Sequence[Tensor]) -> None:
         ValueError: The samples are not alike, or out has another size.
     """
 
+def find_notes() -> None:
+    """
+    Find where torch notes in its own object what is asked of every sample.
+    """
+
+def forget_notes() -> None:
+    """
+    Ask torch about each tensor from here on, as where its notes were not found.
+    """
+
+def note_places() -> tuple[int, int]:
+    """
+    Where the dispatch keys and autograd's notes were found, in bytes; 0: not.
+    """
+
 def copy_into(out: Any, source: Any) -> None:
     """
     Copy one buffer into another of its size, past the caches if it is large.

@@ -75,6 +75,7 @@ cdef extern from "sys/mman.h":
 cdef class Desk
 
 include "core/tensors.pxi"
+include "core/notes.pxi"
 include "core/gather.pxi"
 include "core/encode.pxi"
 include "core/decode.pxi"

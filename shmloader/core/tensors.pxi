@@ -104,56 +104,6 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
 
 
 cdef extern from "Python.h":
-    ctypedef object (*PyCFunction)(object, PyObject *)
-    ctypedef object (*getter)(object, void *)
-    ctypedef struct PyMethodDef:
-        PyCFunction ml_meth
-        int ml_flags
-    ctypedef struct PyMethodDescrObject:
-        PyMethodDef *d_method
-    ctypedef struct PyGetSetDef:
-        getter get
-        void *closure
-    ctypedef struct PyGetSetDescrObject:
-        PyGetSetDef *d_getset
-    enum:
-        METH_NOARGS
-
-
-# Asked for every sample of every batch, so straight at the function behind torch's method or
-# attribute: a call through Python's lookup takes four times as long. NULL: look it up.
-cdef PyCFunction is_neg_of = NULL
-cdef PyGetSetDef *requires_grad_of = NULL
-
-
-cdef int find_functions() except -1:
-    global is_neg_of, requires_grad_of
-    cdef object method = Tensor.is_neg
-    cdef object attribute = Tensor.requires_grad
-    cdef PyMethodDef *definition
-    if type(method) is MethodDescriptorType:
-        definition = (<PyMethodDescrObject *>method).d_method
-        if definition.ml_flags == METH_NOARGS:
-            is_neg_of = definition.ml_meth
-    if type(attribute) is GetSetDescriptorType:
-        requires_grad_of = (<PyGetSetDescrObject *>attribute).d_getset
-    return 0
-
-
-find_functions()
-
-
-cdef inline bint is_negated(object tensor) except -1:
-    return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
-
-
-cdef inline bint needs_grad(object tensor) except -1:
-    if requires_grad_of == NULL:
-        return tensor.requires_grad
-    return requires_grad_of.get(tensor, requires_grad_of.closure) is True
-
-
-cdef extern from "Python.h":
     void forget_error "PyErr_Clear"()
 
 
