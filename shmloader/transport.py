@@ -72,7 +72,6 @@ class Transport:
             recalls: Whether dead workers are replaced, so that requests have to be kept.
             is_iterable: Whether workers may say that they have reached their end.
         """
-        self._recalls = recalls
         self.segment = segment
         self.ledger = segment.ledger
         self.ledger.heals = recalls
@@ -100,7 +99,7 @@ class Transport:
             ticket = self._next_ticket
             self._next_ticket += 1
             self._numbers[ticket] = message[0]
-            if self._recalls:
+            if self.ledger.heals:
                 self._requests[ticket] = message[1]
         self._waiting.append((worker, message, ticket))
         self.pump()
@@ -110,7 +109,7 @@ class Transport:
         forks.poll()
         if self.ledger.wanting:
             self._settle_wants()
-        if self._recalls and not self._send_again():
+        if self.ledger.heals and not self._send_again():
             return
         try:
             while self._waiting and self._send(*self._waiting[0]):
@@ -206,14 +205,14 @@ class Transport:
 
     # Answers
 
-    def receive(self, pending, wanted, active=None):
+    def receive(self, pending, wanted, active):
         """
         Take the next answer that torch shall see.
 
         Args:
             pending: torch's record of the tasks that it expects, by number.
             wanted: The number of the task that it waits for; None: any.
-            active: torch's record of the workers that have more to give, by worker; None: all.
+            active: torch's record of the workers that have more to give, by worker.
 
         Returns:
             (number, Parcel), a message of torch's own, or None.
@@ -240,7 +239,7 @@ class Transport:
         An end that overtakes a batch makes torch give that batch up.
         """
         for worker, number in self._ended.items():
-            is_news = number in pending and (active is None or active[worker])
+            is_news = number in pending and active[worker]
             if is_news and (worker,) not in map(pending.get, self._received):
                 return number, _IterableDatasetStopIteration(worker)
         return None

@@ -8,6 +8,7 @@ from collections import Counter
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
+from mortal import Script
 from shmloader import DataLoader, RestartWarning
 
 RESTARTS = 50
@@ -99,6 +100,19 @@ def assert_heals(make, script, quiet, deaths=None, **options):
     else:
         assert list(map(counted, expected)) == list(map(counted, actual))
     assert (deaths, deaths) == (restarts, warned)
+
+
+def assert_case_heals(folder, make, points, options):
+    """
+    Check a case: who dies where, and how the loader is used.
+
+    Args:
+        points: Where somebody dies; options["later"]: where in later epochs.
+        options: The loader's, and those of `assert_heals`.
+    """
+    options = dict(options)
+    script = Script(folder, *points, later=options.pop("later", ()))
+    assert_heals(make, script, Script(folder), **options)
 
 
 def parts(made):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from healing import assert_heals, epoch, healed, open_loader, undisturbed
+from healing import assert_case_heals, assert_heals, epoch, healed, open_loader, undisturbed
 from mortal import WAYS_TO_DIE, Collate, Init, Mortal, Script, draws
 from programs import wait_until
 from shmloader import DataLoader, RestartWarning
@@ -139,10 +139,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
     """Whoever dies wherever, batches, their order and all random draws are torch's."""
-    make, points, options = CASES[case]
-    options = dict(options)
-    script = Script(tmp_path, *points, later=options.pop("later", ()))
-    assert_heals(make, script, Script(tmp_path), **options)
+    assert_case_heals(tmp_path, *CASES[case])
 
 
 @pytest.mark.parametrize("way", WAYS_TO_DIE)

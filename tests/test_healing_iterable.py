@@ -12,7 +12,15 @@ from torch.utils.data import get_worker_info
 from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.datapipes.map import SequenceWrapper
 
-from healing import RESTARTS, assert_heals, epoch, healed, open_loader, undisturbed
+from healing import (
+    RESTARTS,
+    assert_case_heals,
+    assert_heals,
+    epoch,
+    healed,
+    open_loader,
+    undisturbed,
+)
 from mortal import (
     Collate,
     Init,
@@ -141,10 +149,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
     """Whoever dies wherever, batches, their order and all random draws are torch's."""
-    make, points, options = CASES[case]
-    options = dict(options)
-    script = Script(tmp_path, *points, later=options.pop("later", ()))
-    assert_heals(make, script, Script(tmp_path), **options)
+    assert_case_heals(tmp_path, *CASES[case])
 
 
 class DiesInReplay(MortalStream):

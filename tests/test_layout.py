@@ -414,7 +414,7 @@ def receive_kinds(forger, is_iterable, kinds):
     for number, kind in enumerate(kinds):
         transport.put(0, (number, [number]))
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
-    answers = iter(lambda: transport.receive(pending, None), None)
+    answers = iter(lambda: transport.receive(pending, None, [True]), None)
     numbers = []
     for number, _ in answers:
         del pending[number]
@@ -453,7 +453,7 @@ def test_end_that_an_interrupt_lost_counts(forger):
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
     forger.ledger.receive()
 
-    assert transport.receive({0: (0,), 1: (0,)}, 0) is None
+    assert transport.receive({0: (0,), 1: (0,)}, 0, [True]) is None
 
 
 def test_resume_that_does_not_fit_is_an_error(forger):

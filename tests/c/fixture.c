@@ -17,16 +17,14 @@ static uint8_t *map(int fd, uint64_t bytes) {
   return base;
 }
 
-static void start_rings(struct ledger *ledger) {
+void start_rings(struct ledger *ledger, uint32_t worker) {
   const struct geometry *geometry = &ledger->geometry;
-  for (uint32_t worker = 0; worker < geometry->workers; worker++) {
-    struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
-    struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
-    ring_init(tasks, start_pos);
-    ring_init(ready, start_pos);
-    ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
-    ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
-  }
+  struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
+  struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
+  ring_init(tasks, start_pos);
+  ring_init(ready, start_pos);
+  ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
+  ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
 }
 
 struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
@@ -42,7 +40,7 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
   memset(base, 0, fixture.geometry.slots_offset);
   fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, slots, pages(ring_pages));
   CHECK(fixture.ledger != NULL);
-  start_rings(fixture.ledger);
+  for (uint32_t worker = 0; worker < workers; worker++) start_rings(fixture.ledger, worker);
   fixture.base = map(fixture.fd, fixture.geometry.total_bytes);
   fixture_seat(&fixture);
   return fixture;

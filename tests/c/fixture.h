@@ -26,6 +26,9 @@ uint64_t pages(uint64_t count);
 /* A segment whose ranges are 2 MiB each; ring_bytes in pages. */
 struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges, uint64_t ring_pages);
 
+/* Empty a worker's rings, and start them shortly before their positions wrap. */
+void start_rings(struct ledger *ledger, uint32_t worker);
+
 /* Guard it; nothing was placed yet. */
 void fixture_guard(struct fixture *fixture);
 

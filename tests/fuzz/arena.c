@@ -8,8 +8,6 @@
 
 enum owner { OWNER_WORKER = 0, OWNER_TRAINER = 1, OWNER_RESET = 2 };
 
-static const uint32_t start_pos = UINT32_MAX - 2;
-
 static uint8_t *map(void *at, uint64_t bytes, int protection, int flags, int fd) {
   void *start = mmap(at, bytes, protection, flags, fd, 0);
   CHECK(start != MAP_FAILED, "errno %d", errno);
@@ -49,17 +47,6 @@ static void own_all(struct arena *arena) {
   }
 }
 
-static void start_rings(struct arena *arena, uint32_t worker) {
-  const struct geometry *geometry = &arena->geometry;
-  struct ledger *ledger = arena->ledger;
-  struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
-  struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
-  ring_init(tasks, start_pos);
-  ring_init(ready, start_pos);
-  ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
-  ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
-}
-
 void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t ranges,
                 uint64_t ring_bytes) {
   *arena = (struct arena){0};
@@ -79,7 +66,7 @@ void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t 
   CHECK(arena->ledger != NULL);
   own_all(arena);
   for (uint32_t worker = 0; worker < workers; worker++) {
-    start_rings(arena, worker);
+    start_rings(arena->ledger, worker);
     arena_seat(arena, worker);
   }
 }
