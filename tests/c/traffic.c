@@ -223,7 +223,22 @@ void trainer_place(struct trainer *trainer, uint64_t tickets_limit) {
   }
 }
 
-/* Grant what a worker waits for if there is room, or if it is the oldest; refuse some. */
+/*
+ * Whether the oldest ticket waits for this slot's worker. A lost ticket is placed again behind later
+ * ones, so it is not only its own want that it may have to wait for.
+ */
+static bool oldest_needs(const struct ledger *ledger, const struct ledger_entry *wanting) {
+  uint64_t oldest = ledger_oldest(ledger);
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
+    const struct ledger_entry *entry = &ledger->entries[slot];
+    if (entry->state == SLOT_PLACED && entry->ticket == oldest) {
+      return entry->worker == wanting->worker;
+    }
+  }
+  return false;
+}
+
+/* Grant what a worker waits for if there is room, or if the oldest needs it; refuse some. */
 static void settle(struct trainer *trainer, uint32_t slot) {
   struct ledger *ledger = trainer->ledger;
   const struct ledger_entry *entry = &ledger->entries[slot];
@@ -232,8 +247,7 @@ static void settle(struct trainer *trainer, uint32_t slot) {
   if (random_below(&trainer->random, 50) == 0) {
     trainer->refused++;
     ledger_refuse(ledger, slot);
-  } else if (ledger_room(ledger, slot, want_bytes) >= want_bytes ||
-             entry->ticket == ledger_oldest(ledger)) {
+  } else if (ledger_room(ledger, slot, want_bytes) >= want_bytes || oldest_needs(ledger, entry)) {
     ledger_grant(ledger, slot, want_bytes);
   }
 }
