@@ -16,6 +16,8 @@ from bench.workloads import Workload
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
+_ENOUGH_S = 30  # no further timed epoch after this much: only a contender in trouble takes as long
+_FEWEST_EPOCHS = 2  # between epochs there is something only if there are two
 _MISSING = object()
 
 
@@ -47,7 +49,7 @@ def measure(
     contender, workload: Workload, workers: int, epochs: int, persistent: bool, context: str
 ) -> tuple[dict, object]:
     """
-    Run one warm-up epoch and `epochs` timed ones.
+    Run one warm-up epoch and `epochs` timed ones, or as many as half a minute holds, at least two.
 
     Returns:
         The record of bench.run, and the loader, which is still open.
@@ -58,15 +60,16 @@ def measure(
     loader = contender.make_loader(workload, workers, persistent=persistent, context=context)
     warm_up = check(loader, workload, begin)
     counted = usage.totals()
-    timed = [timed_epoch(loader) for _ in range(epochs)]
+    timed = _timed_epochs(loader, epochs)
     used = _difference(usage.totals(), counted)
     record = {
         **_correctness(warm_up, timed),
+        "epochs": len(timed),
         **size,
         **_times(timed),
         "first_batch_s": warm_up.first_batch_s,
         "warm_up_worker_minor_faults": _difference(counted, started)["worker_minor_faults"],
-        **per_batch(used, workload.batches * epochs),
+        **per_batch(used, workload.batches * len(timed)),
         **_peaks(warm_up.peaks, before),
         "stats": _stats(loader),
     }
@@ -91,6 +94,16 @@ def check(loader, workload: Workload, begin: float) -> WarmUp:
         if turn % look_every == 0:
             _raise_peaks(seen.peaks, usage.resources())
     return seen
+
+
+def _timed_epochs(loader, epochs: int) -> list[Epoch]:
+    timed: list[Epoch] = []
+    begin = time.perf_counter()
+    while len(timed) < epochs:
+        if len(timed) >= _FEWEST_EPOCHS and time.perf_counter() - begin > _ENOUGH_S:
+            break
+        timed.append(timed_epoch(loader))
+    return timed
 
 
 def timed_epoch(loader) -> Epoch:
