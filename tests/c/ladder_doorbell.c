@@ -78,10 +78,11 @@ static void left_announcement_is_harmless(void) {
 
 static void on_signal(int signal_number) { (void)signal_number; }
 
-/* A timer that sends this thread SIGUSR1 once. */
-static timer_t timer_start(int64_t delay_ns) {
+/* A timer that sends SIGUSR1 again and again: one may come just before the owner parks. */
+static timer_t timer_start(int64_t period_ns) {
   struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
-  struct itimerspec delay = {.it_value = platform_timespec(delay_ns)};
+  struct timespec period = platform_timespec(period_ns);
+  struct itimerspec delay = {.it_value = period, .it_interval = period};
   timer_t timer;
   CHECK_EQUAL(0, timer_create(CLOCK_MONOTONIC, &event, &timer));
   CHECK_EQUAL(0, timer_settime(timer, 0, &delay, NULL));
