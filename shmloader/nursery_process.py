@@ -88,7 +88,11 @@ class _Home:
             self._reap(number)
 
     def _obey(self):
-        order, descriptors, _, _ = socket.recv_fds(self._line, ORDER.size, 1)
+        try:
+            order, descriptors, _, _ = socket.recv_fds(self._line, ORDER.size, 1)
+        except ConnectionResetError:
+            # Closed, or dropped by a death, before the last reports were read.
+            return False
         if not order:
             return False
         number, worker_id = ORDER.unpack(order)
