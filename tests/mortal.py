@@ -12,10 +12,13 @@ import signal
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 
 import numpy
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from programs import wait_until
 
 
 class Doom(BaseException):
@@ -59,6 +62,7 @@ class Script:
         self.folder = str(folder)
         self.deaths = Counter(points) + Counter(later)
         self.way = way
+        self.hand = f"{folder}/hand"
         self.waiting = [self.note(point, number) for point, number in numbered(later)]
         for note in self.waiting:
             open(note, "x").close()
@@ -76,6 +80,17 @@ class Script:
         while self.waiting:
             os.unlink(self.waiting.pop())
 
+    @contextmanager
+    def held_back(self):
+        """
+        While the context lasts, whoever is to die waits before it does.
+        """
+        open(self.hand, "x").close()
+        try:
+            yield
+        finally:
+            os.unlink(self.hand)
+
     def __call__(self, point):
         """
         Die here, if it is written so.
@@ -85,6 +100,7 @@ class Script:
                 os.close(os.open(self.note(point, number), os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 continue
+            assert wait_until(lambda: not os.path.exists(self.hand))
             {**WAYS_TO_DIE, **WAYS_TO_HANG}[self.way]()
 
     @property

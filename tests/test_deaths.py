@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from programs import Program, run
+from programs import Program, run, wait_until
 from shmloader import DataLoader
 
 START_METHODS = ["fork", "forkserver", "spawn"]
@@ -74,18 +74,23 @@ def leave(*_):
 
 class Mortal(Dataset):
     """
-    Numbers; the worker that is asked for one of them dies of it and leaves the time.
+    Numbers; the worker that is asked for 3 dies of it and leaves the time.
+
+    It waits for the other one to be asked for 4, which has answered all before that by then.
     """
 
-    def __init__(self, folder, last=3):
+    def __init__(self, folder):
         self.path = folder / "died_at"
-        self.last = last
+        self.others = folder / "others"
 
     def __len__(self):
         return 12
 
     def __getitem__(self, index):
-        if index == self.last and not self.path.exists():
+        if index == 4:
+            self.others.touch()
+        if index == 3 and not self.path.exists():
+            assert wait_until(self.others.exists)
             time.sleep(0.2)  # the trainer is parked by then
             self.path.write_text(str(time.monotonic()))
             os.kill(os.getpid(), signal.SIGKILL)

@@ -103,11 +103,11 @@ def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
     script = Script(tmp_path, *["drawn 10"] * (restarts + 1), later=["item 4"])
     options = {"restarts": restarts, "persistent_workers": persistent}
     with open_loader(DataLoader, Mortal(script), **options) as loader:
-        iterator = iter(loader)
-        with pytest.warns(RestartWarning) as warned:
+        with script.held_back():
+            iterator = iter(loader)
             first = [next(iterator).tolist() for _ in range(3)]
-            with pytest.raises(RuntimeError) as raised:
-                next(iterator)
+        with pytest.warns(RestartWarning) as warned, pytest.raises(RuntimeError) as raised:
+            next(iterator)
         rest = [batch.tolist() for batch in iterator]
         script.arm()
         with pytest.warns(RestartWarning):
@@ -147,9 +147,12 @@ def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
     """What a worker held that nobody replaces, and what was to be sent again, occupies no slot."""
     script = Script(tmp_path, "item 10", "item 10")
     with open_loader(DataLoader, Mortal(script), restarts=1, slots=4) as loader:
-        iterator = iter(loader)
+        with script.held_back():
+            iterator = iter(loader)
+            for _ in range(3):
+                next(iterator)
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError):
-            list(iterator)
+            next(iterator)
         assert 4 == sum(1 for _ in iterator) + 1
         slots = loader.stats().slots
 
@@ -281,9 +284,10 @@ def test_death_of_the_nursery(tmp_path):
     """Without it batches come as before; the next death is an error that says why."""
     script = Script(tmp_path, "item 9")
     with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
-        iterator = iter(loader)
-        kill_nursery(iterator)
-        first = [next(iterator).tolist() for _ in range(3)]
+        with script.held_back():
+            iterator = iter(loader)
+            kill_nursery(iterator)
+            first = [next(iterator).tolist() for _ in range(3)]
         with pytest.raises(RuntimeError, match=r"\[9, 10, 11\].*that starts replacements is gone"):
             next(iterator)
 
@@ -324,8 +328,9 @@ def test_replacements_survive_the_nursery(tmp_path):
         with pytest.warns(RestartWarning):
             actual = [next(iterator).tolist() for _ in range(2)]
         kill_nursery(iterator)
-        script.arm()
-        actual += [next(iterator).tolist() for _ in range(3)]
+        with script.held_back():
+            script.arm()
+            actual += [next(iterator).tolist() for _ in range(3)]
         with pytest.raises(RuntimeError, match="that starts replacements is gone"):
             next(iterator)
 
