@@ -174,20 +174,14 @@ def shared_memory() -> Iterator[str]:
     """
     Name the POSIX shared-memory objects and semaphores of the machine.
 
-    Those of torch that carry the pid of another live program are not ours.
+    Those of torch carry their maker's pid, and count only while it is one of this run's processes:
+    a worker of torch's own loader that is told to leave while it sends a batch leaves its file.
     """
     table = process_table()
     for name in os.listdir("/dev/shm"):
-        maker = int(name.split("_")[1]) if name.startswith("torch_") else 0
-        if not is_stranger(maker, table):
+        maker = int(name.split("_")[1]) if name.startswith("torch_") else os.getpid()
+        if maker in table and os.getpid() in (maker, *ancestors(maker, table)):
             yield f"/dev/shm/{name}"
-
-
-def is_stranger(pid: int, table: dict[int, Process]) -> bool:
-    """
-    Say whether a live process neither is this one nor comes from it.
-    """
-    return pid in table and os.getpid() not in (pid, *ancestors(pid, table))
 
 
 def mappings() -> Iterator[str]:
