@@ -44,13 +44,13 @@ PROMISES = {
         "test_healing_limits.py::test_batch_that_kills_everybody",
     ],
     "the nursery of `restarts` is killed": [
-        "test_healing_limits.py::test_death_of_the_nursery",
-        "test_healing_limits.py::test_replacements_survive_the_nursery",
+        "test_nursery.py::test_death_of_the_nursery",
+        "test_nursery.py::test_replacements_survive_the_nursery",
         "test_healing_programs.py::test_replacement_that_nobody_reaps",
     ],
     "it cannot fork a replacement": [
-        "test_healing_limits.py::test_nursery_that_cannot_fork",
-        "test_healing_limits.py::test_nursery_that_can_never_fork",
+        "test_nursery.py::test_nursery_that_cannot_fork",
+        "test_nursery.py::test_nursery_that_can_never_fork",
     ],
     "a signal to all processes, which the trainer handles and its workers do not": [
         "test_healing_programs.py::test_signals_to_the_whole_group",

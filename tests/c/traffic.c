@@ -224,8 +224,8 @@ void trainer_place(struct trainer *trainer, uint64_t tickets_limit) {
 }
 
 /*
- * Whether the oldest ticket waits for this slot's worker. A lost ticket is placed again behind later
- * ones, so it is not only its own want that it may have to wait for.
+ * Whether the oldest ticket waits for this slot's worker. A lost ticket is placed again behind
+ * later ones, so it is not only its own want that it may have to wait for.
  */
 static bool oldest_needs(const struct ledger *ledger, const struct ledger_entry *wanting) {
   uint64_t oldest = ledger_oldest(ledger);
