@@ -5,7 +5,7 @@ The two loaders that are compared, and how two of their deliveries are checked a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.utils.data
 
@@ -19,7 +19,7 @@ class Contender(NamedTuple):
     """
 
     name: str
-    loader_class: type[torch.utils.data.DataLoader]
+    loader_class: type[torch.utils.data.DataLoader[Any]]
 
 
 CONTENDERS = (

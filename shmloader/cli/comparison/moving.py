@@ -11,9 +11,11 @@ from statistics import median
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from shmloader.cli.clocks import Clocks, read_clocks
-from shmloader.cli.contenders import CONTENDERS, Contender
-from shmloader.cli.digest import digest_batch
+from shmloader.cli.comparison.clocks import Clocks, read_clocks
+from shmloader.cli.comparison.contenders import CONTENDERS, Contender
+from shmloader.cli.comparison.digest import digest_batch
+
+Sample = tuple[torch.Tensor, int]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Load:
         return torch.Size(self.shape).numel() * torch.float32.itemsize
 
 
-class SamplePool(Dataset):
+class SamplePool(Dataset[Sample]):
     """
     Ready-made samples from a pool.
 
@@ -55,12 +57,12 @@ class SamplePool(Dataset):
     def __len__(self) -> int:
         return self.samples
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index: int) -> Sample:
         return self.pool[index % len(self.pool)], index
 
 
 @dataclass
-class Transport:
+class Transfer:
     """
     What one contender's rounds over the same large batches cost.
     """
@@ -93,7 +95,7 @@ class Transport:
         return median(self.batch_cpus_s)
 
 
-def move_batches(load: Load, advance: Callable[[], None]) -> list[Transport]:
+def move_batches(load: Load, advance: Callable[[], None]) -> list[Transfer]:
     """
     Move the same batches through each contender's loader, in turns.
 
@@ -106,18 +108,18 @@ def move_batches(load: Load, advance: Callable[[], None]) -> list[Transport]:
     """
     dataset = SamplePool(load)
     loaders = [loader_of(contender, dataset, load) for contender in CONTENDERS]
-    transports = []
+    transfers = []
     for contender, loader in zip(CONTENDERS, loaders, strict=True):
-        transports.append(checked_pass(contender.name, loader))
+        transfers.append(checked_pass(contender.name, loader))
         advance()
     for _ in range(load.rounds):
-        for transport, loader in zip(transports, loaders, strict=True):
-            transport.rounds.append(timed_pass(loader))
+        for transfer, loader in zip(transfers, loaders, strict=True):
+            transfer.rounds.append(timed_pass(loader))
             advance()
-    return transports
+    return transfers
 
 
-def loader_of(contender: Contender, dataset: Dataset, load: Load) -> DataLoader:
+def loader_of(contender: Contender, dataset: SamplePool, load: Load) -> DataLoader[Sample]:
     """One contender's loader; its workers stay for every pass."""
     return contender.loader_class(
         dataset,
@@ -127,7 +129,7 @@ def loader_of(contender: Contender, dataset: Dataset, load: Load) -> DataLoader:
     )
 
 
-def checked_pass(name: str, loader: DataLoader) -> Transport:
+def checked_pass(name: str, loader: DataLoader[Sample]) -> Transfer:
     """
     Receive and hash every batch without a time being taken, and count the page faults.
 
@@ -141,10 +143,10 @@ def checked_pass(name: str, loader: DataLoader) -> Transport:
         digests.append(digest_batch(batch))
         batch_bytes = sum(leaf.nbytes for leaf in batch)
     faults = (read_clocks() - started).faults
-    return Transport(name, batch_bytes, len(digests), digests, faults)
+    return Transfer(name, batch_bytes, len(digests), digests, faults)
 
 
-def timed_pass(loader: DataLoader) -> Clocks:
+def timed_pass(loader: DataLoader[Sample]) -> Clocks:
     """
     Receive every batch and drop it.
     """

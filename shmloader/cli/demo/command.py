@@ -1,16 +1,17 @@
 """
-`shmloader demo`: the options, and the sizes behind them.
+`shmloader demo`: the options.
 
-The work is in `demonstration`, which needs the extra `demo` and is imported when the command runs.
+The work is in `show`, which needs the extra `demo` and is imported when the command runs.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from shmloader.cli.command import CommandError, positive_integer, require_extra
+from shmloader.cli.demo.sizes import FULL, QUICK, Sizes
 
 SUMMARY = "train on real photographs and move large batches, torch's DataLoader beside shmloader's"
 
@@ -20,37 +21,6 @@ PACKAGES = {
     "PIL": "pillow",
     "skimage": "scikit-image",
 }
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """
-    How much the demo does: one training per contender, then rounds of large batches.
-    """
-
-    workers: int
-    seed: int
-    epochs: int
-    tiles_per_photograph: int
-    batch_size: int
-    pool_samples: int
-    large_batch_size: int
-    large_batches: int
-    rounds: int
-
-
-FULL = Sizes(
-    workers=2,
-    seed=0,
-    epochs=8,
-    tiles_per_photograph=160,
-    batch_size=64,
-    pool_samples=512,
-    large_batch_size=64,
-    large_batches=24,
-    rounds=11,
-)
-QUICK = replace(FULL, epochs=2, tiles_per_photograph=40, batch_size=32, large_batches=12, rounds=3)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_extra("demo", PACKAGES)
     if not arguments.picture.absolute().parent.is_dir():
         raise CommandError(f"no directory {arguments.picture.parent} to write the picture to")
-    from shmloader.cli.demonstration import demonstrate  # only now: it imports the extra
+    from shmloader.cli.demo.show import demonstrate  # only now: it imports the extra
 
     demonstrate(choose_sizes(arguments), arguments.picture)
     return 0

@@ -35,6 +35,8 @@ CROP_PIXELS = 112
 SAMPLE_BYTES = 3 * CROP_PIXELS**2 * 4
 JPEG_QUALITY = 90
 
+Sample = tuple[torch.Tensor, int]
+
 
 class Tile(NamedTuple):
     """
@@ -45,7 +47,7 @@ class Tile(NamedTuple):
     label: int
 
 
-class PhotographTiles(Dataset):
+class PhotographTiles(Dataset[Sample]):
     """
     Tiles cut from real photographs; the label says which photograph.
 
@@ -70,7 +72,7 @@ class PhotographTiles(Dataset):
     def __len__(self) -> int:
         return len(self.tiles)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index: int) -> Sample:
         tile = self.tiles[index]
         with Image.open(io.BytesIO(tile.jpeg)) as picture:
             square = flip_at_random(crop_at_random(picture.convert("RGB")))

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from shmloader.cli.table import MILLI
-from shmloader.cli.training import Training
-from shmloader.cli.transport import Transport
+from shmloader.cli.comparison.moving import Transfer
+from shmloader.cli.demo.tables import MILLI
+from shmloader.cli.demo.training import Training
 
 WAITING = "#c8553d"
 TRAINING = "#b9c7d4"
@@ -27,14 +27,14 @@ EPOCH_LABELS = 20  # at most so many numbers fit under the panels
 
 
 def draw(
-    trainings: Sequence[Training], transports: Sequence[Transport], setting: str, path: Path
+    trainings: Sequence[Training], transfers: Sequence[Transfer], setting: str, path: Path
 ) -> None:
     """
     Write the picture as PNG.
 
     Args:
         trainings: Both trainings, torch's first: a panel each, with the same axes.
-        transports: Both transports, in the same order: a bar each.
+        transfers: Both transfers, in the same order: a bar each.
         setting: What else to know about the run: workers, versions.
         path: The file to write.
     """
@@ -42,7 +42,7 @@ def draw(
     figure = Figure(figsize=(12.5, 6.4), layout=layout, facecolor="white")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(3, 1))[0]
     draw_trainings(left, trainings, setting)
-    draw_transports(right, transports)
+    draw_transfers(right, transfers)
     figure.savefig(path, format="png", dpi=150)
 
 
@@ -122,13 +122,13 @@ def label_cut(axes: Axes, place: int, spent_ms: float) -> None:
     )
 
 
-def draw_transports(figure: FigureBase, transports: Sequence[Transport]) -> None:
+def draw_transfers(figure: FigureBase, transfers: Sequence[Transfer]) -> None:
     """Draw what a large batch costs: its time above, the trainer's CPU below."""
-    head(figure, f"Moving a batch of {transports[0].batch_bytes / 1e6:.1f} MB")
+    head(figure, f"Moving a batch of {transfers[0].batch_bytes / 1e6:.1f} MB")
     above, below = figure.subplots(2, 1, squeeze=False)[:, 0]
-    times_ms = [[spent_s * MILLI for spent_s in each.batch_times_s] for each in transports]
-    cpus_ms = [[spent_s * MILLI for spent_s in each.batch_cpus_s] for each in transports]
-    names = [transport.name for transport in transports]
+    times_ms = [[spent_s * MILLI for spent_s in each.batch_times_s] for each in transfers]
+    cpus_ms = [[spent_s * MILLI for spent_s in each.batch_cpus_s] for each in transfers]
+    names = [transfer.name for transfer in transfers]
     draw_bars(above, "ms per batch", names, times_ms)
     draw_bars(below, "trainer CPU per batch, ms", names, cpus_ms)
     below.set_xlabel("bar: median of the passes; dots: each", color=INK, fontsize=9)

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from torch.utils.data import Dataset
 
-from shmloader.cli import photographs
 from shmloader.cli.command import CommandError
-from shmloader.cli.contenders import CONTENDERS, check_same_batches
-from shmloader.cli.demo import Sizes
-from shmloader.cli.picture import draw
+from shmloader.cli.comparison.contenders import CONTENDERS, check_same_batches
+from shmloader.cli.comparison.moving import Load, Transfer, move_batches
+from shmloader.cli.comparison.shared_memory import fitting_batch_size
+from shmloader.cli.demo import photographs
+from shmloader.cli.demo.picture import draw
+from shmloader.cli.demo.sizes import Sizes
+from shmloader.cli.demo.tables import training_table, transfer_table
+from shmloader.cli.demo.training import Step, Training, one_thread, warm_up
 from shmloader.cli.progress import progress_bar
-from shmloader.cli.shared_memory import fitting_batch_size
-from shmloader.cli.table import training_table, transport_table
-from shmloader.cli.training import Step, Training, one_thread, warm_up
-from shmloader.cli.transport import Load, Transport, move_batches
 
 LARGE_SHAPE = (3, 224, 224)
 
@@ -36,9 +35,9 @@ def demonstrate(sizes: Sizes, picture: Path) -> None:
     console = Console(highlight=False)
     with one_thread():
         trainings = show_trainings(console, sizes)
-        transports = show_transports(console, sizes)
+        transfers = show_transfers(console, sizes)
     setting = f"workers {sizes.workers}, torch {torch.__version__}"
-    draw(trainings, transports, setting, picture)
+    draw(trainings, transfers, setting, picture)
     console.print(f"\nPicture: {picture}", soft_wrap=True, markup=False)
 
 
@@ -63,7 +62,9 @@ def show_trainings(console: Console, sizes: Sizes) -> list[Training]:
     return trainings
 
 
-def train_in_turns(console: Console, dataset: Dataset, sizes: Sizes) -> list[Training]:
+def train_in_turns(
+    console: Console, dataset: photographs.PhotographTiles, sizes: Sizes
+) -> list[Training]:
     """
     Train an epoch with each contender, check it, and so on: a noisy minute hits both.
 
@@ -109,7 +110,7 @@ def check_epoch(epoch: int, expected: Sequence[Step], actual: Sequence[Step]) ->
             )
 
 
-def show_transports(console: Console, sizes: Sizes) -> list[Transport]:
+def show_transfers(console: Console, sizes: Sizes) -> list[Transfer]:
     """
     Move large batches with both contenders, check that they agree, print the table.
     """
@@ -129,12 +130,12 @@ def show_transports(console: Console, sizes: Sizes) -> list[Transport]:
     )
     passes = len(CONTENDERS) * (sizes.rounds + 1)
     with progress_bar(console, "large batches", passes) as advance:
-        transports = move_batches(load, advance)
-    expected, actual = transports
+        transfers = move_batches(load, advance)
+    expected, actual = transfers
     check_same_batches("large batches", expected.digests, actual.digests)
     console.print(f"Checked: all {actual.batches} batches are the same bit for bit.\n")
-    console.print(transport_table(transports))
-    return transports
+    console.print(transfer_table(transfers))
+    return transfers
 
 
 def fit_shared_memory(console: Console, batch_size: int, sample_bytes: int, workers: int) -> int:

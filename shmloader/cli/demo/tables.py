@@ -4,13 +4,13 @@ The demo's measurements as tables: a row for each quantity, a column for each co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from rich.table import Table
 
-from shmloader.cli.training import Training
-from shmloader.cli.transport import Transport
+from shmloader.cli.comparison.moving import Transfer
+from shmloader.cli.demo.training import Step, Training
 
 MILLI = 1e3
 GIGA = 1e9
@@ -26,11 +26,11 @@ def training_table(trainings: Sequence[Training]) -> Table:
     table.add_row("time waiting for data", *(f"{each.waiting_share:.1%}" for each in trainings))
     table.add_row(
         "trainer CPU to receive a batch, ms",
-        *(f"{per_step(each, 'cpu_s') * MILLI:.2f}" for each in trainings),
+        *(f"{per_step(each, lambda step: step.cpu_s) * MILLI:.2f}" for each in trainings),
     )
     table.add_row(
         "page faults to receive and read a batch",
-        *(f"{per_step(each, 'faults'):.0f}" for each in trainings),
+        *(f"{per_step(each, lambda step: step.faults):.0f}" for each in trainings),
     )
     table.add_row("loss after the last step", *(f"{each.steps[-1].loss:.9f}" for each in trainings))
     table.add_row(
@@ -39,22 +39,22 @@ def training_table(trainings: Sequence[Training]) -> Table:
     return table
 
 
-def transport_table(transports: Sequence[Transport]) -> Table:
+def transfer_table(transfers: Sequence[Transfer]) -> Table:
     """
     Show what moving large batches cost; times are medians of the rounds.
     """
-    batch_megabytes = transports[0].batch_bytes / 1e6
+    batch_megabytes = transfers[0].batch_bytes / 1e6
     title = f"Moving batches of {batch_megabytes:.1f} MB"
-    table = empty_table(title, [transport.name for transport in transports])
-    table.add_row("ms per batch", *(f"{each.batch_s * MILLI:.2f}" for each in transports))
-    table.add_row("  fastest and slowest", *(batch_span_ms(each) for each in transports))
-    table.add_row("GB/s", *(f"{speed(each) / GIGA:.1f}" for each in transports))
+    table = empty_table(title, [transfer.name for transfer in transfers])
+    table.add_row("ms per batch", *(f"{each.batch_s * MILLI:.2f}" for each in transfers))
+    table.add_row("  fastest and slowest", *(batch_span_ms(each) for each in transfers))
+    table.add_row("GB/s", *(f"{speed(each) / GIGA:.1f}" for each in transfers))
     table.add_row(
-        "trainer CPU per batch, ms", *(f"{each.batch_cpu_s * MILLI:.2f}" for each in transports)
+        "trainer CPU per batch, ms", *(f"{each.batch_cpu_s * MILLI:.2f}" for each in transfers)
     )
     table.add_row(
         "page faults to receive and read a batch",
-        *(f"{each.faults / each.batches:.0f}" for each in transports),
+        *(f"{each.faults / each.batches:.0f}" for each in transfers),
     )
     return table
 
@@ -68,9 +68,9 @@ def empty_table(title: str, names: Sequence[str]) -> Table:
     return table
 
 
-def per_step(training: Training, field: str) -> float:
-    """Median of one field over the steps."""
-    return median(getattr(step, field) for step in training.steps)
+def per_step(training: Training, figure: Callable[[Step], float]) -> float:
+    """Median of one figure over the steps."""
+    return median(figure(step) for step in training.steps)
 
 
 def correct_share(training: Training) -> float:
@@ -83,11 +83,11 @@ def span(values: Sequence[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
-def batch_span_ms(transport: Transport) -> str:
+def batch_span_ms(transfer: Transfer) -> str:
     """Fastest and slowest round, in ms per batch."""
-    return span([spent_s * MILLI for spent_s in transport.batch_times_s])
+    return span([spent_s * MILLI for spent_s in transfer.batch_times_s])
 
 
-def speed(transport: Transport) -> float:
+def speed(transfer: Transfer) -> float:
     """Bytes per second."""
-    return transport.batch_bytes / transport.batch_s
+    return transfer.batch_bytes / transfer.batch_s

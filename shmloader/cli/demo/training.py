@@ -11,13 +11,13 @@ from statistics import median
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from shmloader.cli.clocks import read_clocks
-from shmloader.cli.contenders import Contender
-from shmloader.cli.demo import Sizes
-from shmloader.cli.digest import digest_batch
-from shmloader.cli.photographs import CROP_PIXELS, PHOTOGRAPHS
+from shmloader.cli.comparison.clocks import read_clocks
+from shmloader.cli.comparison.contenders import Contender
+from shmloader.cli.comparison.digest import digest_batch
+from shmloader.cli.demo.photographs import CROP_PIXELS, PHOTOGRAPHS, PhotographTiles, Sample
+from shmloader.cli.demo.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Training:
     One contender's loader, the network that it feeds, and the steps so far, epoch by epoch.
     """
 
-    def __init__(self, contender: Contender, dataset: Dataset, sizes: Sizes) -> None:
+    def __init__(self, contender: Contender, dataset: PhotographTiles, sizes: Sizes) -> None:
         self.name = contender.name
         self.loader = contender.loader_class(
             dataset,
@@ -103,7 +103,7 @@ class Training:
         return sum(step.wait_s for step in self.steps) / sum(self.epoch_times_s)
 
 
-def measured_steps(loader: DataLoader, trainee: Trainee) -> Iterator[Step]:
+def measured_steps(loader: DataLoader[Sample], trainee: Trainee) -> Iterator[Step]:
     """
     Train for one epoch.
 
@@ -152,7 +152,7 @@ class Trainee:
         scores = self.network(images)
         loss = nn.functional.cross_entropy(scores, labels)
         self.optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)  # loss.backward() has no types
         self.optimizer.step()
         correct = (scores.argmax(1) == labels).float().mean().item()
         return loss.item(), correct, (read_clocks() - started).wall_s
