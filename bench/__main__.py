@@ -4,7 +4,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench                                        all of it, into bench/results/
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench gil | kinds | retention | soak | start | w1   one question each, see README.md
+    python -m bench gil | kinds | retention | scaling | soak | start   one each, see README.md
 """
 
 import argparse
@@ -18,8 +18,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import contenders, machine, pictures, processes, table
-from bench.results import Results
+from bench import contenders, processes
+from bench.report import machine, pictures, table
+from bench.report.results import Results
 from bench.run import add_shared_options
 from bench.workloads import WORKLOADS
 
@@ -29,7 +30,12 @@ RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
 _QUICK = {"repeats": 1, "epochs": 2}
 _DEFAULT = {"repeats": 5, "epochs": 5}
 
-SUBCOMMANDS = ("gil", "kinds", "retention", "soak", "start", "w1")
+_QUESTIONS = ("gil", "kinds", "retention", "scaling", "start")
+_COMMANDS = {
+    **{name: f"bench.questions.{name}" for name in _QUESTIONS},
+    "soak": "bench.soak",
+    "w1": "bench.questions.scaling",  # its name in earlier results
+}
 
 console = Console(stderr=True)
 
@@ -146,11 +152,10 @@ def _default_folder(options: argparse.Namespace) -> Path:
 
 def _command() -> int:
     """
-    Run the subcommand that the first argument names, or the whole comparison.
+    Run the command that the first argument names, or the whole comparison.
     """
-    if len(sys.argv) > 1 and sys.argv[1] in SUBCOMMANDS:
-        return importlib.import_module(f"bench.{sys.argv[1]}").main(sys.argv[2:])
-    return main()
+    module = _COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    return importlib.import_module(module).main(sys.argv[2:]) if module else main()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from typing import IO
 
-from bench import machine
+from bench.report import machine
 
 _RUN_S = 300  # a run that takes longer has failed
 

@@ -26,8 +26,8 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from bench.contenders._torch import TorchLoader
-from bench.loops import Loops
-from bench.rows import Rows, add_json_option
+from bench.questions.loops import Loops
+from bench.report.rows import Rows, add_json_option
 from shmloader import DataLoader
 
 _DEPTH = 32  # batches ahead per worker: workers have work while what they made ripens

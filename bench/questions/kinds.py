@@ -10,7 +10,7 @@ import warnings
 
 import torch
 
-from bench.machine import CHECKOUT
+from bench.report.machine import CHECKOUT
 from shmloader import DataLoader
 
 

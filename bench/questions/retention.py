@@ -20,8 +20,8 @@ from typing import Any
 
 from bench.batches import assemble, copied, difference
 from bench.contenders import ours, torch_fd
-from bench.habits import HABITS, Keep
-from bench.rows import Rows, add_json_option
+from bench.questions.habits import HABITS, Keep
+from bench.report.rows import Rows, add_json_option
 from bench.workloads import WORKLOADS, Workload, workload
 
 # A batch that fits a cache, and one that does not; of the latter fewer, because keep_all keeps all.

@@ -1,8 +1,8 @@
 """
 Seconds per batch of large and small ndarrays as workers are added, beside torch and the limit.
 
-    python -m bench w1
-    python -m bench w1 --size large --workers 8 --repeats 5
+    python -m bench scaling
+    python -m bench scaling --size large --workers 8 --repeats 5
 
 The limit: the same workers fetch and drop what they fetched, and the trainer takes the same step
 for each batch that is complete.
@@ -19,8 +19,8 @@ from statistics import median
 
 from bench.batches import touch
 from bench.contenders._torch import TorchLoader
-from bench.records import BATCH, PREFETCH, FetchOnly, Records, Replay
-from bench.rows import Rows, add_json_option
+from bench.questions.records import BATCH, PREFETCH, FetchOnly, Records, Replay
+from bench.report.rows import Rows, add_json_option
 from bench.workloads import keep_list
 from shmloader import DataLoader
 
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench w1",
+        prog="python -m bench scaling",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -15,7 +15,7 @@ from statistics import median
 
 from bench import processes
 from bench.contenders import BASELINE, SUBJECT
-from bench.rows import Rows, add_json_option
+from bench.report.rows import Rows, add_json_option
 from bench.run import CONTEXTS
 from bench.workloads import WORKLOADS
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bench.table import figure
+from bench.report.table import figure
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

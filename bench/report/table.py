@@ -7,9 +7,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from bench import machine
 from bench.contenders import BASELINE, LIMIT
-from bench.results import Cell, Results
+from bench.report import machine
+from bench.report.results import Cell, Results
 
 Rows = list[list[str]]
 
