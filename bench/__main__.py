@@ -83,7 +83,7 @@ def _runnable(wanted: list[str]) -> list[str]:
     """
     found = []
     for name in wanted:
-        reason = contenders.load(name).available()
+        reason = contenders.why_not(contenders.load(name))
         if reason:
             console.print(f"skipped {name}: {reason}")
         else:

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> dict:
     Measure what the options name and return the record.
     """
     contender = contenders.load(options.contender)
-    reason = contender.available()
+    reason = contenders.why_not(contender)
     if reason:
         sys.exit(f"{options.contender}: {reason}")
     chosen = workload(options.workload, options.batches)

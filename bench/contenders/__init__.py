@@ -1,9 +1,9 @@
 """
 The contenders, one module each, found by being here.
 
-A module has `label` (its name in tables), `available()` (None, or why it cannot run here) and
-`make_loader(workload, workers, persistent, context)`, which returns an iterable of batches with a
-`close()`. One that cannot do every workload has `refuses(workload)`: the reason, or None.
+A module has `label` (its name in tables) and `make_loader(workload, workers, persistent, context)`,
+which returns an iterable of batches with a `close()`. One that cannot run everywhere has
+`available()`, one that cannot do every workload `refuses(workload)`: the reason, or None.
 A contender that delivers no batches has `measure(workload, workers, epochs)` instead and
 returns the record itself. Modules whose name begins with an underscore are helpers.
 """
@@ -39,3 +39,10 @@ def load(name: str) -> ModuleType:
     Import the module of one contender.
     """
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def why_not(contender: ModuleType) -> str | None:
+    """
+    Say why a contender cannot run here, or None.
+    """
+    return contender.available() if hasattr(contender, "available") else None

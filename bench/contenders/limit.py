@@ -43,13 +43,6 @@ class Report:
     minor_faults: int = 0
 
 
-def available() -> str | None:
-    """
-    Say why this contender cannot run here; it always can.
-    """
-    return None
-
-
 def measure(workload: Workload, workers: int, epochs: int) -> dict:
     """
     Run `epochs` timed epochs after a warm-up that checks every batch whole.

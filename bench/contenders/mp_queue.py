@@ -9,13 +9,6 @@ from bench.workloads import Workload
 label = "mp queue"
 
 
-def available() -> str | None:
-    """
-    Say why this contender cannot run here; it always can.
-    """
-    return None
-
-
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> QueueLoader:
     """
     Make the loader; batches travel as ndarrays, which pickle faster than tensors.
