@@ -3,6 +3,7 @@ Every contender on every workload, one process per run, contenders alternated.
 
     python -m bench                                        all of it, into bench/results/
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
+    python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
     python -m bench gil | kinds | retention | scaling | soak | start   one each, see README.md
 """
@@ -30,6 +31,9 @@ RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
 _QUICK = {"repeats": 1, "epochs": 2}
 _DEFAULT = {"repeats": 5, "epochs": 5}
 
+# Options with which a run is no whole one.
+_PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
+
 _QUESTIONS = ("gil", "kinds", "retention", "scaling", "start")
 _COMMANDS = {
     **{name: f"bench.questions.{name}" for name in _QUESTIONS},
@@ -48,8 +52,7 @@ def main() -> int:
     if options.redraw:
         return _report(options.redraw)
     options.out.mkdir(parents=True, exist_ok=True)
-    about = {**machine.describe(), "command": shlex.join(["python", "-m", "bench", *sys.argv[1:]])}
-    (options.out / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+    (options.out / ABOUT).write_text(json.dumps(_about(options), indent=2) + "\n")
     with (options.out / RUNS).open("w") as lines:
         for record in _records(options):
             lines.write(json.dumps(record) + "\n")
@@ -57,12 +60,17 @@ def main() -> int:
     return _report(options.out)
 
 
+def _about(options: argparse.Namespace) -> dict:
+    before = {"before": machine.commit(options.before)} if options.before else {}
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+    return {**machine.describe(), **before, "command": command}
+
+
 def _records(options: argparse.Namespace) -> Iterator[dict]:
     """
     Yield a record per run: each contender once per workload, then all again, rotated.
     """
-    everybody = contenders.names() if options.peers else contenders.own()
-    names = _runnable(options.contender or everybody)
+    names = _chosen(options)
     loads = options.workload or list(WORKLOADS)
     total = options.repeats * len(loads) * len(names)
     for repeat in range(options.repeats):
@@ -71,10 +79,17 @@ def _records(options: argparse.Namespace) -> Iterator[dict]:
                 # Another one comes first each time, so that none has the same place throughout.
                 name = names[(turn + repeat) % len(names)]
                 begin = time.perf_counter()
-                record = {"repeat": repeat, **processes.run(load, name, options)}
+                checkout = options.before if name == contenders.BEFORE else None
+                record = {"repeat": repeat, **processes.run(load, name, options, checkout)}
                 number = (repeat * len(loads) + place) * len(names) + turn + 1
                 _progress(f"{number}/{total}", record, time.perf_counter() - begin)
                 yield record
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    everybody = contenders.names() if options.peers else contenders.own()
+    names = _runnable(options.contender or everybody)
+    return [*names, contenders.BEFORE] if options.before else names
 
 
 def _runnable(wanted: list[str]) -> list[str]:
@@ -126,6 +141,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="may be repeated")
     parser.add_argument("--contender", action="append", choices=contenders.names())
     parser.add_argument("--peers", action="store_true", help="other projects' loaders as well")
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="run its shmloader too, built there"
+    )
     parser.add_argument("--repeats", type=int, help="processes per contender and workload")
     parser.add_argument("--quick", action="store_true", help="one repeat of two epochs")
     parser.add_argument("--out", type=Path, help="folder for the results")
@@ -133,6 +151,8 @@ def _options() -> argparse.Namespace:
     add_shared_options(parser)
     parser.set_defaults(epochs=None)
     options = parser.parse_args()
+    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
+        parser.error(f"--before: no shmloader is built in {options.before}")
     for name, value in (_QUICK if options.quick else _DEFAULT).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
@@ -144,7 +164,7 @@ def _default_folder(options: argparse.Namespace) -> Path:
     """
     Only a whole run may replace the published results.
     """
-    chosen = (options.workload, options.contender, options.quick, options.batches, options.restart)
+    chosen = [getattr(options, name) for name in _PARTIAL]
     if any(chosen):
         return RESULTS / "partial"
     return RESULTS / "peers" if options.peers else RESULTS

@@ -75,7 +75,8 @@ def _header(contender, options: argparse.Namespace) -> dict:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--workload", required=True, choices=WORKLOADS)
-    parser.add_argument("--contender", required=True, choices=contenders.names())
+    names = [*contenders.names(), contenders.BEFORE]
+    parser.add_argument("--contender", required=True, choices=names)
     add_shared_options(parser)
     return parser
 

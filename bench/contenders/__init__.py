@@ -15,6 +15,7 @@ from types import ModuleType
 BASELINE = "torch_fd"
 SUBJECT = "ours"
 LIMIT = "limit"
+BEFORE = "before"  # runs only if it is told which checkout, so it is in no list
 
 _FIRST = (SUBJECT, BASELINE, "torch_fs", LIMIT)
 
@@ -31,6 +32,7 @@ def names() -> list[str]:
     List the contenders: ours, torch, the limit, then the peers by name.
     """
     found = {each.name for each in pkgutil.iter_modules(__path__) if not each.name.startswith("_")}
+    found.discard(BEFORE)
     return [name for name in _FIRST if name in found] + sorted(found.difference(_FIRST))
 
 

@@ -26,7 +26,7 @@ def describe() -> dict:
         "load_before": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "commit": _commit(),
+        "commit": commit(),
         **{name: _version(name) for name in ("shmloader", "torch", "numpy")},
     }
 
@@ -35,23 +35,28 @@ def sentence(machine: dict) -> str:
     """
     Say in one line where the figures come from.
     """
+    before = f" beside {machine['before']}" if "before" in machine else ""
     return (
         f"{machine['cpu']}, {machine['cores']} cores, L3 {machine['l3_cache']}, "
         f"Linux {machine['kernel']}, Python {machine['python']}, torch {machine['torch']}, "
-        f"numpy {machine['numpy']}, commit {machine['commit']}, {machine['date']}, "
+        f"numpy {machine['numpy']}, commit {machine['commit']}{before}, {machine['date']}, "
         f"load before the run {machine['load_before']}"
     )
 
 
-def _commit() -> str:
-    head = _git("rev-parse", "--short", "HEAD")
+def commit(checkout: Path = CHECKOUT) -> str:
+    """
+    Name the commit of a checkout, with a mark if tracked files were changed since.
+    """
+    head = _git(checkout, "rev-parse", "--short", "HEAD")
     if not head:
         return "unknown"
-    return head + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    return head + ("+changes" if changed else "")
 
 
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(CHECKOUT), *arguments]
+def _git(checkout: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(checkout), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -13,10 +13,16 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from bench.contenders import BASELINE, LIMIT, SUBJECT
+from bench.contenders import BASELINE, BEFORE, LIMIT, SUBJECT
 from bench.report.results import Cell, Results
 
-_COLOURS = {SUBJECT: "#c1272d", BASELINE: "#0071bc", "torch_fs": "#5aa9e6", LIMIT: "#404040"}
+_COLOURS = {
+    SUBJECT: "#c1272d",
+    BEFORE: "#e8a0a3",
+    BASELINE: "#0071bc",
+    "torch_fs": "#5aa9e6",
+    LIMIT: "#404040",
+}
 _PEERS = ["#2e8b57", "#8e6bbf", "#d98b2b", "#b5a642", "#c71585", "#20808d"]
 
 

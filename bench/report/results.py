@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.contenders import BASELINE, LIMIT
+from bench.contenders import BASELINE, BEFORE, LIMIT
 from bench.workloads import WORKLOADS
 
 
@@ -46,8 +46,7 @@ class Cell:
         """
         Return the median of one figure over the runs, or None if this contender has none.
         """
-        values = self.values(name)
-        return median(values) if values else None
+        return _middle(self.values(name))
 
     def values(self, name: str) -> list[float]:
         """
@@ -108,21 +107,28 @@ class Results:
         """
         How many times torch's rate: the median over the repeats of the ratio within each.
         """
-        return self._ratio(cell, BASELINE)
+        return _middle(self._ratios(cell, BASELINE))
+
+    def times_before(self, cell: Cell) -> list[float]:
+        """
+        How many times the other commit's rate, in each repeat; empty if that was not run.
+        """
+        return self._ratios(cell, BEFORE)
 
     def efficiency(self, cell: Cell) -> float | None:
         """
         The limit's time over this contender's, compared within each repeat.
         """
-        return self._ratio(cell, LIMIT)
+        return _middle(self._ratios(cell, LIMIT))
 
-    def _ratio(self, cell: Cell, other: str) -> float | None:
+    def _ratios(self, cell: Cell, other: str) -> list[float]:
         rival = self.cell(cell.workload, other)
         theirs = _by_repeat(rival) if rival else {}
-        ratios = [
-            theirs[repeat] / ms for repeat, ms in _by_repeat(cell).items() if repeat in theirs
-        ]
-        return median(ratios) if ratios else None
+        return [theirs[repeat] / ms for repeat, ms in _by_repeat(cell).items() if repeat in theirs]
+
+
+def _middle(values: list[float]) -> float | None:
+    return median(values) if values else None
 
 
 def _by_repeat(cell: Cell) -> dict[int, float]:

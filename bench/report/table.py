@@ -3,11 +3,12 @@ The results as tables: a short one on the terminal, both in table.md.
 """
 
 from collections.abc import Callable
+from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.contenders import BASELINE, LIMIT
+from bench.contenders import BASELINE, BEFORE, LIMIT, SUBJECT
 from bench.report import machine
 from bench.report.results import Cell, Results
 
@@ -66,8 +67,11 @@ def markdown(results: Results, about: dict) -> str:
 def comparison(results: Results) -> tuple[list[str], Rows]:
     """
     One row per workload and contender: time, spread, ratio to torch, efficiency, correctness.
+
+    A run with another commit has a column more: how many times that one's rate, and its range.
     """
     heads = ["workload", "contender", "MB", "ms per batch", "range", "times torch", "efficiency"]
+    compared = BEFORE in results.contenders()
     rows = [
         [
             cell.workload,
@@ -77,11 +81,12 @@ def comparison(results: Results) -> tuple[list[str], Rows]:
             _range(cell.values("ms_per_batch")),
             figure(results.times_baseline(cell)),
             figure(results.efficiency(cell)),
+            *([_beside_before(results, cell)] if compared else []),
             _verdict(cell),
         ]
         for cell in results.cells()
     ]
-    return [*heads, "correct"], rows
+    return [*heads, *(["times before"] if compared else []), "correct"], rows
 
 
 def details(results: Results) -> tuple[list[str], Rows]:
@@ -109,6 +114,11 @@ def _verdict(cell: Cell) -> str:
     if cell.refused:
         return "-"
     return "yes" if cell.correct else "NO"
+
+
+def _beside_before(results: Results, cell: Cell) -> str:
+    ratios = results.times_before(cell) if cell.contender == SUBJECT else []
+    return f"{figure(median(ratios))} ({_range(ratios)})" if ratios else "-"
 
 
 def _refusals(results: Results) -> str:
