@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from bench import native
 from bench.batches import difference, leaves, payload_bytes
-from bench.gather import warm_collate
+from bench.gather import load_native, warm_collate
 from bench.workloads import Workload
 
 label = "limit"
@@ -43,6 +44,13 @@ class Report:
     minor_faults: int = 0
 
 
+def available() -> str | None:
+    """
+    Say why this contender cannot run here, or None.
+    """
+    return native.missing()
+
+
 def measure(workload: Workload, workers: int, epochs: int) -> dict:
     """
     Run `epochs` timed epochs after a warm-up that checks every batch whole.
@@ -50,6 +58,7 @@ def measure(workload: Workload, workers: int, epochs: int) -> dict:
     Returns:
         The record of bench.run, without what only a loader can have.
     """
+    load_native()
     workload.dataset()  # built before the fork, like every contender's
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(workers, timeout=_START_S)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.micro import native as library
+from bench import native as library
 from bench.micro.ends import Ends
 
 FIGURES = pytest.StashKey[list[tuple[str, str]]]()
@@ -47,7 +47,7 @@ def figure(request: pytest.FixtureRequest, benchmark) -> Figure:
 @pytest.fixture(scope="session")
 def native(tmp_path_factory: pytest.TempPathFactory):
     """
-    The functions of native.c and of csrc/copy.c.
+    The functions of bench/native and of csrc/copy.c.
     """
     return library.load(tmp_path_factory.mktemp("native"))
 

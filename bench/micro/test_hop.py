@@ -27,7 +27,7 @@ PACES_NS = {"sender ahead": (0, 5_000), "receiver ahead": (20_000, 0)}
 @pytest.fixture
 def memory(native):
     """
-    The address of shared memory, zeroed, with the two lanes of native.c.
+    The address of shared memory, zeroed, with the two lanes of bench/native/hops.c.
     """
     mapped = mmap.mmap(-1, native.hop_bytes())
     yield ctypes.addressof(ctypes.c_char.from_buffer(mapped))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Hops and copies without Python, for the microbenchmarks.
+ * Hops without Python, for the microbenchmarks.
  *
  * Two processes share a piece of memory with one lane each: the doorbell its owner parks on, and the
  * ring that the other one pushes to. Side 0 sends a value and waits until side 1 has sent it back;
