@@ -46,7 +46,7 @@ console = Console(stderr=True)
 
 def main() -> int:
     """
-    Run what the options name; the exit code tells whether every batch was right.
+    Run what the options name; the exit code is 0 if every batch was right.
     """
     options = _options()
     if options.redraw:
@@ -94,7 +94,7 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 
 def _runnable(wanted: list[str]) -> list[str]:
     """
-    Drop the contenders that cannot run here, with a word about each.
+    Drop the contenders that cannot run here, and say why.
     """
     found = []
     for name in wanted:

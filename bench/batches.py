@@ -1,5 +1,5 @@
 """
-What the benchmark asks of a batch: its leaves, whether it is right, and a touch of its bytes.
+What the benchmark asks of a batch: its leaves, how it differs, and a touch of its bytes.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def assemble(workload: Workload) -> list:
     """
     Make every batch of an epoch from the dataset's samples, with no loader and no torch collate.
 
-    A collate function of the workload's own is called; else leaves are put together by numpy.
+    The workload's own collate function is called if it has one; otherwise numpy stacks leaves.
     """
     dataset, collate = workload.dataset(), workload.collate_fn or _put_together
     return [collate([dataset[index] for index in request]) for request in workload.requests()]
@@ -67,7 +67,7 @@ def difference(expected, actual) -> str | None:
 
 def touch(batch) -> list:
     """
-    Read a strided sample of each leaf, the same elements whichever loader made the batch.
+    Read a strided sample of each leaf, the same elements for every loader.
 
     It costs the trainer time, so a long list of arrays gets the shortest way there is.
     """

@@ -16,7 +16,7 @@ from bench.workloads import Workload
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
-_ENOUGH_S = 30  # no further timed epoch after this much: only a contender in trouble takes as long
+_ENOUGH_S = 30  # no further timed epoch after this: only a contender in trouble takes as long
 _FEWEST_EPOCHS = 2  # between epochs there is something only if there are two
 _MISSING = object()
 
@@ -24,7 +24,7 @@ _MISSING = object()
 @dataclass
 class WarmUp:
     """
-    What the untimed epoch found: is every batch right, and how much is held at most.
+    What the untimed epoch found: the first mistake, and the peaks of memory and descriptors.
     """
 
     first_batch_s: float = 0.0
@@ -173,7 +173,7 @@ def _note_first(loader, begin: float, seen: WarmUp):
 
 def _size(workload: Workload) -> dict[str, float]:
     """
-    What a batch is, and the trainer's CPU that touching it costs.
+    Return what a batch is, and what touching it costs the trainer's CPU.
     """
     batch = next(iter(_expected(workload)))
     begin = time.process_time()
@@ -218,7 +218,7 @@ def _times(timed: list[Epoch]) -> dict:
 
 def _between_epochs_ms(timed: list[Epoch]) -> float | None:
     """
-    From the last batch of an epoch to the first of the next, less what happens outside of both.
+    Return the time from an epoch's last batch to the next one's first, without what is between.
     """
     gaps = [ended.ending_ms + begun.waits_ms[0] for ended, begun in pairwise(timed)]
     return median(gaps) if gaps else None
@@ -242,7 +242,7 @@ def _difference(after: dict[str, float], before: dict[str, float]) -> dict[str, 
 
 def _stats(loader) -> dict | None:
     """
-    The loader's own counters, where it has them.
+    The loader's own counters, or None.
     """
     stats = loader.stats() if hasattr(loader, "stats") else None
     return asdict(stats) if is_dataclass(stats) else None

@@ -17,7 +17,7 @@ CONTEXTS = ("fork", "spawn", "forkserver")
 
 def main(arguments: list[str] | None = None) -> int:
     """
-    Run, print the line, and tell by the exit code whether every batch was right.
+    Run and print the line; the exit code is 0 if every batch was right.
     """
     options = _parser().parse_args(arguments)
     record = run(options)

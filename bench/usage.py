@@ -112,7 +112,7 @@ def count_descriptors(pid: int) -> int:
 
 def _shared_bytes(pids: list[int]) -> int:
     """
-    Sum over shared objects, each once: its blocks where it can be opened, else its Rss.
+    Sum over shared objects, each once: its blocks if it can be opened, otherwise its Rss.
     """
     sizes = {}
     for pid in pids:

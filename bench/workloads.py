@@ -2,7 +2,7 @@
 The transport workloads: fetching costs next to nothing, what is left is collate and transport.
 
 A sample is an entry of a list that was built before the first fetch, so `dataset[i]` is one list
-index. Where the sample size allows, the list holds more bytes than a 32 MB cache (for tabular that
+index. If the sample size allows it, the list holds more bytes than a 32 MB cache (for tabular that
 counts the tensor objects, which weigh more than the values). Its length shares no factor with the
 batch size, so batches differ although long epochs pass over the list again.
 """

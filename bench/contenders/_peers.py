@@ -31,7 +31,7 @@ class Collate:
     The workload's own collate function, in one thread as in every DataLoader's worker.
 
     Args:
-        to_arrays: Give ndarrays in place of tensors, for a peer that moves nothing else well.
+        to_arrays: Give ndarrays instead of tensors, for a peer that moves nothing else well.
     """
 
     def __init__(self, workload: Workload, to_arrays: bool = False):

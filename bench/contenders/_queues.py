@@ -58,7 +58,7 @@ class QueueLoader:
             command.put(None)
         for process in processes:
             process.join(_JOIN_S)
-            if process.is_alive():  # in the middle of an epoch that nobody takes any more
+            if process.is_alive():  # in the middle of an abandoned epoch
                 process.terminate()
                 process.join()
 

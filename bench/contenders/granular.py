@@ -28,7 +28,7 @@ def available() -> str | None:
 
 def refuses(workload: Workload) -> str | None:
     """
-    Say why this workload is beyond it, or None.
+    Say why it cannot do this workload, or None.
     """
     if workload.collate_fn not in (None, keep_list):
         return "samples of one shape only, and no collate function"

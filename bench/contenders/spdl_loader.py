@@ -1,7 +1,7 @@
 """
 SPDL's look-alike of torch's DataLoader: a process pool behind a pipeline, in order.
 
-It has no persistent workers, so a pool is started in every epoch whatever the options say.
+It has no persistent workers: it starts a pool in every epoch, even if the options ask for them.
 """
 
 import importlib

@@ -31,7 +31,7 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
 @pytest.fixture
 def figure(request: pytest.FixtureRequest, benchmark) -> Figure:
     """
-    Note what a benchmark's median, in seconds, comes to in a unit that says something.
+    Note a benchmark's median, which is in seconds, in a unit that is easier to read.
     """
 
     def note(unit: str, of_median: Callable[[float], float]) -> None:

@@ -8,7 +8,7 @@ from shmloader.core import pickling
 from shmloader.memory.segment import Segment, first_shape
 
 SLOTS = 8
-RING_BYTES = 1 << 30  # each slot may fill an eighth without asking: here nobody could answer
+RING_BYTES = 1 << 30  # each slot may fill an eighth without asking: no trainer would answer
 
 
 class Ends:

@@ -1,5 +1,5 @@
 """
-Copies into shared memory, plain and streaming: where csrc/copy.h has its threshold from.
+Copies into shared memory, plain and streaming: the source of the threshold in csrc/copy.h.
 
 Source and target move on with every copy, through more memory than a cache holds, as samples and
 slots do. At small sizes the time of a call from Python is part of the figure, alike for both.
@@ -31,7 +31,7 @@ def regions():
 @pytest.mark.parametrize("size_bytes", SIZES, ids=lambda size: f"{size >> 10}KiB")
 @pytest.mark.parametrize("way", ["plain", "stream"])
 def test_copy(benchmark, figure, native, regions, way, size_bytes):
-    """All bytes arrive, whichever way they take."""
+    """All bytes arrive, by either way."""
     source, target = regions
     target[:] = 0
     copy = getattr(native, f"copy_{way}")

@@ -1,8 +1,8 @@
 """
 One hop between two processes, what a ring of the doorbell costs, and how many need a system call.
 
-Two processes on one core take turns by the scheduler's rules and not by ours, so each is given a
-core of its own, where there are two.
+Two processes on one core take turns by the scheduler's rules, so each is given a core
+of its own if there are two.
 """
 
 import ctypes
@@ -100,7 +100,7 @@ def test_futex_calls(benchmark, figure, native, memory, ahead):
 @pytest.mark.benchmark(group="ring the doorbell")
 @pytest.mark.parametrize("owner", ["awake", "parked"])
 def test_ring_doorbell(benchmark, figure, native, memory, owner):
-    """A ring makes a system call only where its owner said that it parks."""
+    """A ring makes a system call only if its owner said that it parks."""
     benchmark.pedantic(
         native.bell_ring_often, args=(memory, RINGS, owner == "parked"), rounds=50, warmup_rounds=3
     )

@@ -2,7 +2,7 @@
 The bench's own C, with the copies, the ring and the doorbell of csrc/, compiled and loaded.
 
 hops.c is for the microbenchmarks, which give addresses; a call of it frees the GIL. gather.c is
-for the limit, which gives objects; a call of it keeps the GIL and raises what it raises.
+for the limit, which gives objects; a call of it keeps the GIL and may raise.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ def missing() -> str | None:
 
 def load(folder: Path) -> ctypes.CDLL:
     """
-    Compile into `folder` and load; the folder is not needed any more then.
+    Compile into `folder` and load; the folder may be deleted afterwards.
 
     Raises:
         subprocess.CalledProcessError: The compiler refused.

@@ -16,7 +16,7 @@
 #include "copy.h"
 #include "dlpack.h"
 
-/* NULL with an exception set: torch has no table of the major version that dlpack.h declares. */
+/* Returns NULL with an exception set if torch lacks a table of dlpack.h's major version. */
 static const DLPackExchangeAPI *exchange_api(PyObject *tensor_type) {
   PyObject *capsule = PyObject_GetAttrString(tensor_type, "__dlpack_c_exchange_api__");
   if (capsule == NULL) return NULL;
@@ -28,7 +28,7 @@ static const DLPackExchangeAPI *exchange_api(PyObject *tensor_type) {
   return (const DLPackExchangeAPI *)header;
 }
 
-/* The bytes of a contiguous CPU tensor; -1 for any other. */
+/* Returns the bytes of a contiguous CPU tensor, or -1 for any other. */
 static int64_t contiguous_bytes(const DLTensor *tensor) {
   int64_t elements = 1;
   if (tensor->device.device_type != kDLCPU || tensor->dtype.lanes != 1) return -1;
@@ -45,7 +45,7 @@ static bool alike(const DLTensor *one, const DLTensor *other) {
          memcmp(one->shape, other->shape, (size_t)one->ndim * sizeof *one->shape) == 0;
 }
 
-/* Find where a sample lies. False: it is no contiguous tensor, or unlike first; no exception. */
+/* Describe a sample. Returns false without an exception if it is unlike first or not contiguous. */
 static bool find(const DLPackExchangeAPI *api, PyObject *type, PyObject *sample,
                  const DLTensor *first, DLTensor *found) {
   if ((PyObject *)Py_TYPE(sample) != type) return false;
@@ -108,8 +108,8 @@ static int copy_buffer(PyObject *to, PyObject *from) {
 }
 
 /*
- * Copy each contiguous buffer of one list into that at the same place of another. Returns 1, or 0
- * if their lengths differ, or -1 with an exception set.
+ * Copy each contiguous buffer of a list into the one at the same index of another list. Returns 1,
+ * or 0 if lengths differ, or -1 with an exception set.
  */
 int copy_buffers(PyObject *to, PyObject *from);
 int copy_buffers(PyObject *to, PyObject *from) {

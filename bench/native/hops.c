@@ -5,11 +5,11 @@
  *
  * Two processes share a piece of memory with one lane each: the doorbell its owner parks on, and the
  * ring that the other one pushes to. Side 0 sends a value and waits until side 1 has sent it back;
- * one trip is two hops. Whoever waits gives up after a while, so that neither outlives the other.
+ * one trip is two hops. A waiting side gives up after a while, so that neither outlives the other.
  *
  * A stream goes one way: side 0 sends values with a gap before each, side 1 works on each for a
  * while and at the end answers how often it parked. doorbell.c is a part of this file so that the
- * system calls of parking and waking can be counted where they are made.
+ * system calls of parking and waking can be counted at the call.
  */
 
 #include "copy.h"
@@ -95,7 +95,7 @@ static uint32_t side_receive(struct side *side) {
 size_t hop_bytes(void);
 size_t hop_bytes(void) { return 2 * lane_bytes(); }
 
-/* Send a value there and back; how many trips came back. */
+/* Send a value there and back. Returns how many trips came back. */
 uint32_t hop_trips(uint8_t *memory, uint32_t trips, bool parks);
 uint32_t hop_trips(uint8_t *memory, uint32_t trips, bool parks) {
   struct side side = side_open(memory, 0, parks);
@@ -108,7 +108,7 @@ uint32_t hop_trips(uint8_t *memory, uint32_t trips, bool parks) {
   return done;
 }
 
-/* Send back what comes until hop_stop. */
+/* Send each value back until hop_stop. */
 void hop_echo(uint8_t *memory, bool parks);
 void hop_echo(uint8_t *memory, bool parks) {
   struct side side = side_open(memory, 1, parks);
@@ -126,7 +126,7 @@ static void spin_for(int64_t spin_ns) {
   while (spin_ns > 0 && platform_now_ns() < end) continue;
 }
 
-/* False: the other side takes nothing any more. */
+/* Returns false if the other side has stopped taking values. */
 static bool side_push(struct side *side, uint32_t value) {
   int64_t deadline = platform_now_ns() + PATIENCE_NS;
   while (!ring_push(&side->out, value))
@@ -135,7 +135,7 @@ static bool side_push(struct side *side, uint32_t value) {
   return true;
 }
 
-/* Send values with a gap before each; wakes made << 32 | parks of the other side, or all ones. */
+/* Send values with a gap before each. Returns wakes << 32 | the other side's parks, or all ones. */
 uint64_t stream_send(uint8_t *memory, uint32_t values, int64_t gap_ns);
 uint64_t stream_send(uint8_t *memory, uint32_t values, int64_t gap_ns) {
   struct side side = side_open(memory, 0, false);
@@ -149,7 +149,7 @@ uint64_t stream_send(uint8_t *memory, uint32_t values, int64_t gap_ns) {
   return answer == STOP ? UINT64_MAX : wakes << 32 | (answer - 1);
 }
 
-/* Work on what comes and answer each LAST with the parks so far plus one, until hop_stop. */
+/* Work on each value and answer each LAST with the parks so far plus one, until hop_stop. */
 void stream_receive(uint8_t *memory, int64_t work_ns);
 void stream_receive(uint8_t *memory, int64_t work_ns) {
   struct side side = side_open(memory, 1, true);

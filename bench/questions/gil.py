@@ -33,7 +33,7 @@ from shmloader import DataLoader
 _DEPTH = 32  # batches ahead per worker: workers have work while what they made ripens
 _RIPE_S = 0.1  # torch's worker needs some switches of its GIL to send a batch
 _PAUSE_S = 0.002
-_SPARE = 4  # batches in an epoch for each call that shall count
+_SPARE = 4  # batches in an epoch for each call that must count
 _AGAIN_EVERY = 5  # turns
 _ASLEEP_PART = 4  # of so many calls, one more while workers sleep
 _RECENT = 200  # calls whose median a spin lasts
@@ -56,7 +56,7 @@ _COLUMNS = {
 @dataclass
 class Calls:
     """
-    What each call took, and how often the thread slept in it or lost its core.
+    The time of each call, and how often the thread slept in it or lost its core.
     """
 
     wall_ms: list[float] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Calls:
 
     def time(self, call: Callable[[], object], counts: bool = True):
         """
-        Make a call and note what it took, if it counts.
+        Make a call and note its time if it counts.
         """
         before = resource.getrusage(resource.RUSAGE_THREAD)
         cpu_ns, begin_ns = time.thread_time_ns(), time.perf_counter_ns()
@@ -98,7 +98,7 @@ class Calls:
 
 def main(arguments: list[str]) -> int:
     """
-    Print a row per loader and control; tell by the exit code if every batch was right.
+    Print a row per loader and control; the exit code is 0 if every batch was right.
     """
     options = _options(arguments)
     calls: dict[str, Calls] = defaultdict(Calls)
@@ -134,7 +134,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def _round(name: str, asleep: bool, calls: dict[str, Calls], options: argparse.Namespace) -> bool:
     """
-    Draw ripe batches until this round's share of calls has counted; whether all were right.
+    Draw ripe batches until enough calls counted. Returns True if all batches were right.
     """
     title = f"{name}, workers asleep" if asleep else name
     share = options.calls // options.rounds // (_ASLEEP_PART if asleep else 1)
@@ -170,7 +170,7 @@ def _loader(name: str, dataset: Dataset, workers: int):
 
 def _ripe_turns(dataset: Loops) -> Iterator[range]:
     """
-    Yield the turns to be drawn at once, one or two, when they are ripe and after a pause.
+    Yield the one or two turns to draw next, after a pause and when they are ripe.
     """
     turn = 0
     while turn < len(dataset):
@@ -183,7 +183,7 @@ def _ripe_turns(dataset: Loops) -> Iterator[range]:
 
 def _controls(calls: dict[str, Calls], batch: list) -> dict[str, Callable]:
     """
-    What is timed between our calls, under the same load.
+    Make the controls, which are timed between our calls under the same load.
     """
     ours = calls["ours"].cpu_ms
 
@@ -202,7 +202,7 @@ def _controls(calls: dict[str, Calls], batch: list) -> dict[str, Callable]:
 
 class _Prepared(Dataset):
     """
-    One batch, which lies ready, for ever.
+    One ready batch, again and again.
     """
 
     def __init__(self, batch: list):

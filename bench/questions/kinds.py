@@ -16,7 +16,7 @@ from shmloader import DataLoader
 
 def main(arguments: list[str]) -> int:
     """
-    Print the table of tests/test_kinds.py; the exit code tells whether any kind differs.
+    Print the table of tests/test_kinds.py; the exit code is 1 if any kind differs.
     """
     argparse.ArgumentParser(prog="python -m bench kinds", description=__doc__).parse_args(arguments)
     sys.path.insert(0, str(CHECKOUT / "tests"))
@@ -47,7 +47,7 @@ def _row(table, name: str, make) -> bool:
 def _delivered(table, loader_class: type, make) -> tuple:
     try:
         loader, (batch,) = table.deliver_all(loader_class, [make])
-    except Exception as error:  # whatever it is, it is the row's content
+    except Exception as error:  # any error is the row's content
         return None, None, type(error).__name__
     return batch, loader, None
 

@@ -1,5 +1,5 @@
 """
-A dataset whose workers run pure Python loops, and the board on which they say what they do.
+A dataset whose workers run pure Python loops, and the board on which they note what they do.
 """
 
 import mmap
@@ -14,7 +14,7 @@ _ELEMENTS = 1000  # of each leaf
 
 class Board:
     """
-    What workers tell the trainer beside the loader: when each batch was made, who is in its loop.
+    What workers tell the trainer beside the loader: when a batch was made, which workers loop.
 
     Each element has one writer; it lies in memory that forked workers share.
     """
@@ -26,7 +26,7 @@ class Board:
 
     def is_ripe(self, turn: int, ripe_s: float) -> bool:
         """
-        Whether this batch was made so many seconds ago or earlier.
+        Returns True if this batch was made at least so many seconds ago.
         """
         return 0 < self.made_at[turn] < time.perf_counter() - ripe_s
 
@@ -36,7 +36,7 @@ class Loops(Dataset):
     Batch-sized samples; each takes a loop that never gives the GIL away by itself.
 
     Args:
-        asleep: Sleep as long instead, to compare with.
+        asleep: Sleep as long instead, for comparison.
     """
 
     def __init__(self, batches: int, leaves: int, loop_s: float, workers: int, asleep: bool):
@@ -64,7 +64,7 @@ class Loops(Dataset):
 
     def is_right(self, turn: int, batch: list) -> bool:
         """
-        Whether each element of a batch is what this dataset made.
+        Returns True if each element of a batch is as this dataset made it.
         """
         return len(batch) == self._leaves and all(
             leaf.shape == (_ELEMENTS,) and bool((leaf == turn + place).all())

@@ -1,5 +1,5 @@
 """
-Random records that take a while to fetch, as lists, and the workers that do nothing else.
+Random records that take a while to fetch, as lists, and workers that only fetch.
 
 A worker's records come from numpy's generator seeded with its number, so the trainer can make them
 once more and compare.
@@ -60,7 +60,7 @@ class Replay:
 
     def mistake(self, workers: int, touches: list, last: list) -> str | None:
         """
-        Compare what was read of every batch, and the last batch whole; None if all is right.
+        Compare the touches of every batch, and the last batch whole. Returns None if all is right.
         """
         for turn, found in enumerate(touches):
             if found != self._batch(turn, workers)[1]:
@@ -86,7 +86,7 @@ class FetchOnly:
     """
     As many workers that fetch batches and drop them, as far ahead as a loader's.
 
-    Each says by a semaphore that a batch is complete, which is all that the trainer gets.
+    Each releases a semaphore when a batch is complete; the trainer gets nothing else.
     """
 
     def __init__(self, shape: Shape, workers: int):

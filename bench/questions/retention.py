@@ -77,7 +77,7 @@ class Epoch:
 
 def main(arguments: list[str]) -> int:
     """
-    Print a row per workload and habit; the exit code tells whether all that was kept was right.
+    Print a row per workload and habit; the exit code is 0 if every kept batch was right.
     """
     options = _options(arguments)
     warnings.simplefilter("ignore")  # the warning about retention is the point here

@@ -46,7 +46,7 @@ _COLUMNS = {
 
 def main(arguments: list[str]) -> int:
     """
-    Print a row per size and number of workers; the exit code tells whether every batch was right.
+    Print a row per size and number of workers; the exit code is 0 if every batch was right.
     """
     options = _options(arguments)
     # More workers than cores is what is measured here.
@@ -103,7 +103,7 @@ def _record(size: str, workers: int, options: argparse.Namespace, replay: Replay
 
 def _epoch(loader, workers: int, batches: int, replay: Replay) -> tuple[float, str | None]:
     """
-    Take the batches with a step for each; compare what was read of them after the clock.
+    Take the batches with a step for each; compare their touches off the clock.
     """
     with closing(loader):
         seconds, touches, last = _timed(islice(loader, batches))
@@ -112,7 +112,7 @@ def _epoch(loader, workers: int, batches: int, replay: Replay) -> tuple[float, s
 
 def _timed(batches: Iterator) -> tuple[float, list, list | None]:
     """
-    Seconds per batch from the end of the first steps, which are dropped, to that of the last.
+    Return seconds per batch from the end of the dropped first steps to that of the last step.
     """
     done, touches, batch = [], [], None
     for batch in batches:

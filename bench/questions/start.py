@@ -40,7 +40,7 @@ _COLUMNS = {
 
 def main(arguments: list[str]) -> int:
     """
-    Print two rows per start method and life of workers; the exit code tells if all was right.
+    Print two rows per start method and life of workers; the exit code is 0 if all was right.
     """
     options = _options(arguments)
     rows = Rows(_COLUMNS, options.json)

@@ -24,21 +24,21 @@ class Cell:
     @property
     def label(self) -> str:
         """
-        The contender's name for people.
+        The contender's name in tables and pictures.
         """
         return self.runs[-1].get("label", self.contender)
 
     @property
     def correct(self) -> bool:
         """
-        Whether every batch of every run was right.
+        Returns True if every batch of every run was right.
         """
         return all(run["correct"] for run in self.runs)
 
     @property
     def refused(self) -> str | None:
         """
-        Why this contender cannot do this workload, or None.
+        The reason why this contender cannot do this workload, or None.
         """
         return self.runs[-1].get("refused")
 
@@ -105,19 +105,19 @@ class Results:
 
     def times_baseline(self, cell: Cell) -> float | None:
         """
-        How many times torch's rate: the median over the repeats of the ratio within each.
+        Return torch's time over this contender's: the median of the repeats' ratios.
         """
         return _middle(self._ratios(cell, BASELINE))
 
     def times_before(self, cell: Cell) -> list[float]:
         """
-        How many times the other commit's rate, in each repeat; empty if that was not run.
+        Return the other commit's time over this one's in each repeat; empty if it was not run.
         """
         return self._ratios(cell, BEFORE)
 
     def efficiency(self, cell: Cell) -> float | None:
         """
-        The limit's time over this contender's, compared within each repeat.
+        Return the limit's time over this contender's: the median of the repeats' ratios.
         """
         return _middle(self._ratios(cell, LIMIT))
 

@@ -68,7 +68,7 @@ def comparison(results: Results) -> tuple[list[str], Rows]:
     """
     One row per workload and contender: time, spread, ratio to torch, efficiency, correctness.
 
-    A run with another commit has a column more: how many times that one's rate, and its range.
+    A run with another commit has one column more: its time over ours, and the range.
     """
     heads = ["workload", "contender", "MB", "ms per batch", "range", "times torch", "efficiency"]
     compared = BEFORE in results.contenders()
@@ -123,7 +123,7 @@ def _beside_before(results: Results, cell: Cell) -> str:
 
 def _refusals(results: Results) -> str:
     """
-    Say of each row of dashes why it is one.
+    Give the reason for each row of dashes.
     """
     cells = [cell for cell in results.cells() if cell.refused]
     return "".join(f"- {cell.label} refuses {cell.workload}: {cell.refused}.\n" for cell in cells)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 class CommandError(RuntimeError):
     """
-    A command cannot go on; the text is for the person who typed it.
+    A command cannot go on; the text is for the user.
     """
 
 

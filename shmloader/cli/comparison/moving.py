@@ -1,5 +1,5 @@
 """
-Batches that cost nothing to fetch, so that collating and moving them is what is measured.
+Batches that cost nothing to fetch, so that only collating and moving them is measured.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def loader_of(contender: Contender, dataset: SamplePool, load: Load) -> DataLoad
 
 def checked_pass(name: str, loader: DataLoader[Sample]) -> Transfer:
     """
-    Receive and hash every batch without a time being taken, and count the page faults.
+    Receive and hash every batch off the clock, and count the page faults.
 
-    An earlier pass reads every batch too, so that memory which stays mapped is counted as such.
+    An earlier pass reads every batch too, so that memory that stays mapped costs no fault here.
     """
     for batch in loader:
         digest_batch(batch)

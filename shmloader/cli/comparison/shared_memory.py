@@ -1,5 +1,5 @@
 """
-What torch's loader needs of /dev/shm, so that the demo also runs where that is small.
+What torch's loader needs of /dev/shm, so that the demo runs even if that is small.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def fitting_batch_size(batch_size: int, sample_bytes: int, workers: int) -> int:
     Choose the largest batch for which torch's loader finds room in /dev/shm.
 
     torch keeps every batch there: those in flight, the one that the trainer holds and the one that
-    it receives. Where a container gives it 64 MB, too large a batch ends a worker with SIGBUS, so
-    it is halved until it fits.
+    it receives. If a container gives it 64 MB, a batch that is too large ends a worker with
+    SIGBUS, so it is halved until it fits.
 
     Args:
         batch_size: The batch wanted, in samples.

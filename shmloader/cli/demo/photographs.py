@@ -61,7 +61,7 @@ class PhotographTiles(Dataset[Sample]):
         Cut the photographs into tiles and encode these as JPEG.
 
         Raises:
-            CommandError: A photograph is not where its package should have it.
+            CommandError: A package lacks its photograph.
         """
         self.tiles = [
             Tile(encode_jpeg(square), label)

@@ -140,7 +140,7 @@ def show_transfers(console: Console, sizes: Sizes) -> list[Transfer]:
 
 def fit_shared_memory(console: Console, batch_size: int, sample_bytes: int, workers: int) -> int:
     """
-    Lower a batch size where /dev/shm is too small for torch's batches, and say so.
+    Lower a batch size if /dev/shm is too small for torch's batches, and say so.
     """
     fitting = fitting_batch_size(batch_size, sample_bytes, workers)
     if fitting < batch_size:

@@ -18,7 +18,7 @@ GIGA = 1e9
 
 def training_table(trainings: Sequence[Training]) -> Table:
     """
-    Show what the trainings cost: the median epoch, and the median step.
+    Show the cost of the trainings: the median epoch, and the median step.
     """
     table = empty_table("Training on photographs", [training.name for training in trainings])
     table.add_row("seconds per epoch", *(f"{each.epoch_s:.2f}" for each in trainings))
@@ -41,7 +41,7 @@ def training_table(trainings: Sequence[Training]) -> Table:
 
 def transfer_table(transfers: Sequence[Transfer]) -> Table:
     """
-    Show what moving large batches cost; times are medians of the rounds.
+    Show the cost of moving large batches; times are medians of the rounds.
     """
     batch_megabytes = transfers[0].batch_bytes / 1e6
     title = f"Moving batches of {batch_megabytes:.1f} MB"

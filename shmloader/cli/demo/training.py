@@ -42,7 +42,7 @@ class Step:
 
 class Training:
     """
-    One contender's loader, the network that it feeds, and the steps so far, epoch by epoch.
+    One contender's loader, the network that it feeds, and the steps so far by epoch.
     """
 
     def __init__(self, contender: Contender, dataset: PhotographTiles, sizes: Sizes) -> None:
@@ -78,7 +78,7 @@ class Training:
 
     def stop(self) -> None:
         """
-        Let the workers go; what was measured stays.
+        End the workers and keep the measurements.
         """
         del self.loader
 
