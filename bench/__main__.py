@@ -45,9 +45,7 @@ console = Console(stderr=True)
 
 
 def main() -> int:
-    """
-    Run what the options name; the exit code is 0 if every batch was right.
-    """
+    """Run what the options name; the exit code is 0 if every batch was right."""
     options = _options()
     if options.redraw:
         return _report(options.redraw)
@@ -67,9 +65,7 @@ def _about(options: argparse.Namespace) -> dict:
 
 
 def _records(options: argparse.Namespace) -> Iterator[dict]:
-    """
-    Yield a record per run: each contender once per workload, then all again, rotated.
-    """
+    """Yield a record per run: each contender once per workload, then all again, rotated."""
     names = _chosen(options)
     loads = options.workload or list(WORKLOADS)
     total = options.repeats * len(loads) * len(names)
@@ -93,9 +89,7 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 
 
 def _runnable(wanted: list[str]) -> list[str]:
-    """
-    Drop the contenders that cannot run here, and say why.
-    """
+    """Drop the contenders that cannot run here, and say why."""
     found = []
     for name in wanted:
         reason = contenders.why_not(contenders.load(name))
@@ -120,9 +114,7 @@ def _progress(turn: str, record: dict, seconds: float) -> None:
 
 
 def _report(folder: Path) -> int:
-    """
-    Write the table and the pictures of the runs in `folder`, and print the comparison.
-    """
+    """Write the table and the pictures of the runs in `folder`, and print the comparison."""
     results = Results.read(folder / RUNS)
     about = json.loads((folder / ABOUT).read_text())
     (folder / TABLE).write_text(table.markdown(results, about))
@@ -161,9 +153,7 @@ def _options() -> argparse.Namespace:
 
 
 def _default_folder(options: argparse.Namespace) -> Path:
-    """
-    Only a whole run may replace the published results.
-    """
+    """Only a whole run may replace the published results."""
     chosen = [getattr(options, name) for name in _PARTIAL]
     if any(chosen):
         return RESULTS / "partial"
@@ -171,9 +161,7 @@ def _default_folder(options: argparse.Namespace) -> Path:
 
 
 def _command() -> int:
-    """
-    Run the command that the first argument names, or the whole comparison.
-    """
+    """Run the command that the first argument names, or the whole comparison."""
     module = _COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
     return importlib.import_module(module).main(sys.argv[2:]) if module else main()
 

@@ -1,6 +1,4 @@
-"""
-What the benchmark asks of a batch: its leaves, how it differs, and a touch of its bytes.
-"""
+"""What the benchmark asks of a batch: its leaves, how it differs, and a touch of its bytes."""
 
 import numpy as np
 import torch
@@ -11,9 +9,7 @@ TOUCHES = 32  # elements read per batch, shared out over its leaves, at least tw
 
 
 def leaves(batch) -> list:
-    """
-    List the leaves of a nested batch, depth first, in the order of its containers.
-    """
+    """List the leaves of a nested batch, depth first, in the order of its containers."""
     if isinstance(batch, dict):
         batch = batch.values()
     elif not isinstance(batch, (list, tuple)):
@@ -22,9 +18,7 @@ def leaves(batch) -> list:
 
 
 def payload_bytes(batch) -> int:
-    """
-    Count the bytes of every array and tensor of the batch.
-    """
+    """Count the bytes of every array and tensor of the batch."""
     return sum(leaf.nbytes for leaf in leaves(batch) if hasattr(leaf, "nbytes"))
 
 
@@ -39,9 +33,7 @@ def assemble(workload: Workload) -> list:
 
 
 def copied(batch):
-    """
-    Copy every array and tensor of a batch into memory of its own.
-    """
+    """Copy every array and tensor of a batch into memory of its own."""
     if isinstance(batch, dict):
         return {key: copied(part) for key, part in batch.items()}
     if isinstance(batch, (list, tuple)):
@@ -78,9 +70,7 @@ def touch(batch) -> list:
 
 
 def _put_together(samples):
-    """
-    Do what torch's default collate promises for dicts, tuples, tensors, ints and floats.
-    """
+    """Do what torch's default collate promises for dicts, tuples, tensors, ints and floats."""
     first = samples[0]
     if isinstance(first, dict):
         return {key: _put_together([sample[key] for sample in samples]) for key in first}

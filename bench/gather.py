@@ -26,9 +26,7 @@ _TRIALS = 5
 
 @cache
 def load_native() -> ctypes.CDLL:
-    """
-    Compile the bench's own C once per process; workers that are forked later have it.
-    """
+    """Compile the bench's own C once per process; workers that are forked later have it."""
     with tempfile.TemporaryDirectory() as folder:
         return native.load(Path(folder))
 
@@ -51,9 +49,7 @@ def warm_collate(workload: Workload, samples: list) -> Callable[[list], object]:
 
 
 def _warm_default(samples: list) -> Callable:
-    """
-    Collate as torch's default does for a flat tuple or dict of leaves.
-    """
+    """Collate as torch's default does for a flat tuple or dict of leaves."""
     if isinstance(samples[0], dict):
         keys = list(samples[0])
         columns = [list(map(itemgetter(key), samples)) for key in keys]
@@ -88,9 +84,7 @@ def _tensor_fills(warm: torch.Tensor) -> list[Callable]:
 
 
 def _native_fills(warm: torch.Tensor) -> list[Callable]:
-    """
-    The product's copy: the limit must not copy slower than a contender.
-    """
+    """The product's copy: the limit must not copy slower than a contender."""
     gather, address, size = load_native().gather_tensors, warm.data_ptr(), warm.nbytes
 
     def gather_samples(column):
@@ -102,9 +96,7 @@ def _native_fills(warm: torch.Tensor) -> list[Callable]:
 
 
 def _list_fills(samples: list) -> list[Callable]:
-    """
-    Copy each array of a list into a buffer of its own shape.
-    """
+    """Copy each array of a list into a buffer of its own shape."""
     arrays = [np.zeros_like(sample) for sample in samples]
     tensors = [torch.from_numpy(array) for array in arrays]
 
@@ -153,9 +145,7 @@ def _number_fills(warm: torch.Tensor) -> list[Callable]:
 
 
 def _fastest(ways: list[Callable], column) -> Callable:
-    """
-    Keep the way with the shortest trial; trials alternate, so a disturbance hits all ways.
-    """
+    """Keep the way with the shortest trial; trials alternate, so a disturbance hits all ways."""
     ways = [way for way in ways if _works(way, column)]
     best = {way: float("inf") for way in ways}
     for _ in range(_TRIALS):
@@ -165,9 +155,7 @@ def _fastest(ways: list[Callable], column) -> Callable:
 
 
 def _works(way: Callable, column) -> bool:
-    """
-    Native copies refuse samples that are not alike; those are left to torch and numpy.
-    """
+    """Native copies refuse samples that are not alike; those are left to torch and numpy."""
     try:
         way(column)
     except (ValueError, struct.error):

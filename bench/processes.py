@@ -1,6 +1,4 @@
-"""
-One run of one contender in a process of its own.
-"""
+"""One run of one contender in a process of its own."""
 
 import argparse
 import json
@@ -30,9 +28,7 @@ def run(load: str, name: str, options: argparse.Namespace, checkout: Path | None
 
 
 def _environment(checkout: Path, folder: Path) -> dict[str, str]:
-    """
-    Let `import shmloader` find the other checkout's, and `import bench` still this one's.
-    """
+    """Let `import shmloader` find the other checkout's, and `import bench` still this one's."""
     (folder / "shmloader").symlink_to(checkout.resolve() / "shmloader")
     # Safe path: otherwise the current folder, which has this checkout's shmloader, comes first.
     path = os.pathsep.join([str(folder), str(machine.CHECKOUT)])

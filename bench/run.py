@@ -16,9 +16,7 @@ CONTEXTS = ("fork", "spawn", "forkserver")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """
-    Run and print the line; the exit code is 0 if every batch was right.
-    """
+    """Run and print the line; the exit code is 0 if every batch was right."""
     options = _parser().parse_args(arguments)
     record = run(options)
     print(json.dumps(record))
@@ -26,9 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> dict:
-    """
-    Measure what the options name and return the record.
-    """
+    """Measure what the options name and return the record."""
     contender = contenders.load(options.contender)
     reason = contenders.why_not(contender)
     if reason:
@@ -40,9 +36,7 @@ def run(options: argparse.Namespace) -> dict:
 
 
 def _refusal(reason: str) -> dict:
-    """
-    A record without figures: nothing was wrong, because nothing was delivered.
-    """
+    """A record without figures: nothing was wrong, because nothing was delivered."""
     return {"correct": True, "mistake": None, "refused": reason}
 
 
@@ -82,9 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:
-    """
-    Add the options that bench hands on to bench.run.
-    """
+    """Add the options that bench hands on to bench.run."""
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5, help="timed epochs after the warm-up")
     parser.add_argument("--batches", type=int, help="batches per epoch instead of the workload's")

@@ -21,30 +21,22 @@ _FIRST = (SUBJECT, BASELINE, "torch_fs", LIMIT)
 
 
 def own() -> list[str]:
-    """
-    List the contenders that need nothing beside torch and this package.
-    """
+    """List the contenders that need nothing beside torch and this package."""
     return [name for name in names() if name in _FIRST]
 
 
 def names() -> list[str]:
-    """
-    List the contenders: ours, torch, the limit, then the peers by name.
-    """
+    """List the contenders: ours, torch, the limit, then the peers by name."""
     found = {each.name for each in pkgutil.iter_modules(__path__) if not each.name.startswith("_")}
     found.discard(BEFORE)
     return [name for name in _FIRST if name in found] + sorted(found.difference(_FIRST))
 
 
 def load(name: str) -> ModuleType:
-    """
-    Import the module of one contender.
-    """
+    """Import the module of one contender."""
     return importlib.import_module(f"{__name__}.{name}")
 
 
 def why_not(contender: ModuleType) -> str | None:
-    """
-    Say why a contender cannot run here, or None.
-    """
+    """Say why a contender cannot run here, or None."""
     return contender.available() if hasattr(contender, "available") else None

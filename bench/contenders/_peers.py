@@ -15,9 +15,7 @@ PREFETCH = 2  # batches ahead per worker, torch's default
 
 
 def missing(*modules: str) -> str | None:
-    """
-    Say which module cannot be imported, or None if all can.
-    """
+    """Say which module cannot be imported, or None if all can."""
     for module in modules:
         try:
             importlib.import_module(module)
@@ -46,9 +44,7 @@ class Collate:
 
 
 class Share:
-    """
-    The batches of one of several workers, every n-th one; each iteration starts anew.
-    """
+    """The batches of one of several workers, every n-th one; each iteration starts anew."""
 
     def __init__(self, workload: Workload, worker: int, workers: int, collate: Callable):
         self._dataset = workload.dataset()
@@ -61,16 +57,12 @@ class Share:
 
 
 def as_arrays(batch):
-    """
-    Give the batch with an ndarray over the memory of each tensor; nothing is copied.
-    """
+    """Give the batch with an ndarray over the memory of each tensor; nothing is copied."""
     return _map(batch, torch.Tensor, torch.Tensor.numpy)
 
 
 def restorer(workload: Workload) -> Callable:
-    """
-    Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them.
-    """
+    """Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them."""
     return _plain_arrays if workload.collate_fn is keep_list else _as_tensors
 
 
@@ -79,9 +71,7 @@ def _as_tensors(batch):
 
 
 def _plain_arrays(batch: list) -> list:
-    """
-    Take away a peer's subclass of ndarray; the memory stays the same.
-    """
+    """Take away a peer's subclass of ndarray; the memory stays the same."""
     return [np.asarray(array) for array in batch]
 
 

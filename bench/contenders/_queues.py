@@ -1,6 +1,4 @@
-"""
-A loader made of processes and one queue of pickled batches each, for any kind of queue.
-"""
+"""A loader made of processes and one queue of pickled batches each, for any kind of queue."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator

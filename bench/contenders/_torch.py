@@ -1,6 +1,4 @@
-"""
-Loaders with torch's signature: how each is made, torch's own with a way to close it.
-"""
+"""Loaders with torch's signature: how each is made, torch's own with a way to close it."""
 
 from functools import partial
 from typing import Any
@@ -19,18 +17,14 @@ class Closable:
     _iterator: Any
 
     def close(self) -> None:
-        """
-        Stop the workers.
-        """
+        """Stop the workers."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
             iterator._shutdown_workers()
 
 
 class TorchLoader(Closable, DataLoader):
-    """
-    torch's DataLoader with a `close()`.
-    """
+    """torch's DataLoader with a `close()`."""
 
 
 def make_like_torch(
@@ -61,7 +55,5 @@ def make_like_torch(
 
 
 def use_strategy(strategy: str, worker: int | None = None) -> None:
-    """
-    Set the sharing strategy of this process; `worker` is what torch passes and is not needed.
-    """
+    """Set the sharing strategy of this process; `worker` is what torch passes and is not needed."""
     torch.multiprocessing.set_sharing_strategy(strategy)

@@ -15,9 +15,7 @@ make_loader = ours.make_loader
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None: the package has to be another checkout's.
-    """
+    """Say why this contender cannot run here, or None: the package has to be another checkout's."""
     package = find_spec("shmloader")
     if package and Path(package.origin).resolve().is_relative_to(CHECKOUT):
         return "this is this checkout's shmloader: `python -m bench --before PATH` names another"

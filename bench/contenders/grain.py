@@ -16,23 +16,17 @@ label = "Grain"
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     return missing("grain")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "GrainLoader":
-    """
-    Make the loader; `context` is more than it can do.
-    """
+    """Make the loader; `context` is more than it can do."""
     return GrainLoader(workload, workers, persistent)
 
 
 class GrainLoader:
-    """
-    An endless stream of batches, cut into epochs.
-    """
+    """An endless stream of batches, cut into epochs."""
 
     def __init__(self, workload: Workload, workers: int, persistent: bool):
         self._batches = workload.batches
@@ -48,9 +42,7 @@ class GrainLoader:
             self.close()
 
     def close(self) -> None:
-        """
-        End the workers.
-        """
+        """End the workers."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
             iterator.close()

@@ -13,16 +13,12 @@ label = "SPDL loader"
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     return missing("spdl.dataloader", "spdl.pipeline")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "SpdlLoader":
-    """
-    Make the loader; `persistent` is more than it can do.
-    """
+    """Make the loader; `persistent` is more than it can do."""
     make = importlib.import_module("spdl.dataloader").get_pytorch_dataloader
     loader = make(
         workload.dataset(),
@@ -48,8 +44,6 @@ class SpdlLoader:
         return iter(self._loader)
 
     def close(self) -> None:
-        """
-        Free the pickled dataset, which the loader itself leaves to the end of the process.
-        """
+        """Free the pickled dataset, which the loader itself leaves to the end of the process."""
         self._loader._shmem.close()
         self._loader._shmem.unlink()

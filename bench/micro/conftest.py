@@ -30,9 +30,7 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest, benchmark) -> Figure:
-    """
-    Note a benchmark's median, which is in seconds, in a unit that is easier to read.
-    """
+    """Note a benchmark's median, which is in seconds, in a unit that is easier to read."""
 
     def note(unit: str, of_median: Callable[[float], float]) -> None:
         if benchmark.stats is None:  # --benchmark-disable
@@ -46,15 +44,11 @@ def figure(request: pytest.FixtureRequest, benchmark) -> Figure:
 
 @pytest.fixture(scope="session")
 def native(tmp_path_factory: pytest.TempPathFactory):
-    """
-    The functions of bench/native and of csrc/copy.c.
-    """
+    """The functions of bench/native and of csrc/copy.c."""
     return library.load(tmp_path_factory.mktemp("native"))
 
 
 @pytest.fixture(scope="session")
 def ends() -> Ends:
-    """
-    One segment for all benchmarks: its pages are touched once.
-    """
+    """One segment for all benchmarks: its pages are touched once."""
     return Ends()

@@ -17,9 +17,7 @@ COPIES_BYTES = 64 << 20  # per benchmark, in copies of one size
 
 @pytest.fixture(scope="module")
 def regions():
-    """
-    A private region of random bytes and a shared one, both touched: uint8 (REGION_BYTES,).
-    """
+    """A private region of random bytes and a shared one, both touched: uint8 (REGION_BYTES,)."""
     block = numpy.random.default_rng(0).integers(0, 256, 1 << 20, numpy.uint8)
     source = numpy.tile(block, REGION_BYTES >> 20)
     target = numpy.frombuffer(mmap.mmap(-1, REGION_BYTES), numpy.uint8)

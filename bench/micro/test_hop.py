@@ -26,18 +26,14 @@ PACES_NS = {"sender ahead": (0, 5_000), "receiver ahead": (20_000, 0)}
 
 @pytest.fixture
 def memory(native):
-    """
-    The address of shared memory, zeroed, with the two lanes of bench/native/hops.c.
-    """
+    """The address of shared memory, zeroed, with the two lanes of bench/native/hops.c."""
     mapped = mmap.mmap(-1, native.hop_bytes())
     yield ctypes.addressof(ctypes.c_char.from_buffer(mapped))
 
 
 @pytest.fixture(params=["spinning", "parked"])
 def parks(request) -> bool:
-    """
-    How both sides wait: by looking again at once, or on their doorbells.
-    """
+    """How both sides wait: by looking again at once, or on their doorbells."""
     return request.param == "parked"
 
 

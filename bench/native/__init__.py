@@ -39,9 +39,7 @@ _GATHERS = {
 
 
 def missing() -> str | None:
-    """
-    Say why nothing can be compiled here, or None.
-    """
+    """Say why nothing can be compiled here, or None."""
     name = _compiler()[0]
     return None if shutil.which(name) else f"there is no C compiler {name}"
 

@@ -55,9 +55,7 @@ _COLUMNS = {
 
 @dataclass
 class Calls:
-    """
-    The time of each call, and how often the thread slept in it or lost its core.
-    """
+    """The time of each call, and how often the thread slept in it or lost its core."""
 
     wall_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
@@ -65,9 +63,7 @@ class Calls:
     preempted: list[int] = field(default_factory=list)
 
     def time(self, call: Callable[[], object], counts: bool = True):
-        """
-        Make a call and note its time if it counts.
-        """
+        """Make a call and note its time if it counts."""
         before = resource.getrusage(resource.RUSAGE_THREAD)
         cpu_ns, begin_ns = time.thread_time_ns(), time.perf_counter_ns()
         result = call()
@@ -81,9 +77,7 @@ class Calls:
         return result
 
     def figures(self) -> dict:
-        """
-        Percentiles over all calls, and over those in which the thread kept its core.
-        """
+        """Percentiles over all calls, and over those in which the thread kept its core."""
         kept = np.equal(self.parked, 0) & np.equal(self.preempted, 0)
         undisturbed = np.asarray(self.wall_ms)[kept]
         return {
@@ -97,9 +91,7 @@ class Calls:
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Print a row per loader and control; the exit code is 0 if every batch was right.
-    """
+    """Print a row per loader and control; the exit code is 0 if every batch was right."""
     options = _options(arguments)
     calls: dict[str, Calls] = defaultdict(Calls)
     correct = True
@@ -133,9 +125,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _round(name: str, asleep: bool, calls: dict[str, Calls], options: argparse.Namespace) -> bool:
-    """
-    Draw ripe batches until enough calls counted. Returns True if all batches were right.
-    """
+    """Draw ripe batches until enough calls counted. Returns True if all batches were right."""
     title = f"{name}, workers asleep" if asleep else name
     share = options.calls // options.rounds // (_ASLEEP_PART if asleep else 1)
     enough = len(calls[title].wall_ms) + share
@@ -169,9 +159,7 @@ def _loader(name: str, dataset: Dataset, workers: int):
 
 
 def _ripe_turns(dataset: Loops) -> Iterator[range]:
-    """
-    Yield the one or two turns to draw next, after a pause and when they are ripe.
-    """
+    """Yield the one or two turns to draw next, after a pause and when they are ripe."""
     turn = 0
     while turn < len(dataset):
         turns = range(turn, min(turn + (1 if turn % _AGAIN_EVERY else 2), len(dataset)))
@@ -182,9 +170,7 @@ def _ripe_turns(dataset: Loops) -> Iterator[range]:
 
 
 def _controls(calls: dict[str, Calls], batch: list) -> dict[str, Callable]:
-    """
-    Make the controls, which are timed between our calls under the same load.
-    """
+    """Make the controls, which are timed between our calls under the same load."""
     ours = calls["ours"].cpu_ms
 
     def spin() -> None:
@@ -201,9 +187,7 @@ def _controls(calls: dict[str, Calls], batch: list) -> dict[str, Callable]:
 
 
 class _Prepared(Dataset):
-    """
-    One ready batch, again and again.
-    """
+    """One ready batch, again and again."""
 
     def __init__(self, batch: list):
         self._batch = batch

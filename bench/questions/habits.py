@@ -40,9 +40,7 @@ def keep_window(batches: Iterator, keep: Keep) -> list:
 
 
 def look_ahead(batches: Iterator, keep: Keep) -> list:
-    """
-    Draw two batches before the first is used, as prefetching wrappers do.
-    """
+    """Draw two batches before the first is used, as prefetching wrappers do."""
     batches = map(keep, batches)
     waiting, last = deque(islice(batches, 2)), None
     while waiting:

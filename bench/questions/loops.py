@@ -1,6 +1,4 @@
-"""
-A dataset whose workers run pure Python loops, and the board on which they note what they do.
-"""
+"""A dataset whose workers run pure Python loops, and the board on which they note what they do."""
 
 import mmap
 import time
@@ -25,9 +23,7 @@ class Board:
         self.looping = memory[batches:]  # 1 while worker n is in its loop
 
     def is_ripe(self, turn: int, ripe_s: float) -> bool:
-        """
-        Returns True if this batch was made at least so many seconds ago.
-        """
+        """Returns True if this batch was made at least so many seconds ago."""
         return 0 < self.made_at[turn] < time.perf_counter() - ripe_s
 
 
@@ -57,15 +53,11 @@ class Loops(Dataset):
         return batch
 
     def make(self, index: int) -> list[torch.Tensor]:
-        """
-        Make a batch with nothing spent on it.
-        """
+        """Make a batch with nothing spent on it."""
         return [torch.full((_ELEMENTS,), index + leaf) for leaf in range(self._leaves)]
 
     def is_right(self, turn: int, batch: list) -> bool:
-        """
-        Returns True if each element of a batch is as this dataset made it.
-        """
+        """Returns True if each element of a batch is as this dataset made it."""
         return len(batch) == self._leaves and all(
             leaf.shape == (_ELEMENTS,) and bool((leaf == turn + place).all())
             for place, leaf in enumerate(batch)

@@ -25,9 +25,7 @@ Shape = tuple[int, int]
 
 
 class Records(IterableDataset):
-    """
-    The endless records of the worker that iterates, each after the time that a fetch takes.
-    """
+    """The endless records of the worker that iterates, each after the time that a fetch takes."""
 
     def __init__(self, shape: Shape):
         self._shape = shape
@@ -37,9 +35,7 @@ class Records(IterableDataset):
 
 
 def fetch(shape: Shape, worker: int) -> Iterator[np.ndarray]:
-    """
-    Yield a worker's records.
-    """
+    """Yield a worker's records."""
     generator = np.random.RandomState(worker)  # what np.random.random() is, with a seed
     while True:
         time.sleep(FETCH_S)
@@ -108,9 +104,7 @@ class FetchOnly:
                 yield None
 
     def close(self) -> None:
-        """
-        End the workers.
-        """
+        """End the workers."""
         for process in self._processes:
             process.terminate()
             process.join(_JOIN_S)

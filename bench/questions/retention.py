@@ -43,9 +43,7 @@ _COLUMNS = {
 
 @dataclass
 class Contender:
-    """
-    A loader, what is done to a batch before it is kept, and what the timed epochs found.
-    """
+    """A loader, what is done to a batch before it is kept, and what the timed epochs found."""
 
     loader: Any
     keep: Keep
@@ -55,9 +53,7 @@ class Contender:
     held: list[int] = field(default_factory=list)
 
     def note(self, epoch: "Epoch") -> None:
-        """
-        Add the figures of a timed epoch.
-        """
+        """Add the figures of a timed epoch."""
         self.per_s.append(epoch.per_s)
         self.spilled.append(epoch.spilled)
         self.held.append(epoch.held)
@@ -65,9 +61,7 @@ class Contender:
 
 @dataclass
 class Epoch:
-    """
-    One epoch: batches per second, what was kept, and how often it spilled and what it held.
-    """
+    """One epoch: batches per second, what was kept, and how often it spilled and what it held."""
 
     per_s: float
     kept: list
@@ -76,9 +70,7 @@ class Epoch:
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Print a row per workload and habit; the exit code is 0 if every kept batch was right.
-    """
+    """Print a row per workload and habit; the exit code is 0 if every kept batch was right."""
     options = _options(arguments)
     warnings.simplefilter("ignore")  # the warning about retention is the point here
     rows = Rows(_COLUMNS, options.json)
@@ -132,9 +124,7 @@ def _open(contender, chosen: Workload, options: argparse.Namespace):
 
 
 def _alternate(habit: Callable, contenders: list[Contender], right: list, repeats: int) -> None:
-    """
-    Let the contenders take turns; the first round is checked like the others and not timed.
-    """
+    """Let the contenders take turns; the first round is checked like the others and not timed."""
     wanted = habit(iter(right), _as_it_is)
     for turn in range(repeats + 1):
         for place in range(len(contenders)):
@@ -148,9 +138,7 @@ def _alternate(habit: Callable, contenders: list[Contender], right: list, repeat
 
 
 def _epoch(habit: Callable, contender: Contender, batches: int) -> Epoch:
-    """
-    Time an epoch from iter() to its end; what was kept is dropped later, by the caller.
-    """
+    """Time an epoch from iter() to its end; what was kept is dropped later, by the caller."""
     loader = contender.loader
     before = _spilled(loader)
     begin = time.perf_counter()
@@ -165,9 +153,7 @@ def _spilled(loader) -> int:
 
 
 def _figures(contenders: dict[str, Contender], batches: int) -> dict:
-    """
-    Medians over the timed rounds; ratios are taken within each round.
-    """
+    """Medians over the timed rounds; ratios are taken within each round."""
     subject = contenders["ours"]
     mistakes = {name: each.mistake for name, each in contenders.items() if each.mistake}
     return {

@@ -45,9 +45,7 @@ _COLUMNS = {
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Print a row per size and number of workers; the exit code is 0 if every batch was right.
-    """
+    """Print a row per size and number of workers; the exit code is 0 if every batch was right."""
     options = _options(arguments)
     # More workers than cores is what is measured here.
     warnings.filterwarnings("ignore", "This DataLoader will create")
@@ -82,9 +80,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _record(size: str, workers: int, options: argparse.Namespace, replay: Replay) -> dict:
-    """
-    Let the contenders take turns, each starting its workers anew; medians over the rounds.
-    """
+    """Let the contenders take turns, each starting its workers anew; medians over the rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in _MAKERS}
     mistakes = {}
     names = list(_MAKERS)
@@ -102,18 +98,14 @@ def _record(size: str, workers: int, options: argparse.Namespace, replay: Replay
 
 
 def _epoch(loader, workers: int, batches: int, replay: Replay) -> tuple[float, str | None]:
-    """
-    Take the batches with a step for each; compare their touches off the clock.
-    """
+    """Take the batches with a step for each; compare their touches off the clock."""
     with closing(loader):
         seconds, touches, last = _timed(islice(loader, batches))
         return seconds, None if last is None else replay.mistake(workers, touches, last)
 
 
 def _timed(batches: Iterator) -> tuple[float, list, list | None]:
-    """
-    Return seconds per batch from the end of the dropped first steps to that of the last step.
-    """
+    """Return seconds per batch from the end of the dropped first steps to that of the last step."""
     done, touches, batch = [], [], None
     for batch in batches:
         if batch is not None:
@@ -124,9 +116,7 @@ def _timed(batches: Iterator) -> tuple[float, list, list | None]:
 
 
 def _figures(seconds: dict[str, list[float]]) -> dict:
-    """
-    Medians, and the ratios that are taken within each round.
-    """
+    """Medians, and the ratios that are taken within each round."""
     rounds = list(zip(seconds["ours"], seconds["torch"], seconds["limit"], strict=True))
     over = [ours / max(limit, _STEP_S) for ours, _, limit in rounds]
     return {

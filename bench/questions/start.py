@@ -39,9 +39,7 @@ _COLUMNS = {
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Print two rows per start method and life of workers; the exit code is 0 if all was right.
-    """
+    """Print two rows per start method and life of workers; the exit code is 0 if all was right."""
     options = _options(arguments)
     rows = Rows(_COLUMNS, options.json)
     correct = True
@@ -77,9 +75,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _records(workload: str, options: argparse.Namespace) -> list[dict]:
-    """
-    Let both loaders take turns, the other one first each time.
-    """
+    """Let both loaders take turns, the other one first each time."""
     runs: dict[str, list[dict]] = {name: [] for name in _NAMES}
     for turn in range(options.repeats):
         for name in _NAMES if turn % 2 == 0 else reversed(_NAMES):

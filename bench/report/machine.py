@@ -1,6 +1,4 @@
-"""
-The machine, the versions and the commit that a result belongs to.
-"""
+"""The machine, the versions and the commit that a result belongs to."""
 
 import os
 import platform
@@ -14,9 +12,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def describe() -> dict:
-    """
-    Collect what a reader needs to judge or to repeat a result.
-    """
+    """Collect what a reader needs to judge or to repeat a result."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": _field("/proc/cpuinfo", r"model name\s*: (.+)"),
@@ -32,9 +28,7 @@ def describe() -> dict:
 
 
 def sentence(machine: dict) -> str:
-    """
-    Say in one line where the figures come from.
-    """
+    """Say in one line where the figures come from."""
     before = f" beside {machine['before']}" if "before" in machine else ""
     return (
         f"{machine['cpu']}, {machine['cores']} cores, L3 {machine['l3_cache']}, "
@@ -45,9 +39,7 @@ def sentence(machine: dict) -> str:
 
 
 def commit(checkout: Path = CHECKOUT) -> str:
-    """
-    Name the commit of a checkout, with a mark if tracked files were changed since.
-    """
+    """Name the commit of a checkout, with a mark if tracked files were changed since."""
     head = _git(checkout, "rev-parse", "--short", "HEAD")
     if not head:
         return "unknown"

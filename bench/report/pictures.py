@@ -1,6 +1,4 @@
-"""
-The results as pictures, one file each, for the README and for bench/README.md.
-"""
+"""The results as pictures, one file each, for the README and for bench/README.md."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -27,9 +25,7 @@ _PEERS = ["#2e8b57", "#8e6bbf", "#d98b2b", "#b5a642", "#c71585", "#20808d"]
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """
-    Draw every picture into `folder` and return the paths; failed runs are left out.
-    """
+    """Draw every picture into `folder` and return the paths; failed runs are left out."""
     done = Results([run for run in results.runs if run.get("ms_per_batch")])
     if not done.runs:
         return []
@@ -54,9 +50,7 @@ def _save(path: Path, paint: Callable[[Axes, Results], None], results: Results) 
 
 
 def _cost_by_size(axes: Axes, results: Results) -> None:
-    """
-    A batch's time against its bytes: a column of dots per workload.
-    """
+    """A batch's time against its bytes: a column of dots per workload."""
     for contender in results.contenders():
         cells = [cell for cell in results.cells() if cell.contender == contender]
         points = sorted(
@@ -85,9 +79,7 @@ def _name_columns(axes: Axes, results: Results) -> None:
 
 
 def _bars(name: str, title: str, without: str = "") -> Callable[[Axes, Results], None]:
-    """
-    Bars in groups, a group per workload and a bar per contender, on a log axis.
-    """
+    """Bars in groups, a group per workload and a bar per contender, on a log axis."""
 
     def paint(axes: Axes, results: Results) -> None:
         workloads = results.workloads()

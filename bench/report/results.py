@@ -1,6 +1,4 @@
-"""
-Records of runs, kept as JSON lines, and the figures that compare them.
-"""
+"""Records of runs, kept as JSON lines, and the figures that compare them."""
 
 import json
 from dataclasses import dataclass
@@ -13,9 +11,7 @@ from bench.workloads import WORKLOADS
 
 @dataclass(frozen=True)
 class Cell:
-    """
-    All runs of one contender on one workload.
-    """
+    """All runs of one contender on one workload."""
 
     workload: str
     contender: str
@@ -23,90 +19,64 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """
-        The contender's name in tables and pictures.
-        """
+        """The contender's name in tables and pictures."""
         return self.runs[-1].get("label", self.contender)
 
     @property
     def correct(self) -> bool:
-        """
-        Returns True if every batch of every run was right.
-        """
+        """Returns True if every batch of every run was right."""
         return all(run["correct"] for run in self.runs)
 
     @property
     def refused(self) -> str | None:
-        """
-        The reason why this contender cannot do this workload, or None.
-        """
+        """The reason why this contender cannot do this workload, or None."""
         return self.runs[-1].get("refused")
 
     def middle(self, name: str) -> float | None:
-        """
-        Return the median of one figure over the runs, or None if this contender has none.
-        """
+        """Return the median of one figure over the runs, or None if this contender has none."""
         return _middle(self.values(name))
 
     def values(self, name: str) -> list[float]:
-        """
-        Return one figure of each run that has it.
-        """
+        """Return one figure of each run that has it."""
         return [run[name] for run in self.runs if run.get(name) is not None]
 
 
 class Results:
-    """
-    The runs of one benchmark, by workload and contender.
-    """
+    """The runs of one benchmark, by workload and contender."""
 
     def __init__(self, runs: list[dict]):
         self.runs = runs
 
     @classmethod
     def read(cls, path: Path) -> "Results":
-        """
-        Read the lines that `bench` wrote.
-        """
+        """Read the lines that `bench` wrote."""
         return cls([json.loads(line) for line in path.read_text().splitlines()])
 
     def workloads(self) -> list[str]:
-        """
-        List the workloads that were run, in the order of workloads.py.
-        """
+        """List the workloads that were run, in the order of workloads.py."""
         return [name for name in WORKLOADS if any(run["workload"] == name for run in self.runs)]
 
     def contenders(self) -> list[str]:
-        """
-        List the contenders that were run, in the order of their first run.
-        """
+        """List the contenders that were run, in the order of their first run."""
         return list(dict.fromkeys(run["contender"] for run in self.runs))
 
     def cell(self, workload: str, contender: str) -> Cell | None:
-        """
-        Return the runs of one contender on one workload, or None if there are none.
-        """
+        """Return the runs of one contender on one workload, or None if there are none."""
         wanted = (workload, contender)
         runs = [run for run in self.runs if (run["workload"], run["contender"]) == wanted]
         return Cell(workload, contender, runs) if runs else None
 
     def cells(self) -> list[Cell]:
-        """
-        List every cell, workload by workload.
-        """
+        """List every cell, workload by workload."""
         return [cell for workload in self.workloads() for cell in self.cells_of(workload)]
 
     def cells_of(self, workload: str) -> list[Cell]:
-        """
-        List the cells of one workload.
-        """
+        """List the cells of one workload."""
         cells = [self.cell(workload, contender) for contender in self.contenders()]
         return [cell for cell in cells if cell]
 
     def times_baseline(self, cell: Cell) -> float | None:
-        """
-        Return torch's time over this contender's: the median of the repeats' ratios.
-        """
+        """Return torch's time over this contender's: the median of the repeats' ratios."""
         return _middle(self._ratios(cell, BASELINE))
 
     def times_before(self, cell: Cell) -> list[float]:
@@ -116,9 +86,7 @@ class Results:
         return self._ratios(cell, BEFORE)
 
     def efficiency(self, cell: Cell) -> float | None:
-        """
-        Return the limit's time over this contender's: the median of the repeats' ratios.
-        """
+        """Return the limit's time over this contender's: the median of the repeats' ratios."""
         return _middle(self._ratios(cell, LIMIT))
 
     def _ratios(self, cell: Cell, other: str) -> list[float]:

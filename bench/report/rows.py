@@ -1,6 +1,4 @@
-"""
-A table that is printed row by row while a benchmark runs, and the same rows as JSON lines.
-"""
+"""A table that is printed row by row while a benchmark runs, and the same rows as JSON lines."""
 
 import argparse
 import json
@@ -10,9 +8,7 @@ from bench.report.table import figure
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """
-    Add the option that names the file for the JSON lines.
-    """
+    """Add the option that names the file for the JSON lines."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON line per row")
 
 
@@ -34,9 +30,7 @@ class Rows:
         print(f"| {' | '.join('---' for _ in columns)} |", flush=True)
 
     def add(self, record: dict) -> None:
-        """
-        Print one record and append its line.
-        """
+        """Print one record and append its line."""
         cells = [_cell(record[name]) for name in self._columns.values()]
         print(f"| {' | '.join(cells)} |", flush=True)
         if self._path:

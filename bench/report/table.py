@@ -1,6 +1,4 @@
-"""
-The results as tables: a short one on the terminal, both in table.md.
-"""
+"""The results as tables: a short one on the terminal, both in table.md."""
 
 from collections.abc import Callable
 from statistics import median
@@ -33,9 +31,7 @@ _DETAILS: list[tuple[str, Callable[[Cell], str]]] = [
 
 
 def show(results: Results) -> None:
-    """
-    Print the comparison on the terminal.
-    """
+    """Print the comparison on the terminal."""
     heads, rows = comparison(results)
     table = Table(title="ms per batch, median over the runs")
     for place, head in enumerate(heads):
@@ -46,9 +42,7 @@ def show(results: Results) -> None:
 
 
 def markdown(results: Results, about: dict) -> str:
-    """
-    Write both tables, the machine and the command as a page.
-    """
+    """Write both tables, the machine and the command as a page."""
     parts = [
         "# Results\n",
         f"{machine.sentence(about)}.\n",
@@ -90,9 +84,7 @@ def comparison(results: Results) -> tuple[list[str], Rows]:
 
 
 def details(results: Results) -> tuple[list[str], Rows]:
-    """
-    One row per workload and loader: what a batch costs besides time.
-    """
+    """One row per workload and loader: what a batch costs besides time."""
     rows = [
         [cell.workload, cell.label, *(show_one(cell) for _, show_one in _DETAILS)]
         for cell in results.cells()
@@ -122,9 +114,7 @@ def _beside_before(results: Results, cell: Cell) -> str:
 
 
 def _refusals(results: Results) -> str:
-    """
-    Give the reason for each row of dashes.
-    """
+    """Give the reason for each row of dashes."""
     cells = [cell for cell in results.cells() if cell.refused]
     return "".join(f"- {cell.label} refuses {cell.workload}: {cell.refused}.\n" for cell in cells)
 
@@ -134,9 +124,7 @@ def _range(values: list[float]) -> str:
 
 
 def figure(value: float | None) -> str:
-    """
-    Three significant digits without an exponent.
-    """
+    """Three significant digits without an exponent."""
     if value is None:
         return "-"
     if abs(value) >= 100:

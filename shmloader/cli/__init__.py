@@ -39,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """
-    Make the parser that knows every command.
-    """
+    """Make the parser that knows every command."""
     parser = argparse.ArgumentParser(
         prog="shmloader", description="A DataLoader whose workers write batches to shared memory."
     )

@@ -36,9 +36,7 @@ SIZES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """
-    Describe the options of the benchmark.
-    """
+    """Describe the options of the benchmark."""
     parser.add_argument(
         "--workers",
         type=positive_integer,
@@ -86,9 +84,7 @@ def measure(workers: int, rounds: int) -> Table:
 
 
 def measure_size(size: Size, workers: int, rounds: int) -> list[str]:
-    """
-    Move batches of one size with both loaders, check them, and make a row of the table.
-    """
+    """Move batches of one size with both loaders, check them, and make a row of the table."""
     from shmloader.cli.comparison.contenders import check_same_batches
     from shmloader.cli.comparison.moving import Load, move_batches
     from shmloader.cli.comparison.shared_memory import fitting_batch_size

@@ -1,6 +1,4 @@
-"""
-A progress bar that starts no thread, so that workers may be forked and clocks read beside it.
-"""
+"""A progress bar that starts no thread, so that workers may be forked and clocks read beside it."""
 
 from __future__ import annotations
 

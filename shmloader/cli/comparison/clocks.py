@@ -1,6 +1,4 @@
-"""
-What the trainer's process has used so far: time, CPU, page faults.
-"""
+"""What the trainer's process has used so far: time, CPU, page faults."""
 
 from __future__ import annotations
 
@@ -25,8 +23,6 @@ class Clocks(NamedTuple):
 
 
 def read_clocks() -> Clocks:
-    """
-    Read all clocks now.
-    """
+    """Read all clocks now."""
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     return Clocks(time.perf_counter(), time.process_time(), faults)

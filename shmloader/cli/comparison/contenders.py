@@ -14,9 +14,7 @@ from shmloader.cli.command import CommandError
 
 
 class Contender(NamedTuple):
-    """
-    A name for tables and pictures, and a DataLoader class.
-    """
+    """A name for tables and pictures, and a DataLoader class."""
 
     name: str
     loader_class: type[torch.utils.data.DataLoader[Any]]

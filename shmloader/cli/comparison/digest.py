@@ -1,6 +1,4 @@
-"""
-One short value that stands for all the bits of a batch.
-"""
+"""One short value that stands for all the bits of a batch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Batches that cost nothing to fetch, so that only collating and moving them is measured.
-"""
+"""Batches that cost nothing to fetch, so that only collating and moving them is measured."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ Sample = tuple[torch.Tensor, int]
 
 @dataclass(frozen=True)
 class Load:
-    """
-    What is moved: samples of one float32 tensor and an int, and how many of them.
-    """
+    """What is moved: samples of one float32 tensor and an int, and how many of them."""
 
     shape: tuple[int, ...]
     pool_samples: int  # distinct samples; together larger than the processor's cache
@@ -63,9 +59,7 @@ class SamplePool(Dataset[Sample]):
 
 @dataclass
 class Transfer:
-    """
-    What one contender's rounds over the same large batches cost.
-    """
+    """What one contender's rounds over the same large batches cost."""
 
     name: str
     batch_bytes: int
@@ -147,9 +141,7 @@ def checked_pass(name: str, loader: DataLoader[Sample]) -> Transfer:
 
 
 def timed_pass(loader: DataLoader[Sample]) -> Clocks:
-    """
-    Receive every batch and drop it.
-    """
+    """Receive every batch and drop it."""
     started = read_clocks()
     for _ in loader:
         pass

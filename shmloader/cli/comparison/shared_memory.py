@@ -1,6 +1,4 @@
-"""
-What torch's loader needs of /dev/shm, so that the demo runs even if that is small.
-"""
+"""What torch's loader needs of /dev/shm, so that the demo runs even if that is small."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ PACKAGES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """
-    Describe the options of the demo.
-    """
+    """Describe the options of the demo."""
     parser.add_argument(
         "--workers",
         type=positive_integer,
@@ -68,9 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def choose_sizes(arguments: argparse.Namespace) -> Sizes:
-    """
-    Turn parsed options into the sizes of this run.
-    """
+    """Turn parsed options into the sizes of this run."""
     sizes = QUICK if arguments.quick else FULL
     return replace(
         sizes,

@@ -39,9 +39,7 @@ Sample = tuple[torch.Tensor, int]
 
 
 class Tile(NamedTuple):
-    """
-    One square of a photograph.
-    """
+    """One square of a photograph."""
 
     jpeg: bytes
     label: int
@@ -80,9 +78,7 @@ class PhotographTiles(Dataset[Sample]):
 
 
 def open_photograph(label: int) -> Image.Image:
-    """
-    Read the photograph of a label out of the package that ships it.
-    """
+    """Read the photograph of a label out of the package that ships it."""
     package, path = PHOTOGRAPHS[label]
     photograph = files(package).joinpath(path)
     if not photograph.is_file():
@@ -92,9 +88,7 @@ def open_photograph(label: int) -> Image.Image:
 
 
 def cut_squares(photograph: Image.Image, count: int) -> Iterator[Image.Image]:
-    """
-    Cut squares at regular steps over the whole photograph; neighbours overlap.
-    """
+    """Cut squares at regular steps over the whole photograph; neighbours overlap."""
     columns = max(1, round((count * photograph.width / photograph.height) ** 0.5))
     rows = -(-count // columns)
     for place in range(count):

@@ -1,6 +1,4 @@
-"""
-The demo's picture: where the time of each step went, and what moving a large batch cost.
-"""
+"""The demo's picture: where the time of each step went, and what moving a large batch cost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The demo itself: two trainings, then large batches, checked, as tables and a picture.
-"""
+"""The demo itself: two trainings, then large batches, checked, as tables and a picture."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def demonstrate(sizes: Sizes, picture: Path) -> None:
 
 
 def show_trainings(console: Console, sizes: Sizes) -> list[Training]:
-    """
-    Train with both contenders, check that they agree, print the table.
-    """
+    """Train with both contenders, check that they agree, print the table."""
     batch_size = fit_shared_memory(
         console, sizes.batch_size, photographs.SAMPLE_BYTES, sizes.workers
     )
@@ -111,9 +107,7 @@ def check_epoch(epoch: int, expected: Sequence[Step], actual: Sequence[Step]) ->
 
 
 def show_transfers(console: Console, sizes: Sizes) -> list[Transfer]:
-    """
-    Move large batches with both contenders, check that they agree, print the table.
-    """
+    """Move large batches with both contenders, check that they agree, print the table."""
     load = Load(
         LARGE_SHAPE,
         sizes.pool_samples,
@@ -139,9 +133,7 @@ def show_transfers(console: Console, sizes: Sizes) -> list[Transfer]:
 
 
 def fit_shared_memory(console: Console, batch_size: int, sample_bytes: int, workers: int) -> int:
-    """
-    Lower a batch size if /dev/shm is too small for torch's batches, and say so.
-    """
+    """Lower a batch size if /dev/shm is too small for torch's batches, and say so."""
     fitting = fitting_batch_size(batch_size, sample_bytes, workers)
     if fitting < batch_size:
         console.print(

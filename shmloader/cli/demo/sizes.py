@@ -1,6 +1,4 @@
-"""
-How much the demo does, in full and with `--quick`.
-"""
+"""How much the demo does, in full and with `--quick`."""
 
 from __future__ import annotations
 
@@ -9,9 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Sizes:
-    """
-    How much the demo does: one training per contender, then rounds of large batches.
-    """
+    """How much the demo does: one training per contender, then rounds of large batches."""
 
     workers: int
     seed: int

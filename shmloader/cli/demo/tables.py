@@ -1,6 +1,4 @@
-"""
-The demo's measurements as tables: a row for each quantity, a column for each contender.
-"""
+"""The demo's measurements as tables: a row for each quantity, a column for each contender."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ GIGA = 1e9
 
 
 def training_table(trainings: Sequence[Training]) -> Table:
-    """
-    Show the cost of the trainings: the median epoch, and the median step.
-    """
+    """Show the cost of the trainings: the median epoch, and the median step."""
     table = empty_table("Training on photographs", [training.name for training in trainings])
     table.add_row("seconds per epoch", *(f"{each.epoch_s:.2f}" for each in trainings))
     table.add_row("  fastest and slowest", *(span(each.epoch_times_s) for each in trainings))
@@ -40,9 +36,7 @@ def training_table(trainings: Sequence[Training]) -> Table:
 
 
 def transfer_table(transfers: Sequence[Transfer]) -> Table:
-    """
-    Show the cost of moving large batches; times are medians of the rounds.
-    """
+    """Show the cost of moving large batches; times are medians of the rounds."""
     batch_megabytes = transfers[0].batch_bytes / 1e6
     title = f"Moving batches of {batch_megabytes:.1f} MB"
     table = empty_table(title, [transfer.name for transfer in transfers])

@@ -1,6 +1,4 @@
-"""
-A small convolutional network trained on photographs, every step measured.
-"""
+"""A small convolutional network trained on photographs, every step measured."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from shmloader.cli.demo.sizes import Sizes
 
 @dataclass(frozen=True)
 class Step:
-    """
-    One step: the trainer waits for a batch, then trains on it.
-    """
+    """One step: the trainer waits for a batch, then trains on it."""
 
     wait_s: float
     train_s: float
@@ -41,9 +37,7 @@ class Step:
 
 
 class Training:
-    """
-    One contender's loader, the network that it feeds, and the steps so far by epoch.
-    """
+    """One contender's loader, the network that it feeds, and the steps so far by epoch."""
 
     def __init__(self, contender: Contender, dataset: PhotographTiles, sizes: Sizes) -> None:
         self.name = contender.name
@@ -77,9 +71,7 @@ class Training:
         return self.epochs[-1]
 
     def stop(self) -> None:
-        """
-        End the workers and keep the measurements.
-        """
+        """End the workers and keep the measurements."""
         del self.loader
 
     @property
@@ -129,9 +121,7 @@ def measured_steps(loader: DataLoader[Sample], trainee: Trainee) -> Iterator[Ste
 
 
 class Trainee:
-    """
-    A network and its optimizer.
-    """
+    """A network and its optimizer."""
 
     def __init__(self) -> None:
         self.network = small_network(len(PHOTOGRAPHS))
@@ -159,9 +149,7 @@ class Trainee:
 
 
 def small_network(classes: int) -> nn.Module:
-    """
-    Make a network of three convolutions: images (B, 3, H, W) float32 to scores (B, classes).
-    """
+    """Make a network of three convolutions: images (B, 3, H, W) float32 to scores (B, classes)."""
     return nn.Sequential(
         *convolution(3, 16, stride=4),
         *convolution(16, 32, stride=2),
@@ -182,9 +170,7 @@ def convolution(channels_in: int, channels_out: int, stride: int) -> tuple[nn.Mo
 
 
 def warm_up(batch_size: int) -> None:
-    """
-    Let torch set up its kernels, so that the first contender does not pay for it.
-    """
+    """Let torch set up its kernels, so that the first contender does not pay for it."""
     trainee = Trainee()
     for _ in range(2):
         images = torch.rand(batch_size, 3, CROP_PIXELS, CROP_PIXELS)
@@ -193,9 +179,7 @@ def warm_up(batch_size: int) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """
-    Compute on one thread: the same sums in the same order, and cores left to the workers.
-    """
+    """Compute on one thread: the same sums in the same order, and cores left to the workers."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
