@@ -31,9 +31,7 @@ class WarmUp:
 
 @dataclass
 class Epoch:
-    """
-    One timed epoch; the waits are those of next(), in ms, and the last is the one that ends it.
-    """
+    """One timed epoch; the waits are those of next(), of which the last ends the epoch."""
 
     ms_per_batch: float
     waits_ms: list[float]
@@ -205,9 +203,7 @@ def _times(timed: list[Epoch]) -> dict:
 
 
 def _between_epochs_ms(timed: list[Epoch]) -> float | None:
-    """
-    Return the time from an epoch's last batch to the next one's first, without what is between.
-    """
+    """Return the time from an epoch's last batch to the next one's first, without the pause."""
     gaps = [ended.ending_ms + begun.waits_ms[0] for ended, begun in pairwise(timed)]
     return median(gaps) if gaps else None
 

@@ -1,6 +1,4 @@
-"""
-What the peers share: why one is missing, how it collates, and its batches as ndarrays and back.
-"""
+"""What the peers share: why one is missing, how it collates, its batches as ndarrays."""
 
 import importlib
 from collections.abc import Callable

@@ -46,9 +46,7 @@ class QueueLoader:
             self.close()
 
     def close(self) -> None:
-        """
-        Stop the workers; all of them wait for an epoch when the last one was taken to its end.
-        """
+        """Stop the workers, which wait for an epoch if the last one was complete."""
         processes, self._processes = self._processes, []
         if not processes:
             return

@@ -10,9 +10,7 @@ from bench.workloads import Workload
 
 
 class Closable:
-    """
-    A way to close a loader that inherits torch's: persistent workers stop as in its destructor.
-    """
+    """Closes a loader that inherits torch's; workers stop as in torch's destructor."""
 
     _iterator: Any
 

@@ -1,6 +1,4 @@
-"""
-faster-fifo: a ring of bytes under a mutex; every batch is pickled and copied in, and out again.
-"""
+"""faster-fifo: a ring of bytes under a mutex; every batch is pickled and copied in and out."""
 
 import importlib
 import pickle

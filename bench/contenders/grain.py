@@ -49,9 +49,7 @@ class GrainLoader:
 
 
 def _stream(workload: Workload, workers: int):
-    """
-    Batch before the workers share the work, so that a worker makes whole batches, in torch's order.
-    """
+    """Batch before the workers share the work: each makes whole batches, in torch's order."""
     grain = importlib.import_module("grain")
     batches = grain.MapDataset.source(workload.dataset()).batch(
         workload.batch_size, batch_fn=Collate(workload, to_arrays=True)

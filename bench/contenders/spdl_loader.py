@@ -33,9 +33,7 @@ def make_loader(workload: Workload, workers: int, persistent: bool, context: str
 
 
 class SpdlLoader:
-    """
-    Its loader with a `close()`; the segment that holds the pickled dataset is all there is to free.
-    """
+    """Its loader with a `close()`, which frees the segment of the pickled dataset."""
 
     def __init__(self, loader):
         self._loader = loader

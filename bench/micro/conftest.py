@@ -1,6 +1,4 @@
-"""
-What the microbenchmarks share: the ends of a segment, the native functions, the table at the end.
-"""
+"""What the microbenchmarks share: a segment's ends, native functions, the table of figures."""
 
 from collections.abc import Callable
 

@@ -54,9 +54,7 @@ def test_wrap_by_frombuffer(benchmark, figure):
 
 
 def make_leaves(ends, kind: str, count: int) -> list:
-    """
-    Make leaves of LEAF_BYTES: tensors in the slot in hand, or ndarrays that must be copied in.
-    """
+    """Make leaves of LEAF_BYTES: tensors in the slot, or ndarrays that must be copied in."""
     shape = (LEAF_BYTES // 4,)
     if kind == "arrays":
         return [numpy.full(shape, number, numpy.float32) for number in range(count)]

@@ -39,9 +39,7 @@ def parks(request) -> bool:
 
 @contextmanager
 def partner(native, memory, function: str, *arguments):
-    """
-    A process that answers on lane 1, until the block is over; each side has a core of its own.
-    """
+    """Run a process that answers on lane 1; each side has a core of its own."""
     cores = sorted(os.sched_getaffinity(0))
 
     def answer():

@@ -29,9 +29,7 @@ def keep_first(batches: Iterator, keep: Keep) -> list:
 
 
 def keep_samples(batches: Iterator, keep: Keep) -> list:
-    """
-    Keep the first sample of each batch; its leaves are views, so the whole batch stays with them.
-    """
+    """Keep the first sample of each batch; its leaves are views, which hold the whole batch."""
     return [_first_sample(keep(batch)) for batch in batches]
 
 

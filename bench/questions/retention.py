@@ -101,9 +101,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _records(chosen: Workload, options: argparse.Namespace) -> Iterator[dict]:
-    """
-    Yield a record per habit; the loaders stay open, so that their pages are warm for all of them.
-    """
+    """Yield a record per habit; the loaders stay open, so that their pages are warm."""
     right = assemble(chosen)
     with ExitStack() as stack:
         lending, torchs = (

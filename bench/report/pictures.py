@@ -64,9 +64,7 @@ def _cost_by_size(axes: Axes, results: Results) -> None:
 
 
 def _name_columns(axes: Axes, results: Results) -> None:
-    """
-    Write each workload's name beside its column, every other one higher: columns may be close.
-    """
+    """Write each workload's name beside its column, every other one higher."""
     sizes = {
         max(_middle(cell, "batch_mb") for cell in results.cells_of(workload)): workload
         for workload in results.workloads()

@@ -80,9 +80,7 @@ class Results:
         return _middle(self._ratios(cell, BASELINE))
 
     def times_before(self, cell: Cell) -> list[float]:
-        """
-        Return the other commit's time over this one's in each repeat; empty if it was not run.
-        """
+        """Return the other commit's time over this one's, a ratio for each repeat."""
         return self._ratios(cell, BEFORE)
 
     def efficiency(self, cell: Cell) -> float | None:

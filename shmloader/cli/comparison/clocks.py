@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 
 class Clocks(NamedTuple):
-    """
-    One reading of the trainer's clocks; the difference of two readings is what lies between them.
-    """
+    """One reading of the trainer's clocks; two readings are subtracted."""
 
     wall_s: float
     cpu_s: float  # of every thread of this process: torch's loader puts work on threads of its own

@@ -1,6 +1,4 @@
-"""
-The two loaders that are compared, and how two of their deliveries are checked against each other.
-"""
+"""The two loaders that are compared, and the check that their batches are the same."""
 
 from __future__ import annotations
 
