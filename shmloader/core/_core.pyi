@@ -59,18 +59,6 @@ def watch_process(pid: int) -> None:
         OSError: No thread can be started for it. A process that is gone already is no error.
     """
 
-def gather_into(out: Tensor, samples: Sequence[Tensor]) -> None:
-    """
-    Copy alike tensors side by side into a tensor that exists, as a worker does into a slot.
-
-    Args:
-        out: A contiguous tensor (B, *shape), not aliased by a sample.
-        samples: A list or tuple of B tensors (*shape), each contiguous and of out's dtype.
-
-    Raises:
-        ValueError: The samples are not alike, or out has another size.
-    """
-
 def find_notes() -> None:
     """
     Find where torch notes in its own object what is asked of every sample.
@@ -84,18 +72,6 @@ def forget_notes() -> None:
 def note_places() -> tuple[int, int]:
     """
     Where the dispatch keys and autograd's notes were found, in bytes; 0: not.
-    """
-
-def copy_into(out: Any, source: Any) -> None:
-    """
-    Copy one buffer into another of its size, past the caches if it is large.
-
-    Args:
-        out: A writable contiguous buffer.
-        source: A contiguous buffer of as many bytes.
-
-    Raises:
-        ValueError: Their lengths differ.
     """
 
 class Stopping(BaseException):

@@ -40,7 +40,6 @@ cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport (
     PyBUF_SIMPLE,
-    PyBUF_WRITABLE,
     PyBuffer_FillInfo,
     PyBuffer_Release,
     PyObject_GetBuffer,
