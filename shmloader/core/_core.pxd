@@ -1,4 +1,4 @@
-# Declarations of csrc/, as far as _core.pyx uses them. Behaviour lives in core/*.pxi.
+# Declarations of csrc/, as far as _core.pyx uses them. Behaviour lives in core/*.pyx.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 

@@ -5,12 +5,12 @@ The only door to csrc/: rings and doorbell, ledger and desk, leases, and batches
 
 Python never sees a pointer. The parts, in the order in which they build on each other:
 
-    tensors.pxi   memory behind a lease as torch tensors and ndarrays, and their description
-    gather.pxi    samples side by side into one piece of memory: what collating is
-    encode.pxi    a batch into a slot: payload and layout
-    decode.pxi    a slot, or a block that it was spilled to, into a batch
-    ledger.pxi    the trainer's end: place, receive, deliver
-    desk.pxi      the worker's end: take, allocate, commit
+    tensors.pyx   memory behind a lease as torch tensors and ndarrays, and their description
+    gather.pyx    samples side by side into one piece of memory: what collating is
+    encode.pyx    a batch into a slot: payload and layout
+    decode.pyx    a slot, or a block that it was spilled to, into a batch
+    ledger.pyx    the trainer's end: place, receive, deliver
+    desk.pyx      the worker's end: take, allocate, commit
 """
 
 import pickle
@@ -74,10 +74,10 @@ cdef extern from "sys/mman.h":
 
 cdef class Desk
 
-include "tensors.pxi"
-include "notes.pxi"
-include "gather.pxi"
-include "encode.pxi"
-include "decode.pxi"
-include "ledger.pxi"
-include "desk.pxi"
+include "tensors.pyx"
+include "torch_fields.pyx"
+include "gather.pyx"
+include "encode.pyx"
+include "decode.pyx"
+include "ledger.pyx"
+include "desk.pyx"
