@@ -230,7 +230,7 @@ def compiled_imports() -> set[str]:
     """
     List the modules of this package that the parts of the extension import.
     """
-    pattern = re.compile(r"^\s*(?:from|import)\s+(shmloader[\w.]*)", re.MULTILINE)
+    pattern = re.compile(r"^\s*from\s+(shmloader[\w.]*)\s+import\b", re.MULTILINE)
     sources = [path for path in COMPILED["core._core"] if path.suffix != ".pyi"]
     return {known_module(name) for path in sources for name in pattern.findall(path.read_text())}
 

@@ -1,0 +1,37 @@
+# Memory behind a lease as torch tensors and ndarrays, and the description of those that exist.
+
+cimport cython
+cimport numpy as cnp
+from libc.stdint cimport int64_t, uint64_t
+
+from shmloader.core.csrc cimport DLDataType, DLTensor, lease
+
+cdef enum:
+    MAX_DIMS = 64   # of a tensor or array; torch and numpy allow as many
+
+cdef uint64_t MAX_ELEMENTS   # of a tensor
+cdef object Tensor
+cdef object ndarray
+cdef dict dtype_codes        # torch dtype -> its (code, bits) in DLPack
+
+
+@cython.final
+@cython.internal
+cdef class Alias:
+    cdef lease *owner
+    cdef char *start
+    cdef uint64_t length
+
+
+cdef Alias take_alias(lease *owner, char *start, uint64_t length)
+
+cdef object tensor_over(lease *owner, void *data, DLDataType dtype, int ndim,
+                        const int64_t *shape, const int64_t *strides)
+cdef object array_over(Alias alias, char *data, cnp.dtype dtype, int ndim, cnp.npy_intp *shape,
+                       bint fortran)
+
+cdef bint is_known_type(DLDataType dtype)
+cdef int plain_tensor(object tensor, DLTensor *description) except -1
+cdef char *tensor_start(const DLTensor *description)
+cdef int64_t span_elements(int ndim, const int64_t *shape, const int64_t *strides) except -2
+cdef bint is_contiguous(const DLTensor *description)
