@@ -12,6 +12,7 @@ cdef enum:
 cdef uint64_t MAX_ELEMENTS   # of a tensor
 cdef object Tensor
 cdef object ndarray
+cdef bint known_type[32][256]   # DLPack code and bits of the tensors that are taken and made
 cdef dict dtype_codes        # torch dtype -> its (code, bits) in DLPack
 
 
@@ -30,8 +31,23 @@ cdef object tensor_over(lease *owner, void *data, DLDataType dtype, int ndim,
 cdef object array_over(Alias alias, char *data, cnp.dtype dtype, int ndim, cnp.npy_intp *shape,
                        bint fortran)
 
-cdef bint is_known_type(DLDataType dtype)
 cdef int plain_tensor(object tensor, DLTensor *description) except -1
-cdef char *tensor_start(const DLTensor *description)
 cdef int64_t span_elements(int ndim, const int64_t *shape, const int64_t *strides) except -2
-cdef bint is_contiguous(const DLTensor *description)
+
+
+cdef inline bint is_known_type(DLDataType dtype):
+    return dtype.code < 32 and known_type[dtype.code][dtype.bits]
+
+
+cdef inline char *tensor_start(const DLTensor *description):
+    return <char *>description.data + description.byte_offset
+
+
+cdef inline bint is_contiguous(const DLTensor *description):
+    cdef int64_t expected = 1
+    cdef int i
+    for i in range(description.ndim - 1, -1, -1):
+        if description.shape[i] != 1 and description.strides[i] != expected:
+            return False
+        expected *= description.shape[i]
+    return True

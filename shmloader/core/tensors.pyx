@@ -75,13 +75,6 @@ cdef inline object take_reference(void *owned):
     return result
 
 
-cdef bint known_type[32][256]   # DLPack code and bits of the tensors that are taken and made
-
-
-cdef bint is_known_type(DLDataType dtype):
-    return dtype.code < 32 and known_type[dtype.code][dtype.bits]
-
-
 cdef object BYTE = torch.uint8
 cdef object SIGNED_BYTE = torch.int8
 
@@ -114,10 +107,6 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     return 1
 
 
-cdef char *tensor_start(const DLTensor *description):
-    return <char *>description.data + description.byte_offset
-
-
 cdef int64_t span_elements(int ndim, const int64_t *shape, const int64_t *strides) except -2:
     """How many elements lie from a tensor's first to its last, both counted; 0 if it is empty."""
     cdef int64_t last = 0
@@ -127,16 +116,6 @@ cdef int64_t span_elements(int ndim, const int64_t *shape, const int64_t *stride
             return 0
         last += (shape[i] - 1) * strides[i]
     return last + 1
-
-
-cdef bint is_contiguous(const DLTensor *description):
-    cdef int64_t expected = 1
-    cdef int i
-    for i in range(description.ndim - 1, -1, -1):
-        if description.shape[i] != 1 and description.strides[i] != expected:
-            return False
-        expected *= description.shape[i]
-    return True
 
 
 @cython.final

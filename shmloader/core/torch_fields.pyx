@@ -44,14 +44,6 @@ cdef int find_functions() except -1:
     return 0
 
 
-cdef inline size_t word_at(const void *start, Py_ssize_t at) noexcept:
-    return (<const size_t *>(<const char *>start + at))[0]
-
-
-cdef inline const void *notes_of(object tensor) noexcept:
-    return <const void *>word_at(<const void *>tensor, tensor_at)
-
-
 cdef list places_of(size_t start, Py_ssize_t begin, Py_ssize_t end, size_t word):
     """Where a word lies, as distances in bytes."""
     return [at for at in range(begin, end, sizeof(size_t)) if word_at(<void *>start, at) == word]
@@ -130,17 +122,3 @@ try:
     find_notes()
 except Exception:   # what is private in torch may be gone, or another thing, in the next version
     forget_notes()
-
-
-cdef bint is_negated(object tensor) except -1:
-    if keys_at != 0:
-        return word_at(notes_of(tensor), keys_at) & negative_key != 0
-    return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
-
-
-cdef bint needs_grad(object tensor) except -1:
-    if autograd_at != 0 and word_at(notes_of(tensor), autograd_at) == 0:
-        return False
-    if requires_grad_of == NULL:
-        return tensor.requires_grad
-    return requires_grad_of.get(tensor, requires_grad_of.closure) is True
