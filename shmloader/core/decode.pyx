@@ -4,6 +4,23 @@
 # of it, every leaf against the payload: a worker that writes nonsense gets WorkerBroken raised in
 # the trainer, whatever it wrote. Pickles are checked against their sum before they are loaded.
 
+import pickle
+import zlib
+
+import numpy
+
+cimport cython
+cimport numpy as cnp
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_FromLongLong
+from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.string cimport memcpy
+
+from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall
+from shmloader.core.csrc cimport DLDataType, lease
+
+from shmloader.errors import WorkerBroken
+
 cdef dict names_read = {}   # the pickle of a class, function or dtype -> itself
 cdef Py_ssize_t NAMES_KEPT = 4096
 cdef object unfinished = object()   # holds the number of an object that is still being read
@@ -32,8 +49,8 @@ cdef class Decoder:
     cdef size_t end
     cdef char *payload
     cdef uint64_t payload_bytes
-    cdef lease *held
-    cdef Holder holder
+    cdef lease *owner
+    cdef Alias alias
     cdef list memo
     cdef object loads
 
@@ -136,26 +153,26 @@ cdef class Decoder:
             self.broken("a text that is not UTF-8")
 
     cdef list get_list(self):
-        cdef Py_ssize_t count = self.take_count(), i
+        cdef Py_ssize_t count = self.take_count(), _
         cdef list items = []
         self.memo.append(items)
-        for i in range(count):
+        for _ in range(count):
             items.append(self.get())
         return items
 
     cdef tuple get_tuple(self):
-        cdef Py_ssize_t count = self.take_count(), i
+        cdef Py_ssize_t count = self.take_count(), _
         cdef list items = []
-        for i in range(count):
+        for _ in range(count):
             items.append(self.get())
         return tuple(items)
 
     cdef dict get_dict(self):
-        cdef Py_ssize_t count = self.take_count(), i
+        cdef Py_ssize_t count = self.take_count(), _
         cdef dict items = {}
         cdef object key, item
         self.memo.append(items)
-        for i in range(count):
+        for _ in range(count):
             key = self.get()
             item = self.get()
             try:
@@ -196,7 +213,7 @@ cdef class Decoder:
         after, self.position = self.position, offset_at
         start = self.take_leaf(bytes_)
         self.position = after
-        tensor = tensor_over(self.held, start, dtype, ndim, shape, strides)
+        tensor = tensor_over(self.owner, start, dtype, ndim, shape, strides)
         self.memo.append(tensor)
         return tensor
 
@@ -273,10 +290,10 @@ cdef class Decoder:
         after, self.position = self.position, offset_at
         start = self.take_leaf(length)
         self.position = after
-        if self.holder is None:
-            self.holder = hold(self.held, self.payload, self.payload_bytes)
+        if self.alias is None:
+            self.alias = take_alias(self.owner, self.payload, self.payload_bytes)
         try:
-            array = array_over(self.holder, start, dtype, ndim, shape, fortran)
+            array = array_over(self.alias, start, dtype, ndim, shape, fortran)
         except ValueError:
             self.broken("an array that numpy cannot make")
         self.memo[number] = array
@@ -320,13 +337,13 @@ cdef class Decoder:
 
     cdef object get_pickled(self):
         cdef Py_ssize_t number = len(self.memo)
-        cdef Py_ssize_t count = self.take_count(), i
+        cdef Py_ssize_t count = self.take_count(), _
         cdef int64_t checksum = self.take_number()
         cdef list parts = []
         cdef bytes pickled
         cdef object value
         self.memo.append(unfinished)
-        for i in range(count + 1):
+        for _ in range(count + 1):
             parts.append(self.take_part())
         # Copied out before it is summed: its worker may still write to it.
         pickled = bytes(parts[0])
@@ -336,9 +353,9 @@ cdef class Decoder:
         self.memo[number] = value
         return value
 
-    cdef Holder take_part(self):
+    cdef Alias take_part(self):
         cdef uint64_t length = <uint64_t>self.take_number()
-        return hold(self.held, self.take_leaf(length), length)
+        return take_alias(self.owner, self.take_leaf(length), length)
 
 
 cdef int set_state(object value, object state) except -1:
@@ -358,14 +375,14 @@ cdef int set_state(object value, object state) except -1:
     return 0
 
 
-cdef object decode(lease *held, char *payload, uint64_t payload_bytes, bytes layout, loads):
+cdef object decode(lease *owner, char *payload, uint64_t payload_bytes, bytes layout, loads):
     """Make a batch of memory behind a lease; takes one alias for each storage in it."""
     cdef Decoder decoder = Decoder.__new__(Decoder)
     decoder.layout = PyBytes_AS_STRING(layout)
     decoder.end = PyBytes_GET_SIZE(layout)
     decoder.payload = payload
     decoder.payload_bytes = payload_bytes
-    decoder.held = held
+    decoder.owner = owner
     decoder.memo = []
     decoder.loads = loads
     batch = decoder.get()

@@ -9,26 +9,31 @@
 # Nothing is pickled but what no node can say, by the `pickling` module that the worker hands in,
 # and the names of classes and dtypes, once each: the trainer keeps what it has read of those.
 
-cdef enum Tag:
-    TAG_NONE
-    TAG_TRUE
-    TAG_FALSE
-    TAG_INT          # i64
-    TAG_BIG_INT      # bytes, little-endian, signed
-    TAG_FLOAT        # f64
-    TAG_COMPLEX      # two f64
-    TAG_STR          # bytes, UTF-8 with surrogates passed
-    TAG_BYTES        # bytes
-    TAG_LIST         # count, nodes; memo before
-    TAG_TUPLE        # count, nodes
-    TAG_DICT         # count, keys and values; memo before
-    TAG_TENSOR       # code, bits, dims, offset, shape, strides; memo
-    TAG_ARRAY        # type, order, dims, offset, shape; memo
-    TAG_SCALAR       # type, bytes
-    TAG_AGAIN        # number: the object with that number
-    TAG_NAMED        # bytes: the pickle of a class, function or dtype by its name
-    TAG_REDUCED      # callable, args; memo; parts of its state as in __reduce_ex__
-    TAG_PICKLED      # count of buffers, checksum, then offset and length of each part; memo
+import copyreg
+import pickle
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from multiprocessing.reduction import ForkingPickler
+from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
+
+import numpy
+
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, qsort, realloc
+from libc.string cimport memcpy
+
+from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall
+from shmloader.core.csrc cimport (
+    CACHE_LINE, STEP, STEP_COPY, DLTensor, copy_bytes, round_up, slot_answer,
+)
 
 cdef object generic = numpy.generic
 cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
@@ -82,11 +87,11 @@ cdef class Encoder:
     cdef uint64_t pickled_bytes
     cdef list kept
     cdef dict memo
-    cdef Desk desk
+    cdef SlotMemory memory
     cdef object dumps
 
-    def __cinit__(self, Desk desk, dumps):
-        self.desk = desk
+    def __cinit__(self, SlotMemory memory, dumps):
+        self.memory = memory
         self.dumps = dumps
         self.kept = []
         self.memo = {}
@@ -129,7 +134,7 @@ cdef class Encoder:
         """Write where the bytes will lie: known if they were made in the slot, else patched in."""
         cdef size_t capacity
         cdef Source *grown
-        cdef int64_t offset = self.desk.offset_of(start, length)
+        cdef int64_t offset = self.memory.offset_of(start, length)
         if length == 0 or offset >= 0:
             return self.put_number(max(offset, 0))
         if self.source_count == self.source_capacity:
@@ -388,12 +393,12 @@ cdef class Encoder:
 
     cdef int finish(self, slot_answer *answer) except -1:
         """Copy what is not in the slot yet, write the layout behind it and describe both."""
-        cdef uint64_t payload = self.place_sources(self.desk.cursor)
+        cdef uint64_t payload = self.place_sources(self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef char *slot
-        self.desk.check_canary()
-        self.desk.need(layout + self.used)
-        slot = self.desk.slot_start
+        self.memory.check_canary()
+        self.memory.need(layout + self.used)
+        slot = self.memory.start
         with nogil:
             self.copy_sources(slot)
             STEP("write: payload")
@@ -407,5 +412,12 @@ cdef class Encoder:
         STEP("write: layout_bytes")
         answer.pickled_bytes = self.pickled_bytes
         STEP("write: pickled_bytes")
-        self.desk.cursor = layout + self.used
+        self.memory.cursor = layout + self.used
         return 0
+
+
+cdef int encode(SlotMemory memory, slot_answer *answer, batch, dumps) except -1:
+    """Write a batch into the slot in hand, and where it lies into the answer."""
+    cdef Encoder encoder = Encoder.__new__(Encoder, memory, dumps)
+    encoder.put(batch)
+    return encoder.finish(answer)

@@ -1,6 +1,21 @@
 # Samples side by side into one piece of memory. Each function returns None where it does not apply,
 # and the caller falls back to torch's own collate with its own results and messages.
 
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.stdlib cimport free, malloc
+
+from shmloader.core.csrc cimport (
+    STEP, DLDataType, DLTensor, copy_bytes, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt,
+    kDLUInt,
+)
+
 
 @cython.final
 @cython.internal
@@ -57,13 +72,13 @@ cdef Pieces collect_tensors(samples, DLTensor *first):
     return pieces
 
 
-cdef object gather_tensors(Desk desk, samples):
+cdef object gather_tensors(SlotMemory memory, samples):
     """Stack exact, plain, contiguous tensors of one dtype and shape."""
     cdef DLTensor first
     cdef Pieces pieces = collect_tensors(samples, &first)
     if pieces is None:
         return None
-    return stack_pieces(desk, pieces, first.dtype, first.ndim, first.shape)
+    return stack_pieces(memory, pieces, first.dtype, first.ndim, first.shape)
 
 
 def gather_into(out, samples):
@@ -122,7 +137,7 @@ def copy_into(out, source):
         PyBuffer_Release(&to)
 
 
-cdef object stack_pieces(Desk desk, Pieces pieces, DLDataType dtype, int ndim,
+cdef object stack_pieces(SlotMemory memory, Pieces pieces, DLDataType dtype, int ndim,
                          const int64_t *sample_shape):
     cdef int64_t shape[MAX_DIMS]
     cdef size_t piece_bytes = dtype.bits // 8
@@ -134,10 +149,10 @@ cdef object stack_pieces(Desk desk, Pieces pieces, DLDataType dtype, int ndim,
     for i in range(ndim):
         shape[i + 1] = sample_shape[i]
         piece_bytes *= <size_t>sample_shape[i]
-    start = desk.allocate(pieces.count * piece_bytes)
+    start = memory.allocate(pieces.count * piece_bytes)
     with nogil:
         copy_gather(start, pieces.starts, pieces.count, piece_bytes)
-    return desk.tensor_at(start, dtype, ndim + 1, shape)
+    return memory.tensor_at(start, dtype, ndim + 1, shape)
 
 
 cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
@@ -162,7 +177,7 @@ cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
     return True
 
 
-cdef object gather_arrays(Desk desk, samples):
+cdef object gather_arrays(SlotMemory memory, samples):
     """Stack exact, C-contiguous, writable ndarrays of one dtype and shape into a tensor."""
     cdef Py_ssize_t count = len(samples), i
     cdef DLDataType dtype
@@ -191,10 +206,10 @@ cdef object gather_arrays(Desk desk, samples):
             if other.shape[axis] != first.shape[axis]:
                 return None
         pieces.starts[i] = cnp.PyArray_DATA(other)
-    return stack_pieces(desk, pieces, dtype, first.ndim, shape)
+    return stack_pieces(memory, pieces, dtype, first.ndim, shape)
 
 
-cdef object gather_ints(Desk desk, samples):
+cdef object gather_ints(SlotMemory memory, samples):
     """Turn exact ints that fit into an int64 tensor (B,)."""
     cdef Py_ssize_t count = len(samples), i = 0
     cdef int64_t shape[1]
@@ -208,17 +223,17 @@ cdef object gather_ints(Desk desk, samples):
         PyLong_AsLongLongAndOverflow(sample, &overflow)
         if overflow:
             return None
-    start = <int64_t *>desk.allocate(count * 8)
+    start = <int64_t *>memory.allocate(count * 8)
     for sample in samples:
         start[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
         STEP("gather: int")
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLInt, 64, 1
     shape[0] = count
-    return desk.tensor_at(<char *>start, dtype, 1, shape)
+    return memory.tensor_at(<char *>start, dtype, 1, shape)
 
 
-cdef object gather_floats(Desk desk, samples):
+cdef object gather_floats(SlotMemory memory, samples):
     """Turn exact floats into a float64 tensor (B,)."""
     cdef Py_ssize_t count = len(samples), i = 0
     cdef int64_t shape[1]
@@ -228,17 +243,17 @@ cdef object gather_floats(Desk desk, samples):
     for sample in samples:
         if type(sample) is not float:
             return None
-    start = <double *>desk.allocate(count * 8)
+    start = <double *>memory.allocate(count * 8)
     for sample in samples:
         start[i] = PyFloat_AS_DOUBLE(sample)
         STEP("gather: float")
         i += 1
     dtype.code, dtype.bits, dtype.lanes = kDLFloat, 64, 1
     shape[0] = count
-    return desk.tensor_at(<char *>start, dtype, 1, shape)
+    return memory.tensor_at(<char *>start, dtype, 1, shape)
 
 
-cdef object collate_samples(Desk desk, samples, dict functions, original):
+cdef object collate_samples(SlotMemory memory, samples, dict functions, original):
     """
     Collate as torch's collate() does with its stock functions, without Python code per sample.
 
@@ -250,30 +265,30 @@ cdef object collate_samples(Desk desk, samples, dict functions, original):
         return original(samples, collate_fn_map=functions)
     kind = type(samples[0])
     if kind is tuple or kind is list:
-        return collate_sequences(desk, samples, functions, original)
+        return collate_sequences(memory, samples, functions, original)
     if kind is dict:
-        return collate_dicts(desk, samples, functions, original)
+        return collate_dicts(memory, samples, functions, original)
     if kind is Tensor:
-        collated = gather_tensors(desk, samples)
+        collated = gather_tensors(memory, samples)
     elif kind is ndarray:
-        collated = gather_arrays(desk, samples)
+        collated = gather_arrays(memory, samples)
     elif kind is int:
-        collated = gather_ints(desk, samples)
+        collated = gather_ints(memory, samples)
     elif kind is float:
-        collated = gather_floats(desk, samples)
+        collated = gather_floats(memory, samples)
     if collated is None:
         return original(samples, collate_fn_map=functions)
     return collated
 
 
-cdef object collate_sequences(Desk desk, samples, dict functions, original):
+cdef object collate_sequences(SlotMemory memory, samples, dict functions, original):
     cdef Py_ssize_t width = len(samples[0]), i
     cdef object sample
     for sample in samples:
         if (type(sample) is not tuple and type(sample) is not list) or len(sample) != width:
             return original(samples, collate_fn_map=functions)
     return [
-        collate_samples(desk, column(samples, i), functions, original) for i in range(width)
+        collate_samples(memory, column(samples, i), functions, original) for i in range(width)
     ]
 
 
@@ -290,14 +305,14 @@ cdef tuple column(samples, Py_ssize_t index):
     return parts
 
 
-cdef object collate_dicts(Desk desk, samples, dict functions, original):
+cdef object collate_dicts(SlotMemory memory, samples, dict functions, original):
     cdef object sample, key
     for sample in samples:
         if type(sample) is not dict:
             return original(samples, collate_fn_map=functions)
     return {
         key: collate_samples(
-            desk, [(<dict>sample)[key] for sample in samples], functions, original
+            memory, [(<dict>sample)[key] for sample in samples], functions, original
         )
         for key in samples[0]
     }

@@ -1,13 +1,30 @@
 # The trainer's end of a segment. Each method is one move of csrc/slots.c or one batch.
 
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR, EPROTO
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from posix.mman cimport munmap
+from posix.unistd cimport close
+
+from shmloader.core.csrc cimport (
+    ANSWER_KEPT, ORDER_COPY_IN, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP,
+    VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, clock_blocked_ns, clock_busy_ns,
+    clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
+    geometry_init, lease, lease_aliases, lease_block_new, lease_block_start, lease_drop,
+    ledger_collect, ledger_entry, ledger_fork, ledger_free, ledger_grant, ledger_guard,
+    ledger_has_news, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
+    ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_room, ledger_stop,
+    ledger_tell, ledger_trim, ledger_unfork, ledger_unread, ledger_unref, ledger_untaken, message,
+    platform_now_ns, platform_reserve, segment_control, segment_worker, slot_answer, worker_block,
+)
+
+from shmloader.core.progress import Progress
+from shmloader.errors import OutOfSharedMemory, WorkerBroken
+
 cdef tuple KIND_NAMES = ("", "batch", "error", "end", "nothing")
 cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
-
-
-cdef struct Request:
-    int kind
-    char *start
-    uint64_t length
 
 
 @cython.final
@@ -17,23 +34,6 @@ cdef class Ledger:
 
     Only the thread that iterates may call it. What it hands out may be dropped on any thread.
     """
-
-    cdef ledger *book
-    cdef object __weakref__
-    cdef uint32_t slots
-    cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
-    cdef list resuming          # per worker: how many resumes it has not answered
-    cdef list seeds             # per worker: the seed of the resume it was told last
-    cdef public bint heals        # whether workers publish snapshots, so that they can be replaced
-    cdef readonly list progress   # per worker: the Progress from which another would go on
-    cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
-    cdef public uint64_t waited_ns
-    cdef public uint64_t batches
-    cdef public uint64_t bytes
-    cdef public uint64_t spilled
-    cdef public uint64_t restarts
-    cdef public uint64_t pickled_bytes
-    cdef public uint64_t pickled_batches
 
     def __init__(self, int fd, uint32_t workers, uint32_t slots, uint32_t spares,
                  uint64_t range_bytes, uint64_t ring_bytes, bint guarded=False):
@@ -62,21 +62,21 @@ cdef class Ledger:
         if platform_reserve(own_fd, 0, shape.table_end) != 0:
             munmap(base, shape.total_bytes)
             raise_mapping_error(own_fd, shape.table_end)
-        self.book = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
+        self.table = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
         STEP("map: ledger made")
         note_segment(<size_t>base, shape.total_bytes)
         self.slots = slots
-        if self.book == NULL:
+        if self.table == NULL:
             munmap(base, shape.total_bytes)
             close(own_fd)
             raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
         self.forget_workers()
-        if guarded and ledger_guard(self.book) != 0:
+        if guarded and ledger_guard(self.table) != 0:
             raise MemoryError(f"no memory for a guard of {slots + spares} slots")
 
     def __dealloc__(self):
-        if self.book != NULL:
-            ledger_unref(self.book)
+        if self.table != NULL:
+            ledger_unref(self.table)
 
     def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False):
         """
@@ -91,14 +91,14 @@ cdef class Ledger:
         """
         cdef Request request
         cdef int64_t outcome
-        cdef object kept
+        cdef object _kept
         if ticket < self.next_ticket and ticket not in self.recalled:
             return True
-        ledger_collect(self.book)
-        if self.book.free_count == 0:
+        ledger_collect(self.table)
+        if self.table.free_count == 0:
             return False
-        kept = write_request(index, &request)
-        outcome = ledger_place(self.book, worker, ticket, request.kind, request.start,
+        _kept = write_request(index, &request)
+        outcome = ledger_place(self.table, worker, ticket, request.kind, request.start,
                                request.length, ORDER_COPY_IN if copy_in else 0)
         if outcome >= 0:
             self.next_ticket = max(self.next_ticket, ticket + 1)
@@ -120,13 +120,13 @@ cdef class Ledger:
         Raises:
             WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
         """
-        cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
+        cdef worker_block *block = segment_worker(self.table.base, &self.table.geometry, worker)
         STEP("resume: begun")
         block.resume_has_seed = seed is not None
         STEP("resume: resume_has_seed")
         block.resume_seed = seed if seed is not None else 0
         STEP("resume: resume_seed")
-        if not ledger_tell(self.book, worker, VERB_RESUME):
+        if not ledger_tell(self.table, worker, VERB_RESUME):
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
         self.seeds[worker] = seed
@@ -145,27 +145,26 @@ cdef class Ledger:
 
     def tell_quit(self, uint32_t worker):
         """Tell a worker to leave once it has done what was sent before."""
-        ledger_tell(self.book, worker, VERB_QUIT)
+        ledger_tell(self.table, worker, VERB_QUIT)
 
     def stop(self):
         """Tell all workers to leave as soon as they look, without doing what was sent."""
-        ledger_stop(self.book, True)
+        ledger_stop(self.table, True)
 
     def restart(self):
         """Make the segment ready for new workers; all old ones have been reaped."""
-        ledger_restart(self.book)
+        ledger_restart(self.table)
         self.forget_workers()
         self.next_ticket = 0
 
     def trim(self):
         """Give back the pages of all free slots."""
-        ledger_trim(self.book)
+        ledger_trim(self.table)
 
     cdef forget_workers(self):
-        cdef uint32_t worker
-        self.resuming = [0] * self.book.geometry.workers
-        self.seeds = [None] * self.book.geometry.workers
-        self.progress = [Progress() for worker in range(self.book.geometry.workers)]
+        self.resuming = [0] * self.table.geometry.workers
+        self.seeds = [None] * self.table.geometry.workers
+        self.progress = [Progress() for _ in range(self.table.geometry.workers)]
         self.recalled = {}
         self.heals = False
 
@@ -183,7 +182,7 @@ cdef class Ledger:
         """
         cdef message news
         cdef ledger_entry *entry
-        if not ledger_receive(self.book, &news):
+        if not ledger_receive(self.table, &news):
             return None
         if news.verb == VERB_RESUMED and self.resuming[news.worker] == 0:
             news.verb, news.broken = 0, b"it was not told to resume"
@@ -197,7 +196,7 @@ cdef class Ledger:
             self.resuming[news.worker] -= 1
             self.begin_epoch(news.worker)
             return (news.worker, "stale" if self.resuming[news.worker] else "resumed", 0, 0, "")
-        entry = &self.book.entries[news.slot]
+        entry = &self.table.entries[news.slot]
         if news.verb == VERB_WANT:
             return (news.worker, "want", news.slot, entry.ticket, "")
         if self.heals:
@@ -208,12 +207,12 @@ cdef class Ledger:
 
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
         """Copy out what the answer just received says about its worker, if it says anything."""
-        cdef slot_answer *answer = &self.book.entries[slot].answer
+        cdef slot_answer *answer = &self.table.entries[slot].answer
         cdef char *start
         progress = self.progress[worker]
         progress.is_known = answer.snapshot_bytes > 0
         if answer.snapshot_bytes > 0:
-            start = <char *>ledger_open(self.book, slot)
+            start = <char *>ledger_open(self.table, slot)
             start += answer.layout_offset + answer.layout_bytes
             progress.latest = PyBytes_FromStringAndSize(start, answer.snapshot_bytes)
             progress.answered = True
@@ -229,8 +228,8 @@ cdef class Ledger:
     cdef str held_for(self, const message *news):
         """Say for which ticket a worker holds the slot that it names, if it does."""
         cdef ledger_entry *entry
-        if news.slot < self.book.geometry.ranges:
-            entry = &self.book.entries[news.slot]
+        if news.slot < self.table.geometry.ranges:
+            entry = &self.table.entries[news.slot]
             if entry.state == SLOT_PLACED and entry.worker == news.worker:
                 return f" (ticket {entry.ticket})"
         return ""
@@ -242,14 +241,14 @@ cdef class Ledger:
         Raises:
             BaseException: Whatever the handler of a signal that arrives raises.
         """
-        cdef doorbell *bell = &segment_control(self.book.base).doorbell
+        cdef doorbell *bell = &segment_control(self.table.base).doorbell
         cdef int64_t started = platform_now_ns()
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
         cdef uint32_t armed
         cdef int outcome = 0
         with nogil:
             armed = doorbell_arm(bell)
-            if not ledger_has_news(self.book):
+            if not ledger_has_news(self.table):
                 outcome = doorbell_park(bell, armed, timeout_ns)
             doorbell_disarm(bell)
         self.waited_ns += platform_now_ns() - started
@@ -272,31 +271,31 @@ cdef class Ledger:
             WorkerBroken: The layout contradicts itself; the slot is free then.
             MemoryError: No private memory for a spilled batch; the slot stays ready.
         """
-        cdef ledger_entry *entry = &self.book.entries[slot]
+        cdef ledger_entry *entry = &self.table.entries[slot]
         cdef slot_answer answer = entry.answer
-        cdef char *start = <char *>ledger_open(self.book, slot)
+        cdef char *start = <char *>ledger_open(self.table, slot)
         cdef bytes layout = PyBytes_FromStringAndSize(start + answer.layout_offset,
                                                       answer.layout_bytes)
-        cdef lease *held
+        cdef lease *owner
         if spill:
-            held = spill_block(start, answer.payload_bytes)
-            start = <char *>lease_block_start(held)
-            ledger_free(self.book, slot)
+            owner = spill_block(start, answer.payload_bytes)
+            start = <char *>lease_block_start(owner)
+            ledger_free(self.table, slot)
             self.spilled += 1
         else:
-            held = ledger_lease(self.book, slot, 1)
+            owner = ledger_lease(self.table, slot, 1)
         self.batches += 1
         self.bytes += answer.payload_bytes
         self.pickled_bytes += answer.pickled_bytes
         self.pickled_batches += answer.pickled_bytes != 0
         try:
-            return decode(held, start, answer.payload_bytes, layout, loads)
+            return decode(owner, start, answer.payload_bytes, layout, loads)
         finally:
-            lease_drop(held)
+            lease_drop(owner)
 
     def discard(self, uint32_t slot):
         """Free a ready slot whose batch nobody wants."""
-        ledger_free(self.book, slot)
+        ledger_free(self.table, slot)
 
     def reclaim(self, uint32_t worker):
         """Free what a worker held that has been reaped, and forget what it was to be sent."""
@@ -306,7 +305,7 @@ cdef class Ledger:
         self.empty_desk(worker)
 
     cdef empty_desk(self, uint32_t worker):
-        ledger_reclaim(self.book, worker)
+        ledger_reclaim(self.table, worker)
         self.resuming[worker] = 0
 
     def recall(self, uint32_t worker):
@@ -317,10 +316,10 @@ cdef class Ledger:
         resume that was not answered behind them.
         """
         cdef uint32_t slot
-        for slot in range(self.book.geometry.ranges):
-            if self.book.entries[slot].state == SLOT_PLACED:
-                if self.book.entries[slot].worker == worker:
-                    self.recalled[self.book.entries[slot].ticket] = worker
+        for slot in range(self.table.geometry.ranges):
+            if self.table.entries[slot].state == SLOT_PLACED:
+                if self.table.entries[slot].worker == worker:
+                    self.recalled[self.table.entries[slot].ticket] = worker
         if self.resuming[worker] > 0:
             self.progress[worker].owes_resume = True
         self.empty_desk(worker)
@@ -329,10 +328,10 @@ cdef class Ledger:
         """The tickets that a worker was sent and has not answered, in their order."""
         cdef uint32_t slot
         cdef list tickets = [ticket for ticket, owner in self.recalled.items() if owner == worker]
-        for slot in range(self.book.geometry.ranges):
-            if self.book.entries[slot].state == SLOT_PLACED:
-                if self.book.entries[slot].worker == worker:
-                    tickets.append(self.book.entries[slot].ticket)
+        for slot in range(self.table.geometry.ranges):
+            if self.table.entries[slot].state == SLOT_PLACED:
+                if self.table.entries[slot].worker == worker:
+                    tickets.append(self.table.entries[slot].ticket)
         return sorted(tickets)
 
     def is_resuming(self, uint32_t worker):
@@ -342,38 +341,38 @@ cdef class Ledger:
     @property
     def wanting(self):
         """How many workers wait for a larger grant."""
-        return self.book.wanting
+        return self.table.wanting
 
     def wants(self):
         """The slots whose workers wait for a larger grant: (slot, ticket, bytes)."""
         return [
-            (slot, self.book.entries[slot].ticket, self.book.entries[slot].want_bytes)
-            for slot in range(self.book.geometry.ranges)
-            if self.book.entries[slot].want_bytes != 0
+            (slot, self.table.entries[slot].ticket, self.table.entries[slot].want_bytes)
+            for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].want_bytes != 0
         ]
 
     @property
     def ready(self):
         """How many answers were received and are still in their slots."""
-        return self.book.counts[<int>SLOT_READY]
+        return self.table.counts[<int>SLOT_READY]
 
     def ready_slots(self):
         """Those answers: (worker, slot, ticket, kind)."""
         return [
-            (self.book.entries[slot].worker, slot, self.book.entries[slot].ticket,
-             KIND_NAMES[self.book.entries[slot].answer.kind])
-            for slot in range(self.book.geometry.ranges)
-            if self.book.entries[slot].state == SLOT_READY
+            (self.table.entries[slot].worker, slot, self.table.entries[slot].ticket,
+             KIND_NAMES[self.table.entries[slot].answer.kind])
+            for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].state == SLOT_READY
         ]
 
     def untaken(self, uint32_t worker):
         """How many orders a worker has not taken yet."""
-        return ledger_untaken(self.book, worker)
+        return ledger_untaken(self.table, worker)
 
     @property
     def unread(self):
         """How many answers wait in the rings."""
-        return ledger_unread(self.book)
+        return ledger_unread(self.table)
 
     @property
     def copies_in(self):
@@ -382,12 +381,12 @@ cdef class Ledger:
 
         All slots that are on their way then may still be retired, so spares must be left over.
         """
-        cdef uint32_t spares = self.book.geometry.ranges - self.slots
-        return self.book.counts[<int>SLOT_RETIRED] > <uint32_t>min(self.slots, spares) // 2
+        cdef uint32_t spares = self.table.geometry.ranges - self.slots
+        return self.table.counts[<int>SLOT_RETIRED] > <uint32_t>min(self.slots, spares) // 2
 
     def is_kept(self, uint32_t slot):
         """Whether the worker that wrote a ready slot still has an alias of it."""
-        return (self.book.entries[slot].answer.flags & ANSWER_KEPT) != 0
+        return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
 
     def leasable(self, uint32_t slot, uint32_t reserve):
         """
@@ -396,171 +395,101 @@ cdef class Ledger:
         Beside what is kept, the budget shall have room for `reserve` more batches of this size, or
         where it cannot hold so many, for all but two that it can hold, at least one.
         """
-        cdef uint64_t batch_bytes = self.book.entries[slot].pages_bytes + 1
-        cdef uint64_t fitting = self.book.ring_bytes // batch_bytes
+        cdef uint64_t batch_bytes = self.table.entries[slot].pages_bytes + 1
+        cdef uint64_t fitting = self.table.ring_bytes // batch_bytes
         cdef uint64_t others = fitting - 2 if fitting > 3 else 1
         if others > reserve:
             others = reserve
-        return self.book.kept_bytes + (1 + others) * batch_bytes <= self.book.ring_bytes
+        return self.table.kept_bytes + (1 + others) * batch_bytes <= self.table.ring_bytes
 
     def room(self, uint32_t slot, uint64_t want_bytes):
         """The largest grant within the budget for a placed slot, after trimming free slots."""
-        return ledger_room(self.book, slot, want_bytes)
+        return ledger_room(self.table, slot, want_bytes)
 
     def grant(self, uint32_t slot, uint64_t grant_bytes):
         """Let a worker fill a placed slot up to grant_bytes."""
-        ledger_grant(self.book, slot, grant_bytes)
+        ledger_grant(self.table, slot, grant_bytes)
 
     def refuse(self, uint32_t slot):
         """Tell a worker that its batch can never fit."""
-        ledger_refuse(self.book, slot)
+        ledger_refuse(self.table, slot)
 
     def oldest(self):
         """The lowest ticket that was placed, or is to be again, and is not delivered; or None."""
-        cdef uint64_t ticket = ledger_oldest(self.book)
+        cdef uint64_t ticket = ledger_oldest(self.table)
         if self.recalled:
             ticket = min(ticket, <uint64_t>min(self.recalled))
         return None if ticket == <uint64_t>-1 else ticket
 
     def expect(self, uint64_t batch_bytes):
         """Set how many bytes of each slot are touched ahead."""
-        self.book.expect_bytes = batch_bytes
+        self.table.expect_bytes = batch_bytes
 
     def mark_fork(self):
         """Note the leased slots, which a child forked now may read; None if there are none."""
-        cdef bytes marks = bytes(self.book.geometry.ranges)
-        ledger_collect(self.book)
-        if ledger_fork(self.book, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
+        cdef bytes marks = bytes(self.table.geometry.ranges)
+        ledger_collect(self.table)
+        if ledger_fork(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
             return None
         return marks
 
     def unmark_fork(self, bytes marks):
         """Take the note back: that child is gone."""
-        ledger_unfork(self.book, <const uint8_t *>PyBytes_AS_STRING(marks))
+        ledger_unfork(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
 
     def held(self):
         """The slots that are leased: (ticket, seconds since delivery, aliases) each."""
         cdef int64_t now = platform_now_ns()
-        ledger_collect(self.book)
+        ledger_collect(self.table)
         return [
-            (self.book.entries[slot].ticket, (now - self.book.entries[slot].leased_ns) / 1e9,
-             lease_aliases(&self.book.entries[slot].lease))
-            for slot in range(self.book.geometry.ranges)
-            if self.book.entries[slot].state == SLOT_LEASED
+            (self.table.entries[slot].ticket, (now - self.table.entries[slot].leased_ns) / 1e9,
+             lease_aliases(&self.table.entries[slot].lease))
+            for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].state == SLOT_LEASED
         ]
 
     def counts(self):
         """How many slots are in each state, by name."""
-        ledger_collect(self.book)
-        return {name: self.book.counts[i] for i, name in enumerate(STATE_NAMES)}
+        ledger_collect(self.table)
+        return {name: self.table.counts[i] for i, name in enumerate(STATE_NAMES)}
 
     def idle_slots(self):
         """How many slots are free, placed or ready: those that keep the workers busy."""
-        ledger_collect(self.book)
-        return (self.book.counts[<int>SLOT_FREE] + self.book.counts[<int>SLOT_PLACED]
-                + self.book.counts[<int>SLOT_READY])
+        ledger_collect(self.table)
+        return (self.table.counts[<int>SLOT_FREE] + self.table.counts[<int>SLOT_PLACED]
+                + self.table.counts[<int>SLOT_READY])
 
     @property
     def ring_bytes(self):
         """Ceiling in bytes for what the slots keep."""
-        return self.book.ring_bytes
+        return self.table.ring_bytes
 
     @property
     def range_bytes(self):
         """Length in bytes of each slot's range."""
-        return self.book.geometry.range_bytes
+        return self.table.geometry.range_bytes
 
     @property
     def resident_bytes(self):
         """Bytes of pages that the slots are known to have."""
         cdef uint64_t total = 0
         cdef uint32_t slot
-        for slot in range(self.book.geometry.ranges):
-            total += self.book.entries[slot].pages_bytes
+        for slot in range(self.table.geometry.ranges):
+            total += self.table.entries[slot].pages_bytes
         return total
 
     def clocks(self):
         """Per worker: (busy, starved, blocked) in seconds."""
         cdef uint32_t worker
         cdef list result = []
-        for worker in range(self.book.geometry.workers):
-            result.append(read_clock(segment_worker(self.book.base, &self.book.geometry, worker)))
+        for worker in range(self.table.geometry.workers):
+            result.append(read_clock(segment_worker(self.table.base, &self.table.geometry, worker)))
         return result
-
-
-def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
-    """The length in bytes of a segment of these numbers."""
-    cdef geometry shape
-    if geometry_init(&shape, workers, ranges, range_bytes) != 0:
-        raise ValueError(f"no segment of {workers} workers and {ranges} ranges of {range_bytes} B")
-    return shape.total_bytes
-
-
-# Base address -> length of every segment that this process has mapped as a trainer. One that is
-# gone stays listed until another lies there: lies_in_segment may say yes once too often.
-cdef dict segments_mapped = {}
-
-
-def lies_in_segment(size_t address):
-    """Whether an address lies in a segment that this process has mapped as a trainer."""
-    return any(base <= address < base + length for base, length in segments_mapped.items())
-
-
-cdef note_segment(size_t base, size_t length):
-    for other, other_length in list(segments_mapped.items()):
-        if other < base + length and base < other + other_length:
-            del segments_mapped[other]
-    segments_mapped[base] = length
-
-
-def parking():
-    """How processes park here: "futex" or "sleep"."""
-    return PLATFORM_PARKING.decode()
-
-
-cdef extern from "segment.h" nogil:
-    struct worker_clock:
-        pass
-
-    uint64_t clock_busy_ns(worker_block *block)
-    uint64_t clock_starved_ns(worker_block *block)
-    uint64_t clock_blocked_ns(worker_block *block)
-    void clock_add(worker_block *block, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
 
 
 cdef tuple read_clock(worker_block *block):
     return (clock_busy_ns(block) / 1e9, clock_starved_ns(block) / 1e9,
             clock_blocked_ns(block) / 1e9)
-
-
-cdef int duplicate(int fd) except -1:
-    cdef int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)
-    if own_fd < 0:
-        raise OSError(errno, f"cannot duplicate the segment's descriptor {fd}")
-    return own_fd
-
-
-cdef extern from "<fcntl.h>" nogil:
-    int fcntl(int fd, int command, ...)
-    enum:
-        F_DUPFD_CLOEXEC
-
-
-cdef void *map_segment(int fd, uint64_t length):
-    cdef void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
-    return NULL if base == MAP_FAILED else base
-
-
-cdef int raise_mapping_error(int fd, uint64_t length) except -1:
-    cdef int error = errno
-    close(fd)
-    raise OSError(error, f"cannot map {length} bytes of shared memory ({errno_name(error)})")
-
-
-cdef object errno_name(int error):
-    import errno as names
-    import os
-    return f"{names.errorcode.get(error, error)}: {os.strerror(error)}"
 
 
 cdef lease *spill_block(const char *start, uint64_t length) except NULL:
@@ -570,41 +499,3 @@ cdef lease *spill_block(const char *start, uint64_t length) except NULL:
     with nogil:
         copy_plain(lease_block_start(block), start, length)
     return block
-
-
-cdef object write_request(index, Request *request):
-    """Describe a request's bytes; returns what keeps them alive."""
-    cdef bytes kept
-    if type(index) is list and len(index) > 0 and type(index[0]) is int:
-        kept = pack_ints(index)
-        if kept is not None:
-            return describe(request, REQUEST_INDICES, kept)
-    elif type(index) is int:
-        kept = pack_ints([index])
-        if kept is not None:
-            return describe(request, REQUEST_INDEX, kept)
-    elif type(index) is list and len(index) > 0 and index.count(None) == len(index):
-        return describe(request, REQUEST_NONES, pack_ints([len(index)]))
-    return describe(request, REQUEST_PICKLED, bytes(ForkingPickler.dumps(index)))
-
-
-cdef bytes describe(Request *request, int kind, bytes kept):
-    request.kind = kind
-    request.start = PyBytes_AS_STRING(kept)
-    request.length = PyBytes_GET_SIZE(kept)
-    return kept
-
-
-cdef bytes pack_ints(list values):
-    """Pack exact ints as int64; None where one is something else or does not fit."""
-    cdef Py_ssize_t count = len(values), i
-    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * count)
-    cdef int64_t *numbers = <int64_t *>PyBytes_AS_STRING(packed)
-    cdef int overflow = 0
-    for i in range(count):
-        if type(values[i]) is not int:
-            return None
-        numbers[i] = PyLong_AsLongLongAndOverflow(values[i], &overflow)
-        if overflow:
-            return None
-    return packed

@@ -1,7 +1,22 @@
 # Memory behind a lease as torch tensors and ndarrays, and the description of those that exist.
 
-cdef enum:
-    MAX_DIMS = 64   # of a tensor or array; torch and numpy allow as many
+import numpy
+import torch
+
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_Clear
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from shmloader.core.capi cimport drop_reference, new_array
+from shmloader.core.csrc cimport (
+    DLPACK_MAJOR_VERSION, DLDataType, DLManagedTensorVersioned, DLPackExchangeAPI,
+    DLPackExchangeAPIHeader, DLTensor, alias_new, kDLCPU, kDLComplex, kDLFloat, kDLInt, kDLUInt,
+    lease, lease_aliases, lease_drop, lease_take,
+)
 
 cdef uint64_t MAX_ELEMENTS = <uint64_t>1 << 62   # of a tensor; torch counts them in an int64
 
@@ -35,19 +50,19 @@ cdef int load_exchange_api() except -1:
 load_exchange_api()
 
 
-cdef object tensor_over(lease *held, void *data, DLDataType dtype, int ndim,
+cdef object tensor_over(lease *owner, void *data, DLDataType dtype, int ndim,
                         const int64_t *shape, const int64_t *strides):
     """Make a torch.Tensor over memory behind a lease; its storage holds one alias."""
     cdef void *tensor = NULL
-    cdef uint32_t aliases = lease_aliases(held)
-    cdef DLManagedTensorVersioned *managed = alias_new(held, data, dtype, ndim, shape, strides)
+    cdef uint32_t aliases = lease_aliases(owner)
+    cdef DLManagedTensorVersioned *managed = alias_new(owner, data, dtype, ndim, shape, strides)
     if managed == NULL:
         raise MemoryError("no memory for a tensor's description")
     try:
         dlpack.managed_tensor_to_py_object_no_sync(managed, &tensor)
     except BaseException:
         # torch may have called the deleter already, if it failed late; nobody else has aliases yet.
-        if lease_aliases(held) > aliases:
+        if lease_aliases(owner) > aliases:
             managed.deleter(managed)
         raise
     return take_reference(tensor)
@@ -58,17 +73,6 @@ cdef inline object take_reference(void *owned):
     cdef object result = <object>owned
     drop_reference(owned)
     return result
-
-
-cdef extern from "Python.h":
-    void drop_reference "Py_DECREF"(void *)
-
-
-cdef bint known_type[32][256]   # DLPack code and bits of the tensors that are taken and made
-
-
-cdef inline bint is_known_type(DLDataType dtype):
-    return dtype.code < 32 and known_type[dtype.code][dtype.bits]
 
 
 cdef object BYTE = torch.uint8
@@ -83,7 +87,7 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     another device or layout, a type that DLPack lacks) or autograd is involved.
     """
     if dlpack.dltensor_from_py_object_no_sync(<void *>tensor, description) != 0:
-        forget_error()   # no strides: sparse and other layouts; or no such type in DLPack
+        PyErr_Clear()   # no strides: sparse and other layouts; or no such type in DLPack
         return 0
     if description.device.device_type != kDLCPU or description.dtype.lanes != 1:
         return 0
@@ -103,14 +107,6 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     return 1
 
 
-cdef extern from "Python.h":
-    void forget_error "PyErr_Clear"()
-
-
-cdef inline char *tensor_start(const DLTensor *description):
-    return <char *>description.data + description.byte_offset
-
-
 cdef int64_t span_elements(int ndim, const int64_t *shape, const int64_t *strides) except -2:
     """How many elements lie from a tensor's first to its last, both counted; 0 if it is empty."""
     cdef int64_t last = 0
@@ -122,28 +118,14 @@ cdef int64_t span_elements(int ndim, const int64_t *shape, const int64_t *stride
     return last + 1
 
 
-cdef bint is_contiguous(const DLTensor *description):
-    cdef int64_t expected = 1
-    cdef int i
-    for i in range(description.ndim - 1, -1, -1):
-        if description.shape[i] != 1 and description.strides[i] != expected:
-            return False
-        expected *= description.shape[i]
-    return True
-
-
 @cython.final
 @cython.internal
-cdef class Holder:
+cdef class Alias:
     """One alias of a lease as an object: the base of ndarrays and the buffer of pickled parts."""
 
-    cdef lease *held
-    cdef char *start
-    cdef uint64_t length
-
     def __dealloc__(self):
-        if self.held != NULL:
-            lease_drop(self.held)
+        if self.owner != NULL:
+            lease_drop(self.owner)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.start, <Py_ssize_t>self.length, 0, flags)
@@ -157,36 +139,29 @@ cdef class Holder:
         cdef int64_t stride = 1
         cdef DLDataType dtype
         dtype.code, dtype.bits, dtype.lanes = kDLUInt, 8, 1
-        return tensor_over(self.held, self.start, dtype, 1, &length, &stride).untyped_storage()
+        return tensor_over(self.owner, self.start, dtype, 1, &length, &stride).untyped_storage()
 
 
-cdef Holder hold(lease *held, char *start, uint64_t length):
-    cdef Holder holder = Holder.__new__(Holder)
-    lease_take(held)
-    holder.held = held
-    holder.start = start
-    holder.length = length
-    return holder
+cdef Alias take_alias(lease *owner, char *start, uint64_t length):
+    cdef Alias alias = Alias.__new__(Alias)
+    lease_take(owner)
+    alias.owner = owner
+    alias.start = start
+    alias.length = length
+    return alias
 
 
-cdef object array_over(Holder holder, char *data, cnp.dtype dtype, int ndim, cnp.npy_intp *shape,
+cdef object array_over(Alias alias, char *data, cnp.dtype dtype, int ndim, cnp.npy_intp *shape,
                        bint fortran):
-    """Make a writable contiguous ndarray over memory that holder keeps."""
+    """Make a writable contiguous ndarray over memory that alias keeps."""
     cdef object array
     Py_INCREF(dtype)
     array = new_array(
         <void *>ndarray, dtype, ndim, shape, NULL, data,
         cnp.NPY_ARRAY_WRITEABLE | (cnp.NPY_ARRAY_F_CONTIGUOUS if fortran else 0), NULL,
     )
-    cnp.set_array_base(array, holder)
+    cnp.set_array_base(array, alias)
     return array
-
-
-cdef extern from "numpy/arrayobject.h":
-    # Steals the reference to dtype.
-    object new_array "PyArray_NewFromDescr"(
-        void *subtype, cnp.dtype dtype, int ndim, const cnp.npy_intp *shape,
-        const cnp.npy_intp *strides, void *data, int flags, void *prototype)
 
 
 cdef dict learn_types():
@@ -199,7 +174,7 @@ cdef dict learn_types():
             continue
         sample = torch.empty((1,), dtype=dtype)
         if dlpack.dltensor_from_py_object_no_sync(<void *>sample, &description) != 0:
-            forget_error()
+            PyErr_Clear()
         elif description.dtype.code < 32 and description.dtype.bits % 8 == 0:
             types[dtype] = (description.dtype.code, description.dtype.bits)
             known_type[description.dtype.code][description.dtype.bits] = True

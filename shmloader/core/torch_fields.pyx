@@ -4,21 +4,15 @@
 # says of some tensors, and have to be right for all of these. Where one is not found, torch is
 # asked.
 
-cdef extern from "Python.h":
-    ctypedef object (*PyCFunction)(object, PyObject *)
-    ctypedef object (*getter)(object, void *)
-    ctypedef struct PyMethodDef:
-        PyCFunction ml_meth
-        int ml_flags
-    ctypedef struct PyMethodDescrObject:
-        PyMethodDef *d_method
-    ctypedef struct PyGetSetDef:
-        getter get
-        void *closure
-    ctypedef struct PyGetSetDescrObject:
-        PyGetSetDef *d_getset
-    enum:
-        METH_NOARGS
+from types import GetSetDescriptorType, MethodDescriptorType
+
+import torch
+
+from cpython.object cimport PyObject
+
+from shmloader.core.capi cimport (
+    METH_NOARGS, PyCFunction, PyGetSetDef, PyGetSetDescrObject, PyMethodDef, PyMethodDescrObject,
+)
 
 cdef enum:
     NOTES_BYTES = 184   # how far into torch's object is looked; it is longer
@@ -38,8 +32,8 @@ cdef PyGetSetDef *requires_grad_of = NULL
 
 cdef int find_functions() except -1:
     global is_neg_of, requires_grad_of
-    cdef object method = Tensor.is_neg
-    cdef object attribute = Tensor.requires_grad
+    cdef object method = torch.Tensor.is_neg
+    cdef object attribute = torch.Tensor.requires_grad
     cdef PyMethodDef *definition
     if type(method) is MethodDescriptorType:
         definition = (<PyMethodDescrObject *>method).d_method
@@ -48,14 +42,6 @@ cdef int find_functions() except -1:
     if type(attribute) is GetSetDescriptorType:
         requires_grad_of = (<PyGetSetDescrObject *>attribute).d_getset
     return 0
-
-
-cdef inline size_t word_at(const void *start, Py_ssize_t at) noexcept:
-    return (<const size_t *>(<const char *>start + at))[0]
-
-
-cdef inline const void *notes_of(object tensor) noexcept:
-    return <const void *>word_at(<const void *>tensor, tensor_at)
 
 
 cdef list places_of(size_t start, Py_ssize_t begin, Py_ssize_t end, size_t word):
@@ -93,7 +79,7 @@ def find_notes():
     cdef list keys
     cdef size_t negative = 0
     tensor_at = common_place([
-        places_of(<size_t><void *>each, sizeof(PyObject), Tensor.__basicsize__,
+        places_of(<size_t><void *>each, sizeof(PyObject), torch.Tensor.__basicsize__,
                   getattr(each, "_cdata", 1))
         for each in tensors
     ])
@@ -136,17 +122,3 @@ try:
     find_notes()
 except Exception:   # what is private in torch may be gone, or another thing, in the next version
     forget_notes()
-
-
-cdef inline bint is_negated(object tensor) except -1:
-    if keys_at != 0:
-        return word_at(notes_of(tensor), keys_at) & negative_key != 0
-    return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
-
-
-cdef inline bint needs_grad(object tensor) except -1:
-    if autograd_at != 0 and word_at(notes_of(tensor), autograd_at) == 0:
-        return False
-    if requires_grad_of == NULL:
-        return tensor.requires_grad
-    return requires_grad_of.get(tensor, requires_grad_of.closure) is True
