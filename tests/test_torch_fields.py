@@ -5,6 +5,7 @@ What torch notes of a tensor is read where it stands, and says the same as torch
 import pytest
 import torch
 
+from forgery import Forger
 from shmloader.core import _core
 
 SIZE = 4
@@ -65,17 +66,25 @@ def how(request):
     _core.find_notes()
 
 
-def is_gathered(tensor):
+@pytest.fixture
+def desk():
     """
-    Tell whether samples like this are gathered as bytes.
+    A worker's desk with a slot in hand.
     """
-    out = torch.empty(2, *tensor.shape, dtype=tensor.dtype)
-    try:
-        _core.gather_into(out, [tensor, tensor])
-    except ValueError:
-        return False
-    assert torch.equal(torch.stack([tensor, tensor]), out)
-    return True
+    forger = Forger()
+    assert forger.ledger.place(0, 0, [0])
+    forger.desk.take(1.0)
+    yield forger.desk
+    forger.close()
+
+
+def is_gathered(desk, tensor):
+    """
+    Returns True if samples like this are gathered into the slot as bytes.
+    """
+    gathered = desk.gather("tensors", [tensor, tensor])
+    assert gathered is None or torch.equal(torch.stack([tensor, tensor]), gathered)
+    return gathered is not None
 
 
 def test_places_are_found():
@@ -84,15 +93,15 @@ def test_places_are_found():
 
 
 @pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
-def test_plain_tensors_are_gathered(how, make):
+def test_plain_tensors_are_gathered(how, desk, make):
     """Bytes are values where torch notes nothing, whatever a tensor was before."""
-    assert is_gathered(make())
+    assert is_gathered(desk, make())
 
 
 @pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
-def test_other_tensors_are_left_to_torch(how, make):
+def test_other_tensors_are_left_to_torch(how, desk, make):
     """Where bytes are not the values, or autograd is involved, torch collates."""
-    assert not is_gathered(make())
+    assert not is_gathered(desk, make())
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
