@@ -43,7 +43,7 @@ kept: build
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows.
 soak: build
-	$(venv)/python -m bench soak $(ARGS)
+	$(venv)/python -m tests.deaths.soak $(ARGS)
 
 lint: build
 	$(venv)/ruff check .
@@ -62,17 +62,17 @@ lint: build
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
 # a minute of each fuzzer, and the protocol's models where SPIN is installed.
 sanitize:
-	$(MAKE) -C tests/c run SAN=address,undefined
-	$(MAKE) -C tests/c run SAN=address,undefined PORTABLE=1
-	$(MAKE) -C tests/c run SAN=thread
-	$(MAKE) -C tests/c run SAN=thread PORTABLE=1
+	$(MAKE) -C tests/protocol/c run SAN=address,undefined
+	$(MAKE) -C tests/protocol/c run SAN=address,undefined PORTABLE=1
+	$(MAKE) -C tests/protocol/c run SAN=thread
+	$(MAKE) -C tests/protocol/c run SAN=thread PORTABLE=1
 	$(MAKE) fuzz
-	@if command -v spin >/dev/null; then $(PYTHON) -m tests.model; else \
+	@if command -v spin >/dev/null; then $(PYTHON) -m tests.protocol.model; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
 fuzz: build
-	PYTHONPATH=tests $(venv)/python -m fuzz.run $(ARGS)
+	$(venv)/python -m tests.protocol.fuzz.run $(ARGS)
 
 # What would be published: the sdist, the wheel built from it alone, and that wheel imported.
 package: build

@@ -4,7 +4,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench                                        all of it, into bench/results/
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench gil | kinds | retention | soak | start | w1   one question each, see README.md
+    python -m bench gil | kinds | retention | start | w1   one question each, see README.md
 """
 
 import argparse
@@ -29,7 +29,7 @@ RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
 _QUICK = {"repeats": 1, "epochs": 2}
 _DEFAULT = {"repeats": 5, "epochs": 5}
 
-SUBCOMMANDS = ("gil", "kinds", "retention", "soak", "start", "w1")
+SUBCOMMANDS = ("gil", "kinds", "retention", "start", "w1")
 
 console = Console(stderr=True)
 
