@@ -13,7 +13,7 @@ from shmloader import DataLoader
 from shmloader.healing import Healer
 from shmloader.iterator import RingIterator
 from shmloader.segment import Segment, first_shape
-from tests.conftest import process_table
+from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, MortalStream, Script
 from tests.helpers.programs import wait_until
