@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # per test; ten times what the slowest takes, so that only a hang meets it
 GRACE_S = 5.0  # for a child that is just exiting
 
-pytest_plugins = ["tests.torch.golden.plugin", "tests.helpers.endings"]
+pytest_plugins = ["tests.torch.golden.plugin", "tests.helpers.endings", "tests.helpers.selection"]
 
 PASSED = pytest.StashKey[bool]()
 

@@ -1,5 +1,5 @@
 """
-The matrix of golden cases, and the part of it that runs by default.
+The matrix of golden cases, and which of them are in the core.
 """
 
 import itertools
@@ -93,7 +93,7 @@ def all_cases():
     return [*filter(Case.is_valid, matrix), *EXTRA_CASES]
 
 
-# New interpreters import torch, which takes seconds: these few stand for the start methods.
+# New processes that import torch take seconds: these few stand for the start methods.
 SAMPLED_STARTS = {
     Case("map", "eager", start="forkserver"),
     Case("sharded", "generator", start="forkserver", persistent=True),
@@ -103,11 +103,11 @@ SAMPLED_STARTS = {
 SAMPLED_OUT_OF_ORDER = {("map", "shuffle"), ("iterable", "unbatched"), ("sharded", "drop_last")}
 
 
-def sampled_cases():
+def usual_cases():
     """
-    Return the cases of the default run: most under fork, a few under the other start methods.
+    Return the cases that the core and the rest share: few are spawned, each of which takes seconds.
     """
-    return [case for case in all_cases() if is_sampled(case)]
+    return [case for case in all_cases() if case.start != "spawn" or is_sampled(case)]
 
 
 def is_sampled(case):

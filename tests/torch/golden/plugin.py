@@ -6,14 +6,14 @@ import multiprocessing
 
 import pytest
 
-from .cases import all_cases, sampled_cases
+from .cases import all_cases, is_sampled, usual_cases
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--golden-all",
         action="store_true",
-        help="run every golden case instead of the sampled ones (minutes)",
+        help="take every golden case, most of the spawned ones too (minutes more)",
     )
 
 
@@ -23,11 +23,18 @@ def pytest_configure(config):
 
 
 def pytest_generate_tests(metafunc):
-    wanted = all_cases if metafunc.config.getoption("--golden-all") else sampled_cases
+    wanted = all_cases if metafunc.config.getoption("--golden-all") else usual_cases
     for name, in_order in (("ordered_case", True), ("unordered_case", False)):
         if name in metafunc.fixturenames:
             cases = [case for case in wanted() if case.in_order == in_order]
-            metafunc.parametrize(name, cases, ids=str)
+            metafunc.parametrize(name, [marked(case) for case in cases], ids=str)
+
+
+def marked(case):
+    """
+    Return a case as a parameter that says whether it is in the core.
+    """
+    return pytest.param(case, marks=() if is_sampled(case) else pytest.mark.thorough)
 
 
 @pytest.fixture(params=["torch", "ours"])
