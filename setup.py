@@ -46,9 +46,9 @@ else:
     c_sources.remove("csrc/steps.c")
 
 core = Extension(
-    "shmloader._core",
-    sources=["shmloader/_core.pyx", *c_sources],
-    depends=[*glob("csrc/*.h"), *glob("shmloader/*.pxd"), *glob("shmloader/core/*.pxi")],
+    "shmloader.core._core",
+    sources=["shmloader/core/_core.pyx", *c_sources],
+    depends=[*glob("csrc/*.h"), *glob("shmloader/core/*.p[xy][dxi]")],
     include_dirs=["csrc", numpy.get_include()],
     define_macros=macros,
     extra_compile_args=compile_flags,

@@ -10,9 +10,9 @@ import pytest
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.healing import Healer
-from shmloader.iterator import RingIterator
-from shmloader.segment import Segment, first_shape
+from shmloader.memory.segment import Segment, first_shape
+from shmloader.trainer.healing import Healer
+from shmloader.trainer.iterator import RingIterator
 from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, MortalStream, Script

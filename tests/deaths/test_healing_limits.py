@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, worker, wrap
-from shmloader.healing import describe_request
+from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, wrap
+from shmloader.trainer.healing import describe_request
+from shmloader.worker import loop as worker
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from tests.helpers.programs import wait_until

@@ -18,8 +18,9 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
-from shmloader import DataLoader, forks
+from shmloader import DataLoader
 from shmloader.errors import WorkerBroken
+from shmloader.memory import forks
 from tests.helpers.datasets import Computed, Numbered, batch
 from tests.helpers.forgery import Forger
 from tests.helpers.programs import run
@@ -350,7 +351,7 @@ def test_overrun_after_the_commit_is_refused(guarded, copy_in):
     forger = Forger()
     forger.ledger.place(0, 0, [0], copy_in)
     forger.desk.take(1.0)
-    forger.desk.write(torch.ones(5), False, shmloader.pickling.dumps)
+    forger.desk.write(torch.ones(5), False, shmloader.core.pickling.dumps)
     forger.desk.commit()
     answer = forger.answer(0)
     forger.memory[forger.geometry.slot(0) + answer["layout_offset"] + answer["layout_bytes"]] ^= 1

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shmloader import DataLoader, forks
+from shmloader import DataLoader
+from shmloader.memory import forks
 from tests.helpers.datasets import Numbered, batch, state
 
 SIZE = 4

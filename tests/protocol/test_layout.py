@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from shmloader import WorkerBroken
-from shmloader import _core as core
-from shmloader.segment import Shelf
-from shmloader.transport import Transport
+from shmloader.core import _core as core
+from shmloader.memory.segment import Shelf
+from shmloader.trainer.transport import Transport
 from tests.helpers.forgery import RESUMED, SLOT_BITS, Forger
 from tests.helpers.programs import run
 
@@ -482,8 +482,8 @@ def test_late_writes_change_nothing(forger):
 FUZZ = """
 import gc, random, resource, struct, warnings
 import numpy, torch
+from shmloader.core import pickling
 from tests.helpers.forgery import ANSWER, ANSWER_FIELDS, Forger
-from shmloader import pickling
 from tests.protocol.test_layout import BATCHES
 warnings.simplefilter("ignore")
 random.seed({seed})

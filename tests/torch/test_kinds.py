@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
-from shmloader import DataLoader, pickling
-from shmloader.segment import Segment, first_shape
+from shmloader import DataLoader
+from shmloader.core import pickling
+from shmloader.memory.segment import Segment, first_shape
 from tests.helpers.datasets import Computed
 
 # Comparing: exact values and types, however deep.

@@ -18,8 +18,9 @@ from contextlib import suppress
 import numpy
 import torch
 
-from shmloader import WorkerBroken, pickling
-from shmloader.segment import Segment, first_shape
+from shmloader import WorkerBroken
+from shmloader.core import pickling
+from shmloader.memory.segment import Segment, first_shape
 from tests.helpers.forgery import ANSWER, LINE, READY, SLOT_BITS, Geometry, round_up
 from tests.protocol.fuzz import names
 

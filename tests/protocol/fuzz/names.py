@@ -89,11 +89,11 @@ PARTS = {
     ("torch._utils", "_rebuild_tensor_v3"),
     ("torch._utils", "_rebuild_parameter"),
     ("torch", "Tensor"),
-    ("shmloader.pickling", "_typed_storage"),
+    ("shmloader.core.pickling", "_typed_storage"),
 }
 
 # Kept inputs name modules as they were called when the inputs were found.
-MOVED = {"fuzz.names": __name__}
+MOVED = {"fuzz.names": __name__, "shmloader.pickling": "shmloader.core.pickling"}
 
 
 def is_harmless(module, name):
