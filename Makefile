@@ -77,7 +77,7 @@ fuzz: build
 package: build
 	rm -rf dist build/package
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(venv)/python -m build --outdir dist
-	$(venv)/pip install --quiet --no-deps --target build/package dist/*.whl
+	$(venv)/python -m pip install --quiet --no-deps --target build/package dist/*.whl
 	cd build/package && ../../$(venv)/python -c \
 	  'import os, shmloader.core._core as core; assert core.__file__.startswith(os.getcwd()), core'
 
@@ -89,20 +89,20 @@ clean:
 # What a build needs, at the versions of constraints.txt.
 .venv/ready: constraints.txt
 	$(PYTHON) -m venv .venv
-	$(venv)/pip install --quiet --constraint constraints.txt setuptools cython numpy
+	$(venv)/python -m pip install --quiet --constraint constraints.txt setuptools cython numpy
 	touch $@
 
 # An editable install, so that what runs is this folder and only the extension can fall behind its
 # sources; tests/conftest.py refuses to start when it did. Without build isolation: what was just
 # installed builds it, and torch comes once, at its pinned version.
 .venv/built: .venv/ready pyproject.toml build/switches $(core_sources)
-	$(venv)/pip install --quiet --constraint constraints.txt --no-build-isolation \
+	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[demo,bench,test,lint]'
 	touch $@
 
 # Other projects' loaders, for bench-peers alone, which runs without those that are not here.
 .venv/peers: .venv/built pyproject.toml
-	$(venv)/pip install --quiet --constraint constraints.txt --no-build-isolation \
+	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
 
 # Holds the switches of the last build: a change of them is a reason to build again.
