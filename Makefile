@@ -7,6 +7,9 @@ PYTHON ?= $(or $(shell for python in python3.11 python3; do \
   && echo $$python && break; done),$(error Python 3.11 or later is needed: set PYTHON to one))
 ARGS ?=
 
+# Most tests wait for processes, so two files of tests run at once, each file in one process.
+two_at_once := -n 2 --dist loadfile --benchmark-disable
+
 venv := .venv/bin
 core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/core/*.py[x] shmloader/core/*.px[di])
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
@@ -19,15 +22,21 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wex
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test bench bench-peers kept soak lint sanitize fuzz package clean always
+.PHONY: build demo test rest check bench bench-peers kept soak lint sanitize fuzz package clean always
 
 build: .venv/built
 
 demo: build
 	$(venv)/python -m shmloader demo $(ARGS)
 
+# The core of every kind of test, a few minutes; `rest` runs all others, `check` both.
 test: build
-	$(venv)/python -m pytest $(ARGS)
+	$(venv)/python -m pytest $(two_at_once) $(ARGS)
+
+rest: build
+	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
+
+check: test rest
 
 bench: build
 	$(venv)/python -m bench $(ARGS)

@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = int.from_bytes(os.urandom(4), "little")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
+    if hasattr(config, "workerinput"):  # one of several processes that run tests at once
+        os.setpgrp()  # its orphans are known by their group, and are not another's
     refuse_stale_extension()
 
 

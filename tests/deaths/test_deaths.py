@@ -240,6 +240,7 @@ def test_main_thread_is_not_disturbed_by_other_threads_loaders():
 # The trainer's death
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", START_METHODS)
 def test_trainers_death_ends_blocked_workers(tmp_path, method):
     """
@@ -259,6 +260,7 @@ if __name__ == "__main__":
         assert "" == program.errors
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 def test_death_of_all_leaves_nothing(tmp_path, method, backing):
@@ -305,6 +307,7 @@ MID_EPOCH = [
 ]
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize(("ending", "place", "persistent"), MID_EPOCH)
 def test_end_in_mid_epoch_is_quiet(tmp_path, ending, place, persistent):
     """
@@ -338,6 +341,7 @@ if __name__ == "__main__":
         assert_only_trace(program.errors, last_line)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_interrupt_of_other_start_methods_is_quiet(tmp_path, method):
     """
@@ -368,6 +372,7 @@ def assert_only_trace(errors, last_line):
     assert "Exception ignored" not in errors
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_normal_exit_is_silent(tmp_path, method, persistent):

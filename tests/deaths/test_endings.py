@@ -54,6 +54,7 @@ with loader:
 }
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_blocked_workers_end_with_the_trainer(stage, tmp_path, ending):
     """
@@ -73,6 +74,7 @@ while True:
         assert_ended(program, *ENDINGS[ending])
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("options", ["", "restarts=2, persistent_workers=True"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_interrupt_of_a_wait_for_blocked_workers(stage, tmp_path, loop, options):
@@ -182,6 +184,7 @@ block()
 }
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "SIGKILL"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_end_at_a_moment(stage, tmp_path, moment, ending):
@@ -194,6 +197,7 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
 def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
     """
@@ -228,6 +232,7 @@ say("blocked" if timed_out else "not timed out")
 
 
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize(
     ("moment", "ending"), [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL")]
 )
@@ -257,6 +262,7 @@ next(iterator)
         assert_ended(program, -signal.SIGINT, "KeyboardInterrupt")
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_exit_while_workers_start(stage, tmp_path, method):
     """

@@ -151,6 +151,7 @@ SAID = {
 }
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("state", STATES)
 def test_exit_is_silent(stage, tmp_path, state):
     """
@@ -176,6 +177,7 @@ def test_epoch():
 """
 
 
+@pytest.mark.thorough
 def test_exit_of_pytest_is_silent(tmp_path):
     """
     Loaders that live in modules under pytest end with it, and neither of them complains.

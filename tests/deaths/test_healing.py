@@ -143,6 +143,7 @@ CASES = {
 }
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
     """Whoever dies wherever, batches, their order and all random draws are torch's."""
@@ -297,6 +298,7 @@ class Fragile(Dataset):
         return draws(index, self.script.deaths["changed"])
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_start_methods_that_pickle(tmp_path, method):
     """Replacements start from the dataset as it was pickled when the iterator was made."""
@@ -326,6 +328,7 @@ class Unpickled(Mortal):
         Path(self.script.folder, f"unpickled by {os.getpid()}").touch()
 
 
+@pytest.mark.thorough
 def test_replacements_unpickle_for_themselves(tmp_path):
     """What unpickling a dataset makes, such as files and threads, is each worker's own."""
     dataset = Unpickled(Script(tmp_path, "item 7"))

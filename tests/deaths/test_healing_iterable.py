@@ -146,6 +146,7 @@ CASES = {
 }
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
     """Whoever dies wherever, batches, their order and all random draws are torch's."""

@@ -84,6 +84,7 @@ def test_without_restarts_nothing_is_added(tmp_path):
 # The budget
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("restarts", [2, 3])
 def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
@@ -150,6 +151,7 @@ def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
 # Workers that hang
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("way", WAYS_TO_HANG)
 @pytest.mark.parametrize("kind", [Mortal, MortalStream])
 def test_hung_worker_is_replaced(tmp_path, way, kind):
@@ -164,6 +166,7 @@ def test_hung_worker_is_replaced(tmp_path, way, kind):
         assert expected == [epoch(loader)]
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
     """Where no restart is left, a worker that hangs is torch's error, and is left alone."""

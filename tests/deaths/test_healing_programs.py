@@ -57,6 +57,7 @@ class DyingThenBlocked(Dying):
 )
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", START_METHODS[:2])
 def test_trainers_death_ends_replacements(tmp_path, method):
     """Killing the trainer ends the nursery and replacements that are blocked in user code."""
@@ -77,6 +78,7 @@ if __name__ == "__main__":
         assert "" == program.errors
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_exit_after_healing_says_nothing_else(tmp_path, persistent):
     """A program that healed and ends, in mid-epoch too, prints the warnings and leaves nothing."""
@@ -101,6 +103,7 @@ if __name__ == "__main__":
     assert all("program.py" in line and "RestartWarning: " in line for line in said[::2])
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", START_METHODS)
 def test_signals_to_the_whole_group(tmp_path, method):
     """A trainer that handles SIGTERM goes on when its group is sent one: its workers are healed."""
@@ -134,6 +137,7 @@ if __name__ == "__main__":
         assert "" == program.errors
 
 
+@pytest.mark.thorough
 def test_interrupts_in_a_kill_storm(tmp_path, seeded):
     """After an interrupt at any moment of healing the next epoch is whole, and nothing is left."""
     script = f"""
@@ -271,6 +275,7 @@ class SlowStream(MortalStream):
             yield sample
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", [Slow, SlowStream])
 def test_kill_storm(tmp_path, kind, persistent, stress_seconds, seeded):

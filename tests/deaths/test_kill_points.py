@@ -233,6 +233,7 @@ def assert_in_order(outcome):
     assert (0, 0) == (outcome["left"], outcome["descriptors"]), outcome
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("step", STEPS_UNHEALED)
 def test_death_of_a_worker_is_told(driver, step, record_property):
     """A worker that dies at a step is torch's error; the next epoch is whole."""
@@ -244,12 +245,14 @@ def test_death_of_a_worker_is_told(driver, step, record_property):
     assert "error" in outcome, outcome
 
 
+@pytest.mark.core(every=6)
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
     """So is one that dies at a passage which only a large batch has."""
     assert_told(driver, workload, die(driver, workload, step, [passage] * TRIES))
 
 
+@pytest.mark.core(every=4, start=1)
 @pytest.mark.parametrize("step", STEPS_OF[WORKER])
 def test_death_of_a_worker_is_healed(driver, step):
     """With restarts a worker that dies in mid-epoch is a warning, and the epoch is the same."""
@@ -260,6 +263,7 @@ def test_death_of_a_worker_is_healed(driver, step):
     assert_healed(driver, workload, die(driver, workload, step, passages, **HEALED))
 
 
+@pytest.mark.core(every=6, start=3)
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
     """So is one that dies at a passage which only a large batch has."""
@@ -291,12 +295,14 @@ def test_deaths_beyond_the_restarts_are_told(driver):
 # The trainer's death
 
 
+@pytest.mark.core(every=4, start=2)
 @pytest.mark.parametrize("step", STEPS_OF[TRAINER])
 def test_death_of_the_trainer_leaves_nothing(driver, step):
     """When the trainer dies at a step its workers end, say nothing, and nothing is left."""
     assert_gone(die(driver, driver.workload_for(step, TRAINER), step, FIRST, TRAINER))
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize(("step", "passage"), WHILE_HEALING)
 def test_death_of_the_trainer_while_it_heals_leaves_nothing(driver, step, passage):
     """So does its death between that of a worker and the start of the next."""

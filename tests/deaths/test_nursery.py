@@ -38,6 +38,7 @@ def test_death_of_the_nursery(tmp_path):
     assert undisturbed(Mortal(Script(tmp_path)))[0][:3] == first
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_nursery_is_deaf(tmp_path, method):
     """Signals that would end any other process leave the nursery alone, whatever threads it has."""

@@ -31,6 +31,7 @@ LONGEST_S = 240  # on a machine that is busy with other things
 MANY_BYTES = 100_000_000
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(LONGEST_S + 60)
 def test_batches_are_right_and_nothing_grows_while_workers_die():
     """Every phase delivers the right batches, heals, and holds no more at its end."""
@@ -193,6 +194,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.key)
 def test_what_is_taken_is_found(quantity):
     """A sample sees each thing that was taken since another, and calls it growth."""

@@ -3,8 +3,10 @@ Which tests a run takes: the core of every kind, what the core leaves out, or al
 
 A test is in the core unless it is marked. `thorough` leaves it out. `core(values=1)` keeps, of a
 function's cases, a few in which each value of each parameter comes; `core(values=2)` each pair of
-values; `core(every=4)` each fourth case. The choice depends on nothing but the cases, so that the
-core and the rest are all tests, each once, in whatever runs they are taken.
+values; `core(every=4, start=1)` each fourth case, from the second on.
+
+The choice depends on nothing but the cases, so the core and the rest are all tests, each once, even
+when they run on different days and machines.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: not in the core, so that only --rest runs it")
-    config.addinivalue_line("markers", "core(values=0, every=1): the cases that are in the core")
+    config.addinivalue_line("markers", "core(values, every, start=0): which cases are in the core")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -72,7 +74,7 @@ def core_cases(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
         return cases
     if "values" in marker.kwargs:
         return covering(cases, marker.kwargs["values"])
-    return cases[:: marker.kwargs["every"]]
+    return cases[marker.kwargs.get("start", 0) :: marker.kwargs["every"]]
 
 
 def covering(cases: Sequence[pytest.Item], size: int) -> list[pytest.Item]:

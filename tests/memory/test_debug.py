@@ -253,6 +253,7 @@ def test_fault_handler_that_came_later_is_kept(tmp_path):
     assert " in guilty\n" in errors
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("enabled", [False, True], ids=["no handler", "handler"])
 def test_other_faults_are_none_of_ours(tmp_path, enabled):
     """A fault outside of all segments ends the process as it always did."""
@@ -402,6 +403,7 @@ RIGHTFUL = [
 ]
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 @pytest.mark.parametrize(("test", "arguments"), RIGHTFUL)
 def test_rightful_uses_pass(guarded, test, arguments):

@@ -200,6 +200,7 @@ print(held[1][0, 1].item())
 """
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_interpreter_exit_with_everything_alive(persistent):
     """A script that just ends, with everything alive, ends cleanly and silently."""

@@ -73,6 +73,7 @@ def test_one_sample_of_each_batch():
     assert [torch.equal(sample(SIZE * i + 1), row) for i, row in enumerate(rows)] == [True] * 300
 
 
+@pytest.mark.core(every=3)
 @quiet
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("prefetch_factor", [1, 3])

@@ -127,6 +127,7 @@ def test_posix_serves_where_there_is_no_memfd(monkeypatch):
     assert "posix" == segment.backing_name()
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_both_backings_deliver_the_same(backing, method):
     """

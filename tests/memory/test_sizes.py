@@ -40,6 +40,7 @@ LENGTHS = {
 }
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
 def test_sizes_come_through(lengths, in_order):
@@ -139,6 +140,7 @@ def test_trying_again_is_refused_again():
         assert [200] * 6 == list(batches)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("kept", [0, 3, 40])
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")

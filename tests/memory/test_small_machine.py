@@ -78,6 +78,7 @@ print(min(maps), max(maps), max(descriptors) - min(descriptors))
     assert run(script, SHMLOADER_DEBUG="0") == ["1 1 0"]
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("megabytes", [32, 64, 128, 256, 512, 4096])
 def test_few_addresses(megabytes):
     """Under RLIMIT_AS a loader works, or says why not when it starts: no worker dies of it."""
@@ -93,6 +94,7 @@ except (OutOfSharedMemory, OSError) as error:
     assert outcome in (["works"] if megabytes >= 512 else ["works", "OutOfSharedMemory"])
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 @pytest.mark.parametrize("exponent", [16, 24, 27, 32])
 def test_small_files(exponent, backing):
@@ -147,12 +149,14 @@ def test_memfd_does_not_need_dev_shm():
     assert run(EIGHT_MEGABYTES, *in_a_small_dev_shm(), SHMLOADER_BACKING="memfd") == ["8"]
 
 
+@pytest.mark.thorough
 def test_small_batches_on_a_small_dev_shm():
     """What fits into 8 MB runs on the posix backing, over many epochs."""
     script = "\nfor _ in range(5): whole_epoch()"
     assert run(script, *in_a_small_dev_shm(), SHMLOADER_BACKING="posix") == []
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 def test_the_smallest_ring(backing):
     """One slot, one page: the whole epoch comes through."""

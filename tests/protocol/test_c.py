@@ -23,9 +23,22 @@ VARIANTS = {
 }
 BUILD_TIMEOUT_S = 300
 
+
+def is_core(variant, program):
+    """Returns True for every program under ASan, and for those of threads under TSan."""
+    return variant == "address-undefined" or (
+        variant == "thread" and program.startswith("threads_")
+    )
+
+
 # ThreadSanitizer follows threads, not processes.
 CASES = [
-    pytest.param(variant, program, id=f"{program}-{variant}")
+    pytest.param(
+        variant,
+        program,
+        id=f"{program}-{variant}",
+        marks=() if is_core(variant, program) else pytest.mark.thorough,
+    )
     for variant in VARIANTS
     for program in PROGRAMS
     if not (variant == "thread" and program.startswith("forks_"))

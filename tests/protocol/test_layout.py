@@ -129,6 +129,7 @@ BATCHES = {
 # Round trips
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("spill", [False, True])
 @pytest.mark.parametrize("name", BATCHES)
 def test_round_trip(forger, name, spill):
@@ -283,6 +284,7 @@ BROKEN_LAYOUTS = {
 }
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("name", BROKEN_LAYOUTS)
 def test_broken_layout_is_refused(forger, name):
     """
@@ -331,6 +333,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("what", ENDLESS)
 def test_endless_nesting_is_an_error(tmp_path, what):
     """

@@ -72,12 +72,14 @@ def test_every_switch_is_a_mutation(model):
     assert switches(model) == listed
 
 
+@pytest.mark.core(every=12)
 @pytest.mark.parametrize("mutation", cases.MUTATIONS, ids=lambda mutation: mutation.flag)
 def test_mutation_is_searched_where_the_model_holds(mutation):
     """The fault of a mutation is its own: within its bounds a run shows that there is none else."""
     assert any(covers(run, mutation.run) for run in cases.RUNS)
 
 
+@pytest.mark.core(every=8)
 @needs_spin
 @pytest.mark.parametrize("run", cases.RUNS, ids=lambda run: f"{run.model}-{run.name}")
 def test_run_holds(run, stress_seconds):
@@ -97,6 +99,7 @@ def test_every_statement_is_executed(model):
     assert frozenset.intersection(*[check(run).idle for run in runs]) == set()
 
 
+@pytest.mark.core(every=12)
 @needs_spin
 @pytest.mark.parametrize("mutation", cases.MUTATIONS, ids=lambda mutation: mutation.flag)
 def test_mutation_is_found(mutation):

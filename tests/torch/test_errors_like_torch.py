@@ -52,6 +52,7 @@ def failing_at(index, fault):
 # Exceptions in the worker
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_dataset(name):
     """
@@ -65,6 +66,7 @@ def test_exception_in_dataset(name):
     assert 1 == sum(isinstance(outcome, Failure) and outcome != END for outcome in expected)
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_dataset_without_workers(name):
     """
@@ -94,6 +96,7 @@ def test_exception_does_not_disturb_the_next_epoch(options):
     assert expected[0] == expected[1]
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_collate_fn(name):
     """
@@ -126,6 +129,7 @@ UNCOLLATABLE = {
 }
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", UNCOLLATABLE)
 def test_samples_that_do_not_collate(name):
     """
@@ -139,6 +143,7 @@ def test_samples_that_do_not_collate(name):
     assert isinstance(expected[0], Failure)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("name", ["value", "key", "two_arguments"])
 def test_exception_in_worker_init_fn(name, persistent):
@@ -180,6 +185,7 @@ class FaultyStream(IterableDataset):
         self.fault()
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("name", ["value", "key", "stop_iteration", "two_arguments"])
 def test_exception_in_iterable_dataset(name, start):
@@ -217,6 +223,7 @@ class FaultySampler:
         return 8
 
 
+@pytest.mark.core(every=3)
 @lets_torch_complain
 @pytest.mark.parametrize("good", [None, 0, 3, 6, 8])
 @pytest.mark.parametrize("batch_size", [1, None])
@@ -233,6 +240,7 @@ def test_exception_in_sampler(good, batch_size):
     assert expected == actual
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("index", ["text", 2.5, None, (1, 2), 2**70, -1, 100])
 def test_odd_indices(index):
     """
@@ -270,6 +278,7 @@ def test_timeout(tmp_path):
     )
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("name", DEATHS)
 def test_death_of_a_worker(name):
     """
@@ -494,6 +503,7 @@ class Understated(IterableDataset):
         return "Understated"
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("ask_for_length", [False, True])
 @pytest.mark.parametrize("batch_size", [None, 2])
@@ -561,6 +571,7 @@ def assert_only_second_fails(outcomes):
     assert [END, END] == outcomes[4:]
 
 
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", UNPICKLABLE)
 @pytest.mark.parametrize("path", PATHS)
 def test_unpicklable_leaf_is_named(path, name):

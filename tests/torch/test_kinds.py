@@ -349,6 +349,7 @@ def expected_of(name, make):
     return deliver_all(torch.utils.data.DataLoader, [make])[1][0]
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*NATIVE, *PICKLED])
 def test_arrives_as_with_torch(name):

@@ -60,6 +60,7 @@ WRAPPED_CASES = [
 ]
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("case", WRAPPED_CASES, ids=str)
 def test_wrapped_run_equals_torch(case):
     """

@@ -1,0 +1,34 @@
+"""Each error is also the builtin that a caller would catch, and each says when it happens."""
+
+import inspect
+
+import pytest
+
+import shmloader
+from shmloader import errors
+
+OWN = [value for value in vars(errors).values() if inspect.isclass(value)]
+ERRORS = [kind for kind in OWN if issubclass(kind, errors.ShmloaderError)]
+
+
+def test_there_are_errors():
+    """The checks below have something to check."""
+    assert len(ERRORS) > 3
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
+def test_every_error_is_public(kind):
+    """An error or a warning can be imported from the package, and says when it happens."""
+    assert kind is getattr(shmloader, kind.__name__)
+    assert kind.__doc__.strip().endswith(".")
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ERRORS if kind is not errors.ShmloaderError], ids=lambda k: k.__name__
+)
+def test_every_error_is_a_builtin_one(kind):
+    """An error is caught as shmloader's and as the builtin that says the same."""
+    builtin = [base for base in kind.__mro__ if base.__module__ == "builtins"]
+
+    assert issubclass(kind, errors.ShmloaderError)
+    assert builtin[0] not in (Exception, BaseException, object)
