@@ -25,7 +25,7 @@ class Owner:
     def processes(self):
         return list(self._workers)
 
-    def unwatch_workers(self):
+    def unwatch(self):
         self.is_watching = False
         if self._interrupted:
             raise KeyboardInterrupt
@@ -70,7 +70,7 @@ def test_living_owners_are_ended(at_exit):
     exit_, callbacks = at_exit
     owners = [Owner(Worker(), Worker()), Owner(Worker()), Owner(Worker())]
     for owner in owners:
-        exit_.watch(owner)
+        exit_.add(owner)
     dropped = owners.pop()
     forgotten = dropped.processes()
     del dropped, owner
@@ -88,7 +88,7 @@ def test_another_processes_workers_are_left_alone(at_exit):
     """A forked child that ends does not end the workers of its parent."""
     exit_, _ = at_exit
     parents = Owner(Worker(), owner_pid=os.getpid() + 1)
-    exit_.watch(parents)
+    exit_.add(parents)
     exit_._begin()
 
     assert (True, True) == (parents.is_watching, parents.processes()[0].is_running)
@@ -98,10 +98,10 @@ def test_a_child_asks_for_an_exit_of_its_own(at_exit, monkeypatch):
     """The first iterator of each process has the exit called there, later ones do not."""
     exit_, callbacks = at_exit
     owners = [Owner() for _ in range(3)]
-    exit_.watch(owners[0])
-    exit_.watch(owners[1])
+    exit_.add(owners[0])
+    exit_.add(owners[1])
     monkeypatch.setattr(ending.os, "getpid", lambda: -1)
-    exit_.watch(owners[2])
+    exit_.add(owners[2])
 
     assert 2 == len(callbacks)
 
@@ -110,7 +110,7 @@ def test_interrupt_of_the_exit_is_dropped(at_exit):
     """Ctrl-C during the exit raises nothing: it asks for what is happening."""
     exit_, callbacks = at_exit
     owner = Owner(Worker(), interrupted=True)
-    exit_.watch(owner)
+    exit_.add(owner)
     callbacks[0]()
 
     assert not owner.is_watching
@@ -124,7 +124,7 @@ def test_a_forked_child_disowns_its_parents_workers(at_exit, monkeypatch):
     wrapped.process = inner
     owner = Owner(plain, wrapped)
     monkeypatch.setattr(multiprocessing.process, "_children", {plain, inner, stranger})
-    exit_.watch(owner)
+    exit_.add(owner)
     exit_.disown()
 
     assert {stranger} == multiprocessing.process._children

@@ -3,8 +3,8 @@
 import dataclasses
 from types import SimpleNamespace
 
-from shmloader import metrics
-from shmloader.metrics import Held, Stats
+from shmloader.memory import pool
+from shmloader.metrics import Stats
 
 LEDGER = SimpleNamespace(
     batches=3,
@@ -17,13 +17,12 @@ LEDGER = SimpleNamespace(
     pickled_batches=1,
     counts=lambda: {"free": 2, "leased": 1, "retired": 4},
     clocks=lambda: [(0.5, 0.25, 0.125), (1.0, 2.0, 4.0)],
-    held=lambda: [(7, 0.5, 2)],
 )
 
 
 def test_a_ledgers_counts_are_read():
     """The clocks of all workers are added, and times are in seconds."""
-    stats = metrics.of_ledger(LEDGER)
+    stats = pool._stats_of(LEDGER)
 
     assert (1.5, 1.5, 2.25, 4.125) == (
         stats.wait_s,
@@ -47,20 +46,15 @@ def test_records_add_up():
 
 def test_nothing_added_changes_nothing():
     """An empty record is neutral."""
-    stats = metrics.of_ledger(LEDGER)
+    stats = pool._stats_of(LEDGER)
 
     assert stats == stats + Stats() == Stats() + stats
 
 
 def test_a_segment_that_is_gone_holds_nothing():
     """What was counted stays true; pages and slots are gone with their segment."""
-    stats = metrics.of_ledger(LEDGER)
-    past = metrics.past(stats)
+    stats = pool._stats_of(LEDGER)
+    past = stats.past()
 
     assert (0, {}) == (past.resident_bytes, past.slots)
     assert stats == dataclasses.replace(past, resident_bytes=8192, slots=stats.slots)
-
-
-def test_held_batches_are_records():
-    """A batch that is held says its ticket, its age and its leases."""
-    assert [Held(ticket=7, held_s=0.5, leases=2)] == metrics.held_of_ledger(LEDGER)
