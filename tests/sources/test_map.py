@@ -1,4 +1,4 @@
-"""The map, tests/README.md, leads from modules to their tests and from folders to their questions."""
+"""The map, tests/README.md, leads from modules to tests and from folders to their questions."""
 
 from __future__ import annotations
 
