@@ -11,7 +11,7 @@ ARGS ?=
 two_at_once := -n 2 --dist loadfile --benchmark-disable
 
 venv := .venv/bin
-core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/core/*.py[x] shmloader/core/*.px[di])
+core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/core/*.pyx shmloader/core/*.pxd)
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
 switches := $(switches),$(SHMLOADER_KILL_POINTS)
 

@@ -17,7 +17,7 @@ import numpy
 import pytest
 import torch
 
-from shmloader.cli.digest import digest_batch
+from shmloader.cli.comparison.digest import digest_batch
 from shmloader.errors import RestartWarning, RetentionWarning
 from tests.deaths.soak import delivery, flatness
 from tests.deaths.soak.delivery import Mistake, compare, digests

@@ -32,9 +32,35 @@ def shared_memory() -> Iterator[str]:
     """
     table = process_table()
     for name in os.listdir("/dev/shm"):
-        maker = int(name.split("_")[1]) if name.startswith("torch_") else os.getpid()
-        if maker in table and os.getpid() in (maker, *ancestors(maker, table)):
+        if name.startswith("torch_"):
+            maker = int(name.split("_")[1])
+            is_ours = maker in table and os.getpid() in (maker, *ancestors(maker, table))
+        else:
+            is_ours = not is_mapped_by_a_neighbour(f"/dev/shm/{name}", table)
+        if is_ours:
             yield f"/dev/shm/{name}"
+
+
+def is_mapped_by_a_neighbour(path: str, table: dict[int, Process]) -> bool:
+    """Returns True if another of the processes that run tests at once uses it, or a child of that."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return False
+    neighbours = (pid for pid in table if is_neighbour(pid, table))
+    return any(path in mappings_of(pid) for pid in neighbours)
+
+
+def is_neighbour(pid: int, table: dict[int, Process]) -> bool:
+    """Returns True for the other processes that the starter of this one has started."""
+    line = {pid, *ancestors(pid, table)}
+    return os.getppid() in line and os.getpid() not in line
+
+
+def mappings_of(pid: int) -> str:
+    """Returns what the kernel says of a process's mappings; nothing if it has just ended."""
+    try:
+        return Path("/proc", str(pid), "maps").read_text()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""
 
 
 def mappings() -> Iterator[str]:

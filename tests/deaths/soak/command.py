@@ -15,7 +15,7 @@ from itertools import accumulate, count, pairwise
 
 from rich.console import Console
 
-from bench import machine
+from bench.report import machine
 from bench.workloads import SEED
 from shmloader.cli.command import positive_integer
 from shmloader.cli.progress import progress_bar
