@@ -39,16 +39,21 @@ macros = [
 ]
 if portable:
     macros += [("SHMLOADER_PORTABLE", "1")]
-c_sources = sorted(glob("csrc/*.c"))
+c_sources = sorted([*glob("csrc/*.c"), *glob("csrc/debug/*.c")])
 if kill_points:
     macros += [("SHMLOADER_KILL_POINTS", "1")]
 else:
-    c_sources.remove("csrc/steps.c")
+    c_sources.remove("csrc/debug/steps.c")
 
 core = Extension(
     "shmloader._core",
     sources=["shmloader/_core.pyx", *c_sources],
-    depends=[*glob("csrc/*.h"), *glob("shmloader/*.pxd"), *glob("shmloader/core/*.pxi")],
+    depends=[
+        *glob("csrc/*.h"),
+        *glob("csrc/debug/*.h"),
+        *glob("shmloader/*.pxd"),
+        *glob("shmloader/core/*.pxi"),
+    ],
     include_dirs=["csrc", numpy.get_include()],
     define_macros=macros,
     extra_compile_args=compile_flags,

@@ -11,7 +11,7 @@
  * two apart except by the clock, so both run the same tests.
  *
  * A STEP stands before and after each store that another process can see. It is nothing, but with
- * SHMLOADER_KILL_POINTS defined the process may be told to die there: see steps.h.
+ * SHMLOADER_KILL_POINTS defined the process may be told to die there: see debug/steps.h.
  */
 
 #include <errno.h>
@@ -37,7 +37,7 @@
 #define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, where there are any */
 
 #if defined(SHMLOADER_KILL_POINTS)
-#include "steps.h"
+#include "debug/steps.h"
 #define STEP(NAME) step_passed(NAME)
 #define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
 #else

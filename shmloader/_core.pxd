@@ -119,7 +119,7 @@ cdef extern from "segment.h" nogil:
     uint32_t cell_slot(uint32_t cell)
 
 
-cdef extern from "slots.h" nogil:
+cdef extern from "ledger.h" nogil:
     enum:
         SLOT_FREE
         SLOT_PLACED
@@ -200,11 +200,11 @@ cdef extern from "slots.h" nogil:
     c_bool desk_tell(desk *self, int verb, uint32_t slot)
 
 
-cdef extern from "guard.h" nogil:
+cdef extern from "debug/guard.h" nogil:
     int ledger_guard(ledger *self)
 
 
-cdef extern from "canary.h" nogil:
+cdef extern from "debug/canary.h" nogil:
     uint64_t canary_bytes(uint64_t end, uint64_t pages_bytes)
     void canary_write(uint8_t *to, uint64_t bytes, uint64_t ticket, uint32_t slot)
     uint64_t canary_damage(const uint8_t *start, uint64_t bytes, uint64_t ticket, uint32_t slot)

@@ -101,7 +101,7 @@ def core_sources() -> Iterator[Path]:
     """
     List the files that `shmloader._core` is built from.
     """
-    yield from (ROOT / "csrc").glob("*.[ch]")
+    yield from (ROOT / "csrc").rglob("*.[ch]")
     for pattern in ("*.pyx", "*.pxd", "core/*.pxi"):
         yield from (ROOT / "shmloader").glob(pattern)
 

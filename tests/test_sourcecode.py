@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "shmloader"
-C_SOURCES = sorted((ROOT / "csrc").glob("*.[ch]"))
+C_SOURCES = sorted((ROOT / "csrc").rglob("*.[ch]"))
 TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 # A module may import those of lower rank, never those of its own rank or above.

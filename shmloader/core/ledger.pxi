@@ -1,4 +1,4 @@
-# The trainer's end of a segment. Each method is one move of csrc/slots.c or one batch.
+# The trainer's end of a segment. Each method is one move of csrc/ledger.c or one batch.
 
 cdef tuple KIND_NAMES = ("", "batch", "error", "end", "nothing")
 cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
@@ -44,7 +44,7 @@ cdef class Ledger:
             fd: A file of zeros, `segment_bytes(...)` long; a duplicate is kept.
             slots: Ranges in use; spares: ranges that replace retired ones.
             ring_bytes: Ceiling in bytes for what the slots keep.
-            guarded: Watch for late uses of slots, as csrc/guard.c says.
+            guarded: Watch for late uses of slots, as csrc/debug/guard.c says.
 
         Raises:
             OSError: The file cannot be mapped.

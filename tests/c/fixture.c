@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fixture.h"
 
-#include "canary.h"
+#include "debug/canary.h"
 #include "check.h"
-#include "guard.h"
+#include "debug/guard.h"
 
 #include <sys/stat.h>
 

@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "fixture.h"
-#include "guard.h"
+#include "debug/guard.h"
 
 #include <pthread.h>
 #include <signal.h>

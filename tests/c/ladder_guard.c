@@ -6,11 +6,11 @@
  * forks_guard.c.
  */
 
-#include "canary.h"
+#include "debug/canary.h"
 #include "check.h"
 #include "fixture.h"
-#include "guard.h"
-#include "line.h"
+#include "debug/guard.h"
+#include "debug/message.h"
 
 #include <pthread.h>
 

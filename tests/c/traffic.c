@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "canary.h"
+#include "debug/canary.h"
 
 #define SLICE_NS INT64_C(50000000)
 #define MISSED_NS INT64_C(20000000000)

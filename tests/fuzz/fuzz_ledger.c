@@ -15,7 +15,7 @@
  */
 
 #include "check.h"
-#include "guard.h"
+#include "debug/guard.h"
 #include "play.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

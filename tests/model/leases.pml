@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The end of leases (csrc/lease.h; in slots.c slot_lease_end, ledger_collect, ledger_unref and
+ * The end of leases (csrc/lease.h; in ledger.c slot_lease_end, ledger_collect, ledger_unref and
  * ledger_fork). The trainer leases its two slots LEASES times, each time with an alias for each of
  * two threads. These drop what they hold at any time and in any order, or take one alias more.
  * Meanwhile the trainer collects, leases again, forks a child that may read what is leased then,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The ledger of slots.pml: what the trainer knows of each slot, and its moves (csrc/slots.c). A
+ * The ledger of slots.pml: what the trainer knows of each slot, and its moves (csrc/ledger.c). A
  * move is one step: apart from the rings nobody else writes a word that it reads, or reads one that
  * it writes before the cell that announces it.
  */

@@ -30,11 +30,11 @@
  * saying so are punched out, so that the ledger's count is right again.
  */
 
-#include "slots.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 
-#include "guard.h"
+#include "debug/guard.h"
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }

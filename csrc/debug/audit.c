@@ -11,7 +11,7 @@
  */
 
 #include "guard.h"
-#include "line.h"
+#include "message.h"
 
 struct sums {
   uint32_t counts[SLOT_STATES];

@@ -40,7 +40,7 @@
 
 #include "canary.h"
 #include "fault.h"
-#include "line.h"
+#include "message.h"
 
 enum { POISON = 0xDB, POISON_BLOCK = 1 << 16 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef SHMLOADER_LINE_H
-#define SHMLOADER_LINE_H
+#ifndef SHMLOADER_MESSAGE_H
+#define SHMLOADER_MESSAGE_H
 
 #include "platform.h"
 

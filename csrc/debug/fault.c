@@ -18,7 +18,7 @@
 
 #include "fault.h"
 
-#include "line.h"
+#include "message.h"
 
 enum { GUARDS_MAX = 256, SIGNALS = 2 };
 

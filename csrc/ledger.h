@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef SHMLOADER_SLOTS_H
-#define SHMLOADER_SLOTS_H
+#ifndef SHMLOADER_LEDGER_H
+#define SHMLOADER_LEDGER_H
 
 #include "lease.h"
 #include "segment.h"
 
 /*
  * The moves of a slot. The trainer's side is the ledger, in private memory; the worker's side is a
- * desk. slots.c opens with the states, the key invariant and what a death does at each point.
+ * desk. ledger.c opens with the states, the key invariant and what a death does at each point.
  */
 
 enum slot_state {

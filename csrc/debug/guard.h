@@ -2,7 +2,7 @@
 #ifndef SHMLOADER_GUARD_H
 #define SHMLOADER_GUARD_H
 
-#include "slots.h"
+#include "ledger.h"
 
 /*
  * Watches who uses a slot when, for people who look for a fault in native code. A ledger without a

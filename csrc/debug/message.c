@@ -6,7 +6,7 @@
  * neither stdio nor the heap may be used. So a line is put together on the stack, by hand.
  */
 
-#include "line.h"
+#include "message.h"
 
 #include <stdlib.h>
 
