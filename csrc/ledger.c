@@ -398,7 +398,7 @@ static const char *accept_next(struct ledger *ledger, uint32_t worker, uint32_t 
   return accept(ledger, worker, *cell);
 }
 
-bool ledger_receive(struct ledger *ledger, struct message *message) {
+bool ledger_receive(struct ledger *ledger, struct news *news) {
   uint32_t workers = ledger->geometry.workers;
   for (uint32_t i = 0; i < workers; i++) {
     uint32_t worker = ledger->next_worker;
@@ -406,8 +406,8 @@ bool ledger_receive(struct ledger *ledger, struct message *message) {
     ledger->next_worker = worker + 1 < workers ? worker + 1 : 0;
     if (!ring_has_value(&ledger->ready_rings[worker])) continue;
     const char *broken = accept_next(ledger, worker, &cell);
-    *message = (struct message){.worker = worker, .slot = cell_slot(cell), .broken = broken};
-    message->verb = broken == NULL ? cell_verb(cell) : 0;
+    *news = (struct news){.worker = worker, .slot = cell_slot(cell), .broken = broken};
+    news->verb = broken == NULL ? cell_verb(cell) : 0;
     return true;
   }
   return false;

@@ -65,7 +65,7 @@ struct ledger {
 };
 
 /* What a worker said. */
-struct message {
+struct news {
   uint32_t worker;
   uint32_t verb; /* VERB_READY, VERB_WANT, VERB_RESUMED, or 0: see broken */
   uint32_t slot;
@@ -99,7 +99,7 @@ bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb);
  * Take the next news of any worker: trainer only, wait-free. False: none.
  * READY moves the slot PLACED -> READY and copies the answer out, once all checks held.
  */
-bool ledger_receive(struct ledger *ledger, struct message *message);
+bool ledger_receive(struct ledger *ledger, struct news *news);
 
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);

@@ -154,7 +154,7 @@ cdef extern from "ledger.h" nogil:
         uint64_t committed_bytes
         uint64_t kept_bytes
 
-    struct message:
+    struct news:
         uint32_t worker
         uint32_t verb
         uint32_t slot
@@ -166,7 +166,7 @@ cdef extern from "ledger.h" nogil:
     int64_t ledger_place(ledger *self, uint32_t worker, uint64_t ticket, int kind,
                          const void *request, uint64_t bytes, uint32_t mode)
     c_bool ledger_tell(ledger *self, uint32_t worker, int verb)
-    c_bool ledger_receive(ledger *self, message *message)
+    c_bool ledger_receive(ledger *self, news *news)
     uint8_t *ledger_open(ledger *self, uint32_t slot)
     lease *ledger_lease(ledger *self, uint32_t slot, uint32_t aliases)
     void ledger_free(ledger *self, uint32_t slot)

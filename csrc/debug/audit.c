@@ -27,36 +27,36 @@ struct move {
   uint64_t ticket;
 };
 
-static _Noreturn void end_with(const struct move *move, struct line *line) {
-  line_text(line, " ");
-  line_text(line, move->name);
-  line_text(line, " slot ");
-  line_number(line, move->slot);
-  line_text(line, " of ticket ");
-  line_number(line, move->ticket);
-  line_abort(line);
+static _Noreturn void end_with(const struct move *move, struct message *message) {
+  message_text(message, " ");
+  message_text(message, move->name);
+  message_text(message, " slot ");
+  message_number(message, move->slot);
+  message_text(message, " of ticket ");
+  message_number(message, move->ticket);
+  message_abort(message);
 }
 
 static _Noreturn void end_with_slot(const struct move *move, uint32_t slot, const char *wrong) {
-  struct line line = line_begin();
-  line_text(&line, "the ledger is wrong about slot ");
-  line_number(&line, slot);
-  line_text(&line, ", ");
-  line_text(&line, wrong);
-  line_text(&line, ",");
-  end_with(move, &line);
+  struct message message = message_begin();
+  message_text(&message, "the ledger is wrong about slot ");
+  message_number(&message, slot);
+  message_text(&message, ", ");
+  message_text(&message, wrong);
+  message_text(&message, ",");
+  end_with(move, &message);
 }
 
 static void expect(const struct move *move, const char *name, uint64_t recounted, uint64_t stands) {
   if (recounted == stands) return;
-  struct line line = line_begin();
-  line_text(&line, "the ledger is wrong: ");
-  line_text(&line, name);
-  line_text(&line, " is ");
-  line_number(&line, stands);
-  line_text(&line, " and was recounted as ");
-  line_number(&line, recounted);
-  end_with(move, &line);
+  struct message message = message_begin();
+  message_text(&message, "the ledger is wrong: ");
+  message_text(&message, name);
+  message_text(&message, " is ");
+  message_number(&message, stands);
+  message_text(&message, " and was recounted as ");
+  message_number(&message, recounted);
+  end_with(move, &message);
 }
 
 static void expect_entry(const struct move *move, const struct ledger *ledger, uint32_t slot) {

@@ -97,10 +97,10 @@ static void give_up(struct guard *guard) {
   /* relaxed: a thread that sees it late closes one slot more, which its next lease opens. */
   atomic_store_explicit(&guard->gave_up, true, memory_order_relaxed);
   (void)mprotect(guard->base + geometry->slots_offset, ranges_bytes, PROT_READ | PROT_WRITE);
-  struct line line = line_begin();
-  line_text(&line, "late uses of slots are no longer found, because the kernel has no room for so "
-                   "many mappings: raise vm.max_map_count or lower slots");
-  line_write(&line);
+  struct message message = message_begin();
+  message_text(&message, "late uses of slots are no longer found, because the kernel has no room "
+                         "for so many mappings: raise vm.max_map_count or lower slots");
+  message_write(&message);
 }
 
 static void open_slot(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
@@ -192,17 +192,17 @@ static void look_again(const struct ledger *ledger, uint32_t slot) {
   uint64_t came = ledger->guard->slots[slot].tail_sum;
   uint64_t goes = sum_tail(ledger, slot);
   if (goes == came || goes == 0 || came == 0) return;
-  struct line line = line_begin();
-  line_text(&line, "something was written beyond the ");
-  line_number(&line, entry->answer.payload_bytes);
-  line_text(&line, " bytes of the batch of ticket ");
-  line_number(&line, entry->ticket);
-  line_text(&line, " in slot ");
-  line_number(&line, slot);
-  line_text(&line, ", after it came from worker ");
-  line_number(&line, entry->worker);
-  line_text(&line, " and before it was released: by native code, here or in that worker");
-  line_abort(&line);
+  struct message message = message_begin();
+  message_text(&message, "something was written beyond the ");
+  message_number(&message, entry->answer.payload_bytes);
+  message_text(&message, " bytes of the batch of ticket ");
+  message_number(&message, entry->ticket);
+  message_text(&message, " in slot ");
+  message_number(&message, slot);
+  message_text(&message, ", after it came from worker ");
+  message_number(&message, entry->worker);
+  message_text(&message, " and before it was released: by native code, here or in that worker");
+  message_abort(&message);
 }
 
 void guard_open(struct ledger *ledger, uint32_t slot) {

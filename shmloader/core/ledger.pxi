@@ -181,7 +181,7 @@ cdef class Ledger:
         Raises:
             WorkerBroken: A worker sent what the protocol does not allow.
         """
-        cdef message news
+        cdef news news
         cdef ledger_entry *entry
         if not ledger_receive(self.book, &news):
             return None
@@ -226,7 +226,7 @@ cdef class Ledger:
         progress.seed = self.seeds[worker]
         progress.answered = False
 
-    cdef str held_for(self, const message *news):
+    cdef str held_for(self, const news *news):
         """Say for which ticket a worker holds the slot that it names, if it does."""
         cdef ledger_entry *entry
         if news.slot < self.book.geometry.ranges:

@@ -301,10 +301,10 @@ static void spoil_counts(struct fixture *fixture) {
 }
 static void spoil_wanting(struct fixture *fixture) {
   uint32_t slot = sent_slot(fixture, 21);
-  struct message message;
+  struct news news;
   fixture->ledger->wanting++;
-  ledger_receive(fixture->ledger, &message);
-  CHECK_EQUAL(slot, message.slot);
+  ledger_receive(fixture->ledger, &news);
+  CHECK_EQUAL(slot, news.slot);
 }
 static void spoil_grant(struct fixture *fixture) {
   uint32_t slot = sent_slot(fixture, 21);

@@ -188,15 +188,15 @@ static void unseen_pages_that_stay_are_counted(void) {
 
 /* An answer that its worker sent before it died counts for nobody once the slot was reclaimed. */
 static void answer_of_a_reclaimed_worker_is_gone(void) {
-  struct message message;
+  struct news news;
   struct fixture fixture = fixture_open(2, 2, 2, 100);
   uint32_t slot = place(&fixture, 0, 7);
   write_answer(&fixture, slot, ANSWER_BATCH, 1);
   commit(&fixture, 0, slot);
   ledger_reclaim(fixture.ledger, 0);
-  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK_EQUAL(slot, place(&fixture, 0, 7));
-  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
   ledger_free(fixture.ledger, slot);
   fixture_close(&fixture);
@@ -244,7 +244,7 @@ static void want_ends_with_the_order(void) {
 /* Restart in the middle of everything: leases go on, all else is as new. */
 static void restart_keeps_leases_alone(void) {
   uint8_t marks[6];
-  struct message message;
+  struct news news;
   struct fixture fixture = fixture_open(1, 6, 6, 100);
   struct lease *leased = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   struct lease *released = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 1), 1);
@@ -268,7 +268,7 @@ static void restart_keeps_leases_alone(void) {
   CHECK_EQUAL(4, count_of(&fixture, SLOT_FREE));
   CHECK_EQUAL(1, count_of(&fixture, SLOT_LEASED));
   CHECK_EQUAL(SLOT_HELD, state_of(&fixture, held));
-  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK(!desk_stopping(&fixture.desks[0]));
   release(&fixture, ready_slot(&fixture, 0, 1));
   lease_drop(leased);

@@ -294,13 +294,13 @@ static void deliver(struct trainer *trainer, uint32_t slot) {
 }
 
 bool trainer_receive(struct trainer *trainer) {
-  struct message message;
+  struct news news;
   bool any = false;
-  while (ledger_receive(trainer->ledger, &message)) {
+  while (ledger_receive(trainer->ledger, &news)) {
     any = true;
-    CHECK(message.broken == NULL, "worker %u, slot %u: %s", message.worker, message.slot,
-          message.broken);
-    if (message.verb == VERB_READY) deliver(trainer, message.slot);
+    CHECK(news.broken == NULL, "worker %u, slot %u: %s", news.worker, news.slot,
+          news.broken);
+    if (news.verb == VERB_READY) deliver(trainer, news.slot);
   }
   settle_wants(trainer);
   return any;

@@ -57,43 +57,43 @@ static void check_want(const struct ledger_entry *before, const struct ledger_en
               after->want_bytes);
 }
 
-/* A message moves the one slot that it names, which its worker held; or nothing moves. */
-static void check_message(const struct arena *arena, const struct message *message) {
-  CHECK(message->worker < arena->geometry.workers);
-  CHECK((message->verb == 0) == (message->broken != NULL));
+/* News moves the one slot that it names, which its worker held; or nothing moves. */
+static void check_news(const struct arena *arena, const struct news *news) {
+  CHECK(news->worker < arena->geometry.workers);
+  CHECK((news->verb == 0) == (news->broken != NULL));
   for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) {
     const struct ledger_entry *before = &arena->entries[slot];
     const struct ledger_entry *after = &arena->ledger->entries[slot];
-    bool named = message->slot == slot && message->verb != 0 && message->verb != VERB_RESUMED;
+    bool named = news->slot == slot && news->verb != 0 && news->verb != VERB_RESUMED;
     CHECK(named || before->want_bytes == after->want_bytes);
-    if (named) CHECK_EQUAL(message->worker, before->worker);
+    if (named) CHECK_EQUAL(news->worker, before->worker);
     if (named) CHECK_EQUAL(SLOT_PLACED, before->state);
-    if (named && message->verb == VERB_WANT) check_want(before, after);
-    uint32_t moved_to = named && message->verb == VERB_READY ? SLOT_READY : before->state;
+    if (named && news->verb == VERB_WANT) check_want(before, after);
+    uint32_t moved_to = named && news->verb == VERB_READY ? SLOT_READY : before->state;
     CHECK_EQUAL(moved_to, after->state);
   }
 }
 
-static bool receive_one(struct play *play, struct message *message) {
+static bool receive_one(struct play *play, struct news *news) {
   arena_before(&play->arena);
-  bool news = ledger_has_news(play->arena.ledger);
-  CHECK_EQUAL(news, ledger_receive(play->arena.ledger, message));
-  if (news) check_message(&play->arena, message);
+  bool any = ledger_has_news(play->arena.ledger);
+  CHECK_EQUAL(any, ledger_receive(play->arena.ledger, news));
+  if (any) check_news(&play->arena, news);
   arena_after(&play->arena, false);
-  return news;
+  return any;
 }
 
 void trainer_receive(struct play *play) {
-  struct message message;
-  (void)receive_one(play, &message);
+  struct news news;
+  (void)receive_one(play, &news);
 }
 
 /* As the transport does: until there is nothing more, or an error. */
 void trainer_drain(struct play *play) {
   const struct geometry *geometry = &play->arena.geometry;
   uint32_t cells_left = geometry->workers * geometry->ring_capacity;
-  struct message message;
-  while (receive_one(play, &message) && message.verb != 0) {
+  struct news news;
+  while (receive_one(play, &news) && news.verb != 0) {
     CHECK(cells_left-- > 0, "more news than cells");
   }
 }
