@@ -44,7 +44,7 @@ static uint64_t commitment(const struct ledger_entry *entry) {
 }
 
 static uint64_t kept(const struct ledger_entry *entry) {
-  bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_HELD;
+  bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
   return waits || entry->state == SLOT_RETIRED ? entry->pages_bytes : 0;
 }
 
@@ -98,8 +98,8 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = leave(ledger, slot);
   if (entry->state == SLOT_PLACED) retake_unseen(ledger, slot);
   set_want(ledger, entry, 0);
-  if (entry->forks > 0) {
-    enter(ledger, entry, SLOT_HELD);
+  if (entry->children > 0) {
+    enter(ledger, entry, SLOT_FORKED);
     return;
   }
   if (entry->retire) {
@@ -540,22 +540,22 @@ uint64_t ledger_oldest(const struct ledger *ledger) {
   return oldest;
 }
 
-uint32_t ledger_fork(struct ledger *ledger, uint8_t *marks) {
+uint32_t ledger_mark_child(struct ledger *ledger, uint8_t *marks) {
   uint32_t marked = 0;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     struct ledger_entry *entry = &ledger->entries[slot];
-    marks[slot] = entry->state == SLOT_LEASED || entry->state == SLOT_HELD;
-    entry->forks += marks[slot];
+    marks[slot] = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
+    entry->children += marks[slot];
     marked += marks[slot];
   }
   return marked;
 }
 
-void ledger_unfork(struct ledger *ledger, const uint8_t *marks) {
+void ledger_unmark_child(struct ledger *ledger, const uint8_t *marks) {
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     struct ledger_entry *entry = &ledger->entries[slot];
-    entry->forks -= marks[slot];
-    if (entry->state == SLOT_HELD && entry->forks == 0) make_free(ledger, slot);
+    entry->children -= marks[slot];
+    if (entry->state == SLOT_FORKED && entry->children == 0) make_free(ledger, slot);
   }
 }
 

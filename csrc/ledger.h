@@ -17,7 +17,7 @@ enum slot_state {
   SLOT_LEASED = 3,
   SLOT_RETIRED = 4,
   SLOT_SPARE = 5,   /* never used so far; takes the place of a retired slot */
-  SLOT_HELD = 6,    /* released here, but a forked child may still read it */
+  SLOT_FORKED = 6,  /* released here, but a forked child may still read it */
   SLOT_STATES = 7,
 };
 
@@ -31,7 +31,7 @@ struct ledger_entry {
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   struct slot_answer answer; /* copied out when it was received */
   int64_t leased_ns;         /* when the lease began */
-  uint32_t forks;            /* children that may read it */
+  uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released;
   bool retire; /* on release, do not reuse */
 };
@@ -60,7 +60,7 @@ struct ledger {
   uint64_t share_bytes;     /* the grant that every slot gets without asking */
   uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
-  uint64_t kept_bytes;      /* the part of it that waits for somebody else: leased, held, retired */
+  uint64_t kept_bytes;      /* the part of it that waits for others: leased, forked, retired */
   struct guard *guard;      /* NULL: nobody watches who uses the slots; see guard.h */
 };
 
@@ -149,11 +149,11 @@ uint32_t ledger_unread(struct ledger *ledger);
 /* The lowest ticket that is PLACED or READY; UINT64_MAX: none. Looks at every slot. */
 uint64_t ledger_oldest(const struct ledger *ledger);
 
-/* Mark all LEASED slots as readable by a child just forked; returns how many. */
-uint32_t ledger_fork(struct ledger *ledger, uint8_t *marks);
+/* Mark all LEASED and FORKED slots as readable by a child just forked; returns how many. */
+uint32_t ledger_mark_child(struct ledger *ledger, uint8_t *marks);
 
 /* The child of those marks is gone: slots that waited for it are FREE. */
-void ledger_unfork(struct ledger *ledger, const uint8_t *marks);
+void ledger_unmark_child(struct ledger *ledger, const uint8_t *marks);
 
 /* The worker's end of a segment. */
 struct desk {

@@ -127,7 +127,7 @@ cdef extern from "ledger.h" nogil:
         SLOT_LEASED
         SLOT_RETIRED
         SLOT_SPARE
-        SLOT_HELD
+        SLOT_FORKED
 
     struct ledger_entry:
         uint32_t state
@@ -184,8 +184,8 @@ cdef extern from "ledger.h" nogil:
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
     uint64_t ledger_oldest(const ledger *self)
-    uint32_t ledger_fork(ledger *self, uint8_t *marks)
-    void ledger_unfork(ledger *self, const uint8_t *marks)
+    uint32_t ledger_mark_child(ledger *self, uint8_t *marks)
+    void ledger_unmark_child(ledger *self, const uint8_t *marks)
 
     struct desk:
         uint8_t *base

@@ -61,7 +61,7 @@ static void expect(const struct move *move, const char *name, uint64_t recounted
 
 static void expect_entry(const struct move *move, const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
-  bool is_lent = entry->state == SLOT_LEASED || entry->state == SLOT_HELD;
+  bool is_lent = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
   bool is_placed = entry->state == SLOT_PLACED;
   if (entry->state >= SLOT_STATES) end_with_slot(move, slot, "in no known state");
   if (entry->pages_bytes > ledger->geometry.range_bytes) {
@@ -71,7 +71,9 @@ static void expect_entry(const struct move *move, const struct ledger *ledger, u
     end_with_slot(move, slot, "with more pages than its grant");
   }
   if (!is_placed && entry->want_bytes != 0) end_with_slot(move, slot, "which wants pages unplaced");
-  if (!is_lent && entry->forks != 0) end_with_slot(move, slot, "which forks hold unleased");
+  if (!is_lent && entry->children != 0) {
+    end_with_slot(move, slot, "which children may read unleased");
+  }
   if (entry->state == SLOT_SPARE && slot < ledger->next_spare) {
     end_with_slot(move, slot, "a spare among those in use");
   }
@@ -79,7 +81,7 @@ static void expect_entry(const struct move *move, const struct ledger *ledger, u
 
 static void add(struct sums *sums, const struct ledger_entry *entry) {
   bool is_placed = entry->state == SLOT_PLACED;
-  bool is_kept = entry->state == SLOT_LEASED || entry->state == SLOT_HELD ||
+  bool is_kept = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED ||
                  entry->state == SLOT_RETIRED;
   sums->counts[entry->state]++;
   sums->wanting += entry->want_bytes != 0;

@@ -9,8 +9,9 @@
  *     batch is delivered, to the end of its lease, and while a request is written. A late use
  *     faults where it happens, and fault.c says of which slot and ticket it was;
  *   - a slot that becomes FREE is filled with POISON, which shows what others read too late: a
- *     worker, or a child whose fork nobody was told of. HELD and RETIRED slots are not filled, for
- *     they may rightly be read. FREE slots rest as long as can be: the one freed first is taken;
+ *     worker, or a child whose fork nobody was told of. FORKED and RETIRED slots are not filled,
+ *     for they may rightly be read. FREE slots rest as long as can be: the one freed first is
+ *     taken;
  *   - a canary stands behind each batch from the worker's first allocation on (canary.h). The
  *     worker looks at it when it allocates and writes, the trainer when the answer comes. From then
  *     until the slot is given up, all that lies behind the payload has to keep its sum;
@@ -255,7 +256,7 @@ void guard_freed(struct ledger *ledger, uint32_t slot) {
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
   close_slot(ledger, slot);
-  if (entry->forks > 0 || entry->retire) return;
+  if (entry->children > 0 || entry->retire) return;
   poison(ledger, slot, answered ? guarded_end(&entry->answer) : entry->pages_bytes);
 }
 

@@ -64,7 +64,7 @@ PLATFORM_COLD void guard_leased(struct ledger *ledger, uint32_t slot);
 /* The last alias is gone: this process has no business in the slot. Any thread; no locks. */
 PLATFORM_COLD void guard_released(struct ledger *ledger, uint32_t slot);
 
-/* The slot is about to leave its state for FREE, HELD or RETIRED. Trainer only. */
+/* The slot is about to leave its state for FREE, FORKED or RETIRED. Trainer only. */
 PLATFORM_COLD void guard_freed(struct ledger *ledger, uint32_t slot);
 
 /* Free a guard's own memory; the handler of faults must not know it any more. Any thread. */

@@ -22,7 +22,7 @@ void message_number(struct message *message, uint64_t number);
 /* A length of time in seconds, to the millisecond. */
 void message_seconds(struct message *message, int64_t ns);
 
-/* Write the message to stderr by one call, so that it stays whole beside those of other processes. */
+/* Write it to stderr by one call, so that it stays whole beside those of other processes. */
 void message_write(struct message *message);
 
 /* The same, and end the process by SIGABRT, for a debugger and for the core it may leave. */

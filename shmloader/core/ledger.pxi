@@ -1,7 +1,7 @@
 # The trainer's end of a segment. Each method is one move of csrc/ledger.c or one batch.
 
 cdef tuple KIND_NAMES = ("", "batch", "error", "end", "nothing")
-cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
+cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
 
 
 cdef struct Request:
@@ -430,13 +430,13 @@ cdef class Ledger:
         """Note the leased slots, which a child forked now may read; None if there are none."""
         cdef bytes marks = bytes(self.book.geometry.ranges)
         ledger_collect(self.book)
-        if ledger_fork(self.book, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
+        if ledger_mark_child(self.book, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
             return None
         return marks
 
     def unmark_fork(self, bytes marks):
         """Take the note back: that child is gone."""
-        ledger_unfork(self.book, <const uint8_t *>PyBytes_AS_STRING(marks))
+        ledger_unmark_child(self.book, <const uint8_t *>PyBytes_AS_STRING(marks))
 
     def held(self):
         """The slots that are leased: (ticket, seconds since delivery, aliases) each."""

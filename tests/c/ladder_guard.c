@@ -120,13 +120,13 @@ static void held_slot_is_poisoned_when_it_is_free(void) {
   struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 5);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  ledger_fork(fixture.ledger, marks);
+  ledger_mark_child(fixture.ledger, marks);
   lease_drop(lease);
   ledger_collect(fixture.ledger);
-  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, slot));
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, slot));
   CHECK_EQUAL(5, worker_slot(&fixture, slot)[0]);
   CHECK(!is_open(trainer_slot(&fixture, slot)));
-  ledger_unfork(fixture.ledger, marks);
+  ledger_unmark_child(fixture.ledger, marks);
   check_poisoned(&fixture, slot, PAYLOAD);
   fixture_close(&fixture);
 }

@@ -233,7 +233,7 @@ void trainer_fork(struct play *play) {
   uint32_t child = input_below(&play->input, PLAY_FORKS);
   if (play->forked[child]) return;
   arena_before(&play->arena);
-  (void)ledger_fork(play->arena.ledger, play->marks[child]);
+  (void)ledger_mark_child(play->arena.ledger, play->marks[child]);
   arena_after(&play->arena, false);
   play->forked[child] = true;
 }
@@ -241,7 +241,7 @@ void trainer_fork(struct play *play) {
 static void unfork(struct play *play, uint32_t child) {
   if (!play->forked[child]) return;
   arena_before(&play->arena);
-  ledger_unfork(play->arena.ledger, play->marks[child]);
+  ledger_unmark_child(play->arena.ledger, play->marks[child]);
   arena_after(&play->arena, false);
   play->forked[child] = false;
 }
@@ -280,6 +280,6 @@ void end_play(struct play *play) {
   trainer_restart(play);
   for (uint32_t child = 0; child < PLAY_FORKS; child++) unfork(play, child);
   CHECK_EQUAL(0, ledger->counts[SLOT_LEASED]);
-  CHECK_EQUAL(0, ledger->counts[SLOT_HELD]);
+  CHECK_EQUAL(0, ledger->counts[SLOT_FORKED]);
   if (!play->answers_forged) check_pages(play);
 }

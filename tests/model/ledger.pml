@@ -6,7 +6,7 @@
  * it writes before the cell that announces it.
  */
 
-mtype = { FREE, PLACED, READY, LEASED, RETIRED, SPARE }; /* slot_state; HELD is in leases.pml */
+mtype = { FREE, PLACED, READY, LEASED, RETIRED, SPARE }; /* slot_state; FORKED is in leases.pml */
 mtype = { WAITING, OUT, SPILLED, DELIVERED };            /* what has become of a ticket */
 
 mtype state[RANGES] = FREE; /* the last range starts as the SPARE */
