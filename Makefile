@@ -9,7 +9,7 @@ ARGS ?=
 
 venv := .venv/bin
 core_sources := setup.py $(wildcard csrc/*.[ch] csrc/debug/*.[ch]) \
-  $(wildcard shmloader/*.pyx shmloader/*.pxd shmloader/core/*.pxi)
+  $(wildcard shmloader/core/*.py[x] shmloader/core/*.px[di])
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
 switches := $(switches),$(SHMLOADER_KILL_POINTS)
 
@@ -80,11 +80,11 @@ package: build
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(venv)/python -m build --outdir dist
 	$(venv)/pip install --quiet --no-deps --target build/package dist/*.whl
 	cd build/package && ../../$(venv)/python -c \
-	  'import os, shmloader._core as core; assert core.__file__.startswith(os.getcwd()), core'
+	  'import os, shmloader.core._core as core; assert core.__file__.startswith(os.getcwd()), core'
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
-	rm -f shmloader/_core*.so
+	rm -f shmloader/core/_core*.so
 	find shmloader tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 # What a build needs, at the versions of constraints.txt.

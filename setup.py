@@ -46,13 +46,12 @@ else:
     c_sources.remove("csrc/debug/steps.c")
 
 core = Extension(
-    "shmloader._core",
-    sources=["shmloader/_core.pyx", *c_sources],
+    "shmloader.core._core",
+    sources=["shmloader/core/_core.pyx", *c_sources],
     depends=[
         *glob("csrc/*.h"),
         *glob("csrc/debug/*.h"),
-        *glob("shmloader/*.pxd"),
-        *glob("shmloader/core/*.pxi"),
+        *glob("shmloader/core/*.p[xy][dxi]"),
     ],
     include_dirs=["csrc", numpy.get_include()],
     define_macros=macros,

@@ -91,7 +91,7 @@ def _native_fills(warm: torch.Tensor) -> list[Callable]:
 
 def _native_core():
     try:
-        return importlib.import_module("shmloader._core")
+        return importlib.import_module("shmloader.core._core")
     except ImportError:
         return None
 

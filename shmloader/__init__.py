@@ -2,7 +2,6 @@
 
 from importlib.metadata import version
 
-from shmloader.collate import empty
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,
@@ -13,16 +12,20 @@ from shmloader.errors import (
     UnsendableBatch,
     WorkerBroken,
 )
+from shmloader.metrics import Held, Stats
+from shmloader.worker.collate import empty
 
 __version__ = version("shmloader")
 
 __all__ = [
     "BatchTooLarge",
     "DataLoader",
+    "Held",
     "OutOfSharedMemory",
     "RestartWarning",
     "RetentionWarning",
     "ShmloaderError",
+    "Stats",
     "UnsendableBatch",
     "WorkerBroken",
     "empty",

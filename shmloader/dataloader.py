@@ -6,9 +6,9 @@ from typing import TypeVar
 import torch.utils.data
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from shmloader import sending
-from shmloader.iterator import RingIterator
-from shmloader.segment import Shape, Shelf, default_ring_bytes
+from shmloader.memory import sending
+from shmloader.memory.segment import Shape, Shelf, default_ring_bytes
+from shmloader.trainer.iterator import RingIterator
 
 T = TypeVar("T", covariant=True)
 
@@ -160,7 +160,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Count what this loader has done since it was made.
 
         Returns:
-            A `shmloader.stats.Stats` over all epochs and live iterators.
+            A `shmloader.Stats` over all epochs and live iterators.
         """
         return self._shelf.stats()
 
@@ -169,7 +169,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Tell which batches still occupy a slot, because something points into it.
 
         Returns:
-            A list of `shmloader.stats.Held`, one for each. Spilled batches occupy none, and what
+            A list of `shmloader.Held`, one for each. Spilled batches occupy none, and what
             is held after `close()` is memory of its own that goes with the batch.
         """
         return self._shelf.held()

@@ -21,7 +21,7 @@ import numpy
 import pytest
 import torch
 
-from shmloader import forks
+from shmloader.memory import forks
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # per test; ten times what the slowest takes, so that only a hang meets it
@@ -86,7 +86,7 @@ def refuse_stale_extension() -> None:
     Raises:
         pytest.UsageError: The tests would run code that nobody is looking at.
     """
-    spec = importlib.util.find_spec("shmloader._core")
+    spec = importlib.util.find_spec("shmloader.core._core")
     if spec is None or spec.origin is None or ROOT not in Path(spec.origin).parents:
         return
     built_at = Path(spec.origin).stat().st_mtime
@@ -102,8 +102,8 @@ def core_sources() -> Iterator[Path]:
     List the files that `shmloader._core` is built from.
     """
     yield from (ROOT / "csrc").rglob("*.[ch]")
-    for pattern in ("*.pyx", "*.pxd", "core/*.pxi"):
-        yield from (ROOT / "shmloader").glob(pattern)
+    for pattern in ("*.pyx", "*.px[di]"):
+        yield from (ROOT / "shmloader" / "core").glob(pattern)
 
 
 @pytest.fixture

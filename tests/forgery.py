@@ -12,8 +12,8 @@ import os
 import struct
 from pathlib import Path
 
-from shmloader import pickling
-from shmloader.segment import Segment, first_shape
+from shmloader.core import pickling
+from shmloader.memory.segment import Segment, first_shape
 
 LINE = 64
 HUGE_BYTES = 2 << 20

@@ -25,8 +25,9 @@ import test_retention
 from datasets import Computed, Numbered, batch
 from forgery import Forger
 from programs import run
-from shmloader import DataLoader, forks
+from shmloader import DataLoader
 from shmloader.errors import WorkerBroken
+from shmloader.memory import forks
 
 SIZE = 4
 
@@ -353,7 +354,7 @@ def test_overrun_after_the_commit_is_refused(guarded, copy_in):
     forger = Forger()
     forger.ledger.place(0, 0, [0], copy_in)
     forger.desk.take(1.0)
-    forger.desk.write(torch.ones(5), False, shmloader.pickling.dumps)
+    forger.desk.write(torch.ones(5), False, shmloader.core.pickling.dumps)
     forger.desk.commit()
     answer = forger.answer(0)
     forger.memory[forger.geometry.slot(0) + answer["layout_offset"] + answer["layout_bytes"]] ^= 1

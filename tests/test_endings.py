@@ -12,7 +12,7 @@ import pytest
 
 from endings import assert_ended, end
 from programs import GONE_WITHIN_S
-from shmloader import processes
+from shmloader.processes import starting as processes
 from stage import Play
 
 # Blocked workers
@@ -200,7 +200,7 @@ def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
     A nursery that is stopped, and tells neither of starts nor of ends, keeps nobody waiting.
     """
     script = f"""
-from shmloader import nursery
+from shmloader.processes import nursery
 
 nursery._PATIENCE_S = 0.5
 warnings.simplefilter("ignore")

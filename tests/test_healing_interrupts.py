@@ -14,9 +14,9 @@ from healing import open_loader, undisturbed
 from mortal import Mortal, MortalStream, Script
 from programs import wait_until
 from shmloader import DataLoader
-from shmloader.healing import Healer
-from shmloader.iterator import RingIterator
-from shmloader.segment import Segment, first_shape
+from shmloader.memory.segment import Segment, first_shape
+from shmloader.trainer.healing import Healer
+from shmloader.trainer.iterator import RingIterator
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::shmloader.RestartWarning"),

@@ -17,8 +17,9 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from healing import epoch, healed, open_loader, undisturbed
 from mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from programs import wait_until
-from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, worker, wrap
-from shmloader.healing import describe_request
+from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, wrap
+from shmloader.trainer.healing import describe_request
+from shmloader.worker import loop as worker
 
 # The option
 

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
 from datasets import Computed
-from shmloader import DataLoader, pickling
-from shmloader.segment import Segment, first_shape
+from shmloader import DataLoader
+from shmloader.core import pickling
+from shmloader.memory.segment import Segment, first_shape
 
 # Comparing: exact values and types, however deep.
 

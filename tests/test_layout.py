@@ -18,9 +18,9 @@ import torch
 from forgery import RESUMED, SLOT_BITS, Forger
 from programs import run
 from shmloader import WorkerBroken
-from shmloader import _core as core
-from shmloader.segment import Shelf
-from shmloader.transport import Transport
+from shmloader.core import _core as core
+from shmloader.memory.segment import Shelf
+from shmloader.trainer.transport import Transport
 
 # The tags of a layout's nodes, in their order.
 NAMES = (
@@ -483,7 +483,7 @@ FUZZ = """
 import gc, random, resource, struct, warnings
 import numpy, torch
 from forgery import ANSWER, ANSWER_FIELDS, Forger
-from shmloader import pickling
+from shmloader.core import pickling
 from test_layout import BATCHES
 warnings.simplefilter("ignore")
 random.seed({seed})

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from datasets import Numbered, batch, state
-from shmloader import DataLoader, forks
+from shmloader import DataLoader
+from shmloader.memory import forks
 
 SIZE = 4
 BATCHES = 12

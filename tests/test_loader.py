@@ -22,7 +22,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import shmloader
 from shmloader import DataLoader, wrap
-from shmloader.stats import Stats
+from shmloader.metrics import Stats
 
 TWO = {"num_workers": 2, "multiprocessing_context": "fork"}
 COUNT = 12

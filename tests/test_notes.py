@@ -5,7 +5,7 @@ What torch notes of a tensor is read where it stands, and says the same as torch
 import pytest
 import torch
 
-from shmloader import _core
+from shmloader.core import _core
 
 SIZE = 4
 

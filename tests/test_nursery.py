@@ -12,7 +12,8 @@ import pytest
 
 from healing import epoch, healed, open_loader, undisturbed
 from mortal import Mortal, Script
-from shmloader import DataLoader, RestartWarning, nursery, nursery_process
+from shmloader import DataLoader, RestartWarning
+from shmloader.processes import nursery, nursery_process
 
 
 def kill_nursery(iterator):
@@ -174,7 +175,7 @@ class SilentProcess:
         self.args = args
 
     def start(self):
-        self.line = self.args[3].dup()
+        self.line = self.args[4].dup()
 
     def is_alive(self):
         return False
@@ -183,7 +184,7 @@ class SilentProcess:
 def test_report_behind_an_order_that_nobody_read():
     """A replacement that reports beside a nursery that dies is known, whatever that left unread."""
     context = SimpleNamespace(get_start_method=lambda: "fork", Process=SilentProcess)
-    mother = nursery.Nursery(context, SimpleNamespace(trainer=None, signal_mask=set()))
+    mother = nursery.Nursery(context, SimpleNamespace(trainer=None, signal_mask=set()), print)
     mother.start()
     first, second = (mother.replacement(worker_id, None) for worker_id in range(2))
     first.start()
@@ -201,7 +202,7 @@ def test_report_behind_an_order_that_nobody_read():
 def test_trainer_that_ends_with_reports_unread():
     """That is the end of the nursery's work too, and no error."""
     trainers_end, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    home = nursery_process._Home(None, None, set(), line, {})
+    home = nursery_process._Home(None, None, print, set(), line, {})
     home._tell(0, os.getpid(), nursery_process.RUNS)
     trainers_end.close()
 

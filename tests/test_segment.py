@@ -16,8 +16,10 @@ from torch.utils.data import Dataset
 
 from forgery import Forger, Geometry
 from programs import run
-from shmloader import DataLoader, OutOfSharedMemory, room, segment
-from shmloader.segment import Segment, Shape, first_shape
+from shmloader import DataLoader, OutOfSharedMemory
+from shmloader.memory import limits as room
+from shmloader.memory import segment
+from shmloader.memory.segment import Segment, Shape, first_shape
 
 BACKINGS = ["memfd", "posix"]
 MEGABYTE = 1 << 20
@@ -199,7 +201,7 @@ def test_limit_of_addresses_is_kept(tmp_path):
 import resource, torch
 from shmloader import DataLoader
 if __name__ == "__main__":
-    import shmloader.segment
+    import shmloader.memory.segment
     used = int(open("/proc/self/statm").read().split()[0]) * 4096
     resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), used + (2 << 30)))
     loader = DataLoader(list(range(6)), num_workers=2, multiprocessing_context="fork")

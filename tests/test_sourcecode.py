@@ -5,6 +5,7 @@ What can be read off the sources without running them: comments, imports, names,
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import importlib.metadata
 import re
@@ -21,31 +22,20 @@ PACKAGE = ROOT / "shmloader"
 C_SOURCES = sorted((ROOT / "csrc").rglob("*.[ch]"))
 TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
-# A module may import those of lower rank, never those of its own rank or above.
+# A folder says in which process a line runs, or which resource it owns. A module imports from its
+# own folder and from those of lower rank, never from another of its own rank or from above.
 RANKS = {
-    "dataloader": 8,
-    "iterator": 7,
-    "nursery": 6,
-    "nursery_process": 5,
-    "replacement": 4,
-    "worker": 3,
-    "transport": 2,
-    "collate": 2,
-    "healing": 2,
-    "segment": 2,
-    "sending": 2,
-    "_core": 1,
-    "exits": 1,
-    "room": 1,
+    "cli": 7,
+    "dataloader": 6,
+    "trainer": 5,
+    "worker": 4,
+    "processes": 3,
+    "memory": 2,
+    "core": 1,
     "errors": 0,
-    "forks": 0,
-    "pickling": 0,
-    "processes": 0,
-    "queues": 0,
-    "snapshot": 0,
-    "stats": 0,
+    "metrics": 0,
 }
-ENTRANCES = {"__init__", "__main__"}  # may import any module; no module imports them
+ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 ATOMIC = re.compile(r"\batomic_(?P<verb>[a-z_]+)\s*\((?P<rest>[^;]*)")
@@ -199,46 +189,90 @@ def test_c_lines_fit(path):
 
 def layered_modules() -> list[Path]:
     """
-    List the package's modules whose imports go one way: all but its entrances and its commands.
+    List the package's modules whose imports go one way: all but its entrances.
     """
-    return [path for path in sorted(PACKAGE.glob("*.py")) if path.stem not in ENTRANCES]
+    entrances = {PACKAGE / f"{name}.py" for name in ENTRANCES}
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path not in entrances]
 
 
-def imported_modules(tree: ast.AST) -> set[str]:
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in layered_modules()
+}
+COMPILED = {"core._core": sorted((PACKAGE / "core").glob("*.p[yx][xdi]"))}
+
+
+def imports_of_package(tree: ast.AST) -> set[str]:
     """
-    List what a module imports from this package, by the first name below it ("" for itself).
+    List the modules of this package that a source imports, without the package's name ("" for it).
     """
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(filter(None, ["shmloader" if node.level else "", node.module]))
-            names |= {f"{base}.{alias.name}" for alias in node.names}
-    ours = (name.split(".") for name in names if name.split(".")[0] == "shmloader")
-    return {parts[1] if len(parts) > 1 else "" for parts in ours}
+            assert node.level == 0, "imports are absolute, so that they say the folder"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {known_module(name) for name in names if name.split(".")[0] == "shmloader"}
 
 
-def test_every_module_has_a_rank():
-    """A new module is given its place among the others."""
-    assert {path.stem for path in layered_modules()} == RANKS.keys() - {"_core"}
+def known_module(name: str) -> str:
+    """
+    Find the module that a dotted name leads to: the longest part of it that is one.
+    """
+    parts = name.split(".")[1:]
+    while parts and ".".join(parts) not in MODULES.keys() | COMPILED.keys():
+        parts.pop()
+    return ".".join(parts)
 
 
-@pytest.mark.parametrize("path", layered_modules(), ids=lambda path: path.stem)
-def test_imports_go_one_way(path):
-    """A module imports only modules that stand below it, never the package itself."""
-    below = {name for name, rank in RANKS.items() if rank < RANKS[path.stem]}
+def compiled_imports() -> set[str]:
+    """
+    List the modules of this package that the parts of the extension import.
+    """
+    pattern = re.compile(r"^\s*(?:from|import)\s+(shmloader[\w.]*)", re.MULTILINE)
+    sources = [path for path in COMPILED["core._core"] if path.suffix != ".pyi"]
+    return {known_module(name) for path in sources for name in pattern.findall(path.read_text())}
 
-    assert imported_modules(ast.parse(path.read_text())) <= below
+
+def test_every_folder_has_a_rank():
+    """A new folder, or a module beside the folders, is given its place among the others."""
+    assert {name.split(".")[0] for name in MODULES} == RANKS.keys()
 
 
-def test_core_imports_only_leaves():
-    """The Cython layer imports only modules that import nothing of the package."""
-    pattern = re.compile(r"^\s*(?:from|c?import)\s+(?:shmloader\.?|\.)(\w*)", re.MULTILINE)
-    parts = [*PACKAGE.glob("_core.p[yx][xd]"), *PACKAGE.glob("core/*.pxi")]
-    imported = {name for path in parts for name in pattern.findall(path.read_text())}
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_one_way(name):
+    """A module imports from its own folder and from lower ones, never the package itself."""
+    folder = name.split(".")[0]
+    allowed = {
+        folder,
+        *([""] if folder == "cli" else []),
+        *(other for other, rank in RANKS.items() if rank < RANKS[folder]),
+    }
+    imported = imports_of_package(ast.parse(MODULES[name].read_text()))
 
-    assert imported <= {name for name, rank in RANKS.items() if rank < RANKS["_core"]}
+    assert {target.split(".")[0] for target in imported} <= allowed
+
+
+def test_no_imports_in_a_circle():
+    """No module imports itself by way of others."""
+    graph = {
+        name: imports_of_package(ast.parse(path.read_text())) - {name}
+        for name, path in MODULES.items()
+        if not name.startswith("cli")
+    }
+    graph["core._core"] = compiled_imports()
+
+    assert {*graph} == {*graphlib.TopologicalSorter(graph).static_order()}
+
+
+def test_core_imports_only_the_ground():
+    """The extension imports nothing of the package but modules that import nothing of it."""
+    imported = compiled_imports()
+
+    assert imported
+    for name in imported:
+        assert imports_of_package(ast.parse(MODULES[name].read_text())) == set()
 
 
 def project_version() -> str:
@@ -299,17 +333,17 @@ def compiled_names(module: types.ModuleType) -> set[str]:
 
 def test_stub_names_what_is_compiled():
     """_core.pyi and the compiled module define the same public names."""
-    stub = ast.parse((PACKAGE / "_core.pyi").read_text())
+    stub = ast.parse((PACKAGE / "core" / "_core.pyi").read_text())
 
-    assert stub_names(stub.body) == compiled_names(importlib.import_module("shmloader._core"))
+    assert stub_names(stub.body) == compiled_names(importlib.import_module("shmloader.core._core"))
 
 
 def test_stub_classes_have_the_compiled_members():
     """A class has the same public members in _core.pyi and in the compiled module."""
-    core = importlib.import_module("shmloader._core")
+    core = importlib.import_module("shmloader.core._core")
     classes = [
         node
-        for node in ast.parse((PACKAGE / "_core.pyi").read_text()).body
+        for node in ast.parse((PACKAGE / "core" / "_core.pyi").read_text()).body
         if isinstance(node, ast.ClassDef)
     ]
     expected = {node.name: stub_names(node.body) for node in classes}

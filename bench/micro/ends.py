@@ -4,8 +4,8 @@ The trainer's and the worker's end of one segment, both in this process.
 
 from typing import Any
 
-from shmloader import pickling
-from shmloader.segment import Segment, first_shape
+from shmloader.core import pickling
+from shmloader.memory.segment import Segment, first_shape
 
 SLOTS = 8
 RING_BYTES = 1 << 30  # each slot may fill an eighth without asking: here nobody could answer

@@ -20,8 +20,9 @@ import torch
 
 from forgery import ANSWER, LINE, READY, SLOT_BITS, Geometry, round_up
 from fuzz import names
-from shmloader import WorkerBroken, pickling
-from shmloader.segment import Segment, first_shape
+from shmloader import WorkerBroken
+from shmloader.core import pickling
+from shmloader.memory.segment import Segment, first_shape
 
 # Mode, two fields of the answer by number (others: none), payload length, values of those fields.
 HEADER = struct.Struct("<BBBHQQ")

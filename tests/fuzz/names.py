@@ -89,7 +89,7 @@ PARTS = {
     ("torch._utils", "_rebuild_tensor_v3"),
     ("torch._utils", "_rebuild_parameter"),
     ("torch", "Tensor"),
-    ("shmloader.pickling", "_typed_storage"),
+    ("shmloader.core.pickling", "_typed_storage"),
 }
 
 

@@ -4,8 +4,8 @@
  * The end of leases (csrc/lease.h; in ledger.c slot_lease_end, ledger_collect, ledger_unref and
  * ledger_mark_child). The trainer leases its two slots LEASES times, each time with an alias for
  * each of two threads. These drop what they hold at any time and in any order, or take one alias
- * more. Meanwhile the trainer collects, leases again, forks a child that may read what is leased then,
- * and closes, with leases alive or when all have ended.
+ * more. Meanwhile the trainer collects, leases again, forks a child that may read what is leased
+ * then, and closes, with leases alive or when all have ended.
  *
  * A step is one access to a word that two threads share, and memory is sequentially consistent:
  * that an alias's last use comes before its drop stands here as the order of steps.

@@ -7,17 +7,18 @@ it, or the state that the dataset tells. Last come the random states of the last
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch._utils import ExceptionWrapper
 
-from shmloader import snapshot
-from shmloader.snapshot import Position
-from shmloader.worker import Worker, work_as
+from shmloader.worker import snapshot
+from shmloader.worker.loop import Worker, work_as
+from shmloader.worker.snapshot import Position
 
 
-def run(assignment, progress):
+def run(assignment, worker_id, progress):
     """Be a worker from where another one left off, until the trainer says quit, or is gone."""
-    work_as(ReplacementWorker, assignment, progress)
+    work_as(ReplacementWorker, replace(assignment, worker_id=worker_id), progress)
 
 
 class ReplacementWorker(Worker):
@@ -28,7 +29,7 @@ class ReplacementWorker(Worker):
         Take what it is started with.
 
         Args:
-            progress: Of the worker before, a `shmloader.snapshot.Progress`.
+            progress: Of the worker before, a `shmloader.core.Progress`.
         """
         super().__init__(assignment)
         self._progress = progress

@@ -16,8 +16,9 @@ from dataclasses import replace
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader import forks, pickling
+from shmloader.core import pickling
 from shmloader.errors import RetentionWarning, WorkerBroken
+from shmloader.memory import forks
 
 _WARN_AFTER_SPILLS = 16
 _REASONS_TO_SPILL = {
@@ -157,7 +158,7 @@ class Transport:
         Take back what a worker that was reaped had not answered, to be sent to its replacement.
 
         Returns:
-            Where the replacement is to go on: a `shmloader.snapshot.Progress`.
+            Where the replacement is to go on: a `shmloader.core.Progress`.
         """
         self._drain()
         self.ledger.recall(worker)

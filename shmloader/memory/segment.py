@@ -9,10 +9,10 @@ import weakref
 from dataclasses import dataclass, replace
 from multiprocessing import reduction
 
-from shmloader import room
-from shmloader import stats as records
-from shmloader._core import Desk, Ledger, segment_bytes
+from shmloader import metrics as records
+from shmloader.core import Desk, Ledger, segment_bytes
 from shmloader.errors import OutOfSharedMemory
+from shmloader.memory import limits as room
 
 BACKING_VARIABLE = "SHMLOADER_BACKING"
 DEBUG_VARIABLE = "SHMLOADER_DEBUG"

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from torch import Tensor, dtype
 
-from shmloader.snapshot import Progress
+from shmloader.core.progress import Progress
 
 # By another name, because Ledger has an attribute that is called bytes.
 _Bytes: TypeAlias = bytes

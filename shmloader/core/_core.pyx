@@ -34,7 +34,7 @@ import numpy
 import torch
 
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
-from shmloader.snapshot import Progress
+from shmloader.core.progress import Progress
 
 cimport cython
 cimport numpy as cnp
@@ -74,10 +74,10 @@ cdef extern from "sys/mman.h":
 
 cdef class Desk
 
-include "core/tensors.pxi"
-include "core/notes.pxi"
-include "core/gather.pxi"
-include "core/encode.pxi"
-include "core/decode.pxi"
-include "core/ledger.pxi"
-include "core/desk.pxi"
+include "tensors.pxi"
+include "notes.pxi"
+include "gather.pxi"
+include "encode.pxi"
+include "decode.pxi"
+include "ledger.pxi"
+include "desk.pxi"

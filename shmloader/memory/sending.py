@@ -11,7 +11,7 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
-from shmloader._core import lies_in_segment
+from shmloader.core import lies_in_segment
 
 
 def _reduce_tensor(tensor):

@@ -28,12 +28,16 @@ from torch.utils.data.dataloader import (
     _sharding_worker_init_fn,
 )
 
-from shmloader import exits, forks, processes, worker
 from shmloader.errors import WorkerBroken
-from shmloader.healing import Healer
-from shmloader.nursery import Nursery
-from shmloader.queues import DataQueue, DoneEvent, IndexQueue
-from shmloader.transport import Parcel, Transport
+from shmloader.memory import forks
+from shmloader.processes import ending as exits
+from shmloader.processes import starting as processes
+from shmloader.processes.nursery import Nursery
+from shmloader.trainer.healing import Healer
+from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
+from shmloader.trainer.transport import Parcel, Transport
+from shmloader.worker import loop as worker
+from shmloader.worker import replacement
 
 # Longest park of the trainer before it looks whether its workers live; within this a death shows.
 _SLICE_S = 0.1
@@ -137,7 +141,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _open_nursery(self, context, assignment, restarts):
         # Known before it starts: an interrupt must not leave one that nobody ends.
-        self._nursery = Nursery(context, assignment)
+        self._nursery = Nursery(context, assignment, replacement.run)
         with forks.ours():
             self._start(self._nursery.start)
         self._transport.ledger.share_seed(assignment.shared_seed)

@@ -17,12 +17,11 @@ import socket
 import struct
 import time
 import warnings
-from dataclasses import replace
 from multiprocessing import connection as connections
 from multiprocessing import context, popen_fork, util
 from typing import Any
 
-from shmloader import forks, replacement
+from shmloader.memory import forks
 
 ORDER = struct.Struct("<2q")  # number, worker id; a file with the pickled progress comes along
 REPORT = struct.Struct("<3q")  # number, pid or 0, exit code or RUNS; an errno where there is no pid
@@ -35,13 +34,14 @@ _FOR_OTHERS = signal.valid_signals() - {
 _PAUSE_S = 0.2  # after a fork that failed: the next order may come at once
 
 
-def run(trainer, sealed, signal_mask, line, trainers_end):
+def run(trainer, sealed, replace, signal_mask, line, trainers_end):
     """
     Be the nursery until the trainer closes its end of the line, or is gone.
 
     Args:
-        trainer: The `shmloader.worker.Trainer` whose end ends this process.
+        trainer: The `shmloader.worker.loop.Trainer` whose end ends this process.
         sealed: What workers are started with, to be opened by each of them.
+        replace: Called in each replacement with what was sealed, its worker id and the progress.
         signal_mask: The signals that workers block.
         trainers_end: Its end of the line, where it came along by a fork; else None.
     """
@@ -58,13 +58,14 @@ def run(trainer, sealed, signal_mask, line, trainers_end):
     # watch the trainer too, and are daemons again.
     this: Any = multiprocessing.current_process()
     this._config["daemon"] = False
-    _Home(trainer, sealed, signal_mask, line, handlers).serve()
+    _Home(trainer, sealed, replace, signal_mask, line, handlers).serve()
 
 
 class _Home:
-    def __init__(self, trainer, sealed, signal_mask, line, handlers):
+    def __init__(self, trainer, sealed, replace, signal_mask, line, handlers):
         self._trainer = trainer
         self._sealed = sealed
+        self._replace = replace
         self._signal_mask = signal_mask
         self._line = line
         self._handlers = handlers  # of signals, as workers have them; None: Python does not know
@@ -145,8 +146,7 @@ class _Home:
         signal.pthread_sigmask(signal.SIG_SETMASK, {*self._signal_mask, signal.SIGINT})
         with letter:
             progress = pickle.load(letter)
-        assignment = replace(self._sealed.open(), worker_id=worker_id)
-        replacement.run(assignment, progress)
+        self._replace(self._sealed.open(), worker_id, progress)
 
 
 class _Child(context.ForkProcess):

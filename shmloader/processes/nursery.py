@@ -18,8 +18,9 @@ from multiprocessing import connection as connections
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from shmloader import nursery_process, processes
-from shmloader.nursery_process import ORDER, REPORT, RUNS
+from shmloader.processes import nursery_process
+from shmloader.processes import starting as processes
+from shmloader.processes.nursery_process import ORDER, REPORT, RUNS
 
 _NOBODY = REPORT.pack(-1, 0, RUNS)
 _SLICE_S = 0.02  # between two looks for processes of which nobody tells
@@ -138,13 +139,15 @@ class Nursery:
         is_lost: Whether it is gone. Its replacements run on, and nobody tells of their end.
     """
 
-    def __init__(self, context, assignment):
+    def __init__(self, context, assignment, replace):
         """
         Make the process; it is not started.
 
         Args:
             context: Of multiprocessing, the one that starts the workers.
             assignment: What any of the workers is started with.
+            replace: A function of a module, to be called in each replacement with the assignment,
+                the worker's id and the progress of the dead worker.
         """
         near_end, self._far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._line = _Line(fileno=near_end.detach())
@@ -158,7 +161,14 @@ class Nursery:
         sealed = _Sealed(assignment)
         self.process = context.Process(
             target=nursery_process.run,
-            args=(assignment.trainer, sealed, assignment.signal_mask, self._far_end, inherited),
+            args=(
+                assignment.trainer,
+                sealed,
+                replace,
+                assignment.signal_mask,
+                self._far_end,
+                inherited,
+            ),
             daemon=True,
         )
 

@@ -13,7 +13,7 @@ import weakref
 from multiprocessing.util import Finalize
 from typing import Any
 
-from shmloader import processes
+from shmloader.processes import starting as processes
 
 _FIRST = 1 << 30  # a priority among multiprocessing's finalizers
 

@@ -15,10 +15,11 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as stock
 from torch.utils.data.graph_settings import apply_random_seed
 
-from shmloader import collate, pickling, processes, snapshot
-from shmloader._core import Stopping, watch_process
+from shmloader.core import Stopping, pickling, watch_process
 from shmloader.errors import ShmloaderError, UnsendableBatch
-from shmloader.snapshot import Position
+from shmloader.processes import starting as processes
+from shmloader.worker import collate, snapshot
+from shmloader.worker.snapshot import Position
 
 _LOOK_AGAIN_S = 5.0
 _LAST_WORDS = 3000  # characters

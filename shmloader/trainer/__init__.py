@@ -1,0 +1,1 @@
+"""What runs in the training process: torch's scheduling over our transport."""

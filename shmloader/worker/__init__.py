@@ -1,0 +1,1 @@
+"""What runs in a worker: fetch, collate into the slot, commit."""
