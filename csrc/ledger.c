@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The moves of a slot.
+ * The moves of a slot, as the trainer knows them.
  *
  *   FREE --place--> PLACED --(take, write, commit: the worker's)--> READY --lease--> LEASED
  *     ^               | reclaim (worker reaped)      free |  (spilled, an error)       | last alias
@@ -15,100 +15,38 @@
  * WRITING is not a state here: whether a worker has taken the slot is known to the worker alone
  * and makes no difference to the trainer, which needs to know only who may write to it.
  *
- * Budget. committed_bytes is, over all slots, the grant of those PLACED and the pages of all
- * others; placing keeps it within ring_bytes by trimming FREE slots or granting less. It may be
- * exceeded by the pages of a request, without which nothing could be asked, and by ledger_grant,
- * whose caller does so for the oldest ticket alone.
- *
  * Release. The last alias may die on any thread, so that thread only pushes the slot onto a stack
  * (Treiber's); the trainer takes the whole stack at once, which leaves no room for the ABA problem.
  * In a forked child all of this happens to the child's copy of the ledger.
  *
  * Death of a worker at any instruction leaves its slots PLACED, its rings and its half of their
  * headers in any state; ledger_reclaim frees them once it is reaped and empties the rings, so that
- * nothing it said can be taken for the answer of whoever sits there next. Pages it added without
- * saying so are punched out, so that the ledger's count is right again.
+ * nothing it said can be taken for the answer of the worker that sits there next. Which pages it
+ * may have added, and what becomes of them, says budget.c.
  */
 
 #include "ledger.h"
 
 #include <stdlib.h>
 
+#include "budget.h"
 #include "debug/guard.h"
 
-static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-static uint64_t commitment(const struct ledger_entry *entry) {
-  return entry->state == SLOT_PLACED ? entry->grant_bytes : entry->pages_bytes;
-}
-
-static uint64_t kept(const struct ledger_entry *entry) {
-  bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
-  return waits || entry->state == SLOT_RETIRED ? entry->pages_bytes : 0;
-}
-
-/* Every change of a slot's state, grant or pages happens between leave and enter. */
-static struct ledger_entry *leave(struct ledger *ledger, uint32_t slot) {
-  struct ledger_entry *entry = &ledger->entries[slot];
-  ledger->committed_bytes -= commitment(entry);
-  ledger->kept_bytes -= kept(entry);
-  ledger->counts[entry->state]--;
-  return entry;
-}
-
-static void enter(struct ledger *ledger, struct ledger_entry *entry, enum slot_state state) {
-  entry->state = state;
-  ledger->committed_bytes += commitment(entry);
-  ledger->kept_bytes += kept(entry);
-  ledger->counts[state]++;
-}
-
-static void retake_pages(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
-  struct ledger_entry *entry = leave(ledger, slot);
-  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + keep_bytes;
-  STEP("retake: begun");
-  if (platform_punch(ledger->fd, offset, entry->pages_bytes - keep_bytes) == 0) {
-    entry->pages_bytes = keep_bytes;
-  }
-  STEP("retake: punched");
-  enter(ledger, entry, entry->state);
-}
-
-/* A slot that wants nothing has want 0; wanting counts the others. */
-static void set_want(struct ledger *ledger, struct ledger_entry *entry, uint64_t want_bytes) {
-  ledger->wanting -= entry->want_bytes != 0;
-  ledger->wanting += want_bytes != 0;
-  entry->want_bytes = want_bytes;
-}
-
-/* Punch the pages that a worker may have added without saying so; those that stay are counted. */
-static void retake_unseen(struct ledger *ledger, uint32_t slot) {
-  struct ledger_entry *entry = &ledger->entries[slot];
-  uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
-  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
-  STEP("unseen: begun");
-  if (unseen > 0 && platform_punch(ledger->fd, offset, unseen) != 0) {
-    entry->pages_bytes = entry->grant_bytes;
-  }
-  STEP("unseen: punched");
-}
-
 static void move_to_free(struct ledger *ledger, uint32_t slot) {
-  struct ledger_entry *entry = leave(ledger, slot);
-  if (entry->state == SLOT_PLACED) retake_unseen(ledger, slot);
-  set_want(ledger, entry, 0);
+  struct ledger_entry *entry = budget_leave(ledger, slot);
+  if (entry->state == SLOT_PLACED) budget_retake_unseen(ledger, slot);
+  budget_set_want(ledger, entry, 0);
   if (entry->children > 0) {
-    enter(ledger, entry, SLOT_FORKED);
+    budget_enter(ledger, entry, SLOT_FORKED);
     return;
   }
   if (entry->retire) {
-    enter(ledger, entry, SLOT_RETIRED);
+    budget_enter(ledger, entry, SLOT_RETIRED);
     if (ledger->next_spare >= ledger->geometry.ranges) return;
     slot = ledger->next_spare++;
-    entry = leave(ledger, slot);
+    entry = budget_leave(ledger, slot);
   }
-  enter(ledger, entry, SLOT_FREE);
+  budget_enter(ledger, entry, SLOT_FREE);
   ledger->free_slots[ledger->free_count++] = slot;
   STEP("free: done");
 }
@@ -211,49 +149,6 @@ void ledger_unref(struct ledger *ledger) {
   free_ledger(ledger);
 }
 
-/* Make the first bytes of a slot exist. */
-static int need_pages(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
-  struct ledger_entry *entry = &ledger->entries[slot];
-  if (bytes <= entry->pages_bytes) return 0;
-  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
-  int error = platform_reserve(ledger->fd, offset, bytes - entry->pages_bytes);
-  if (error != 0) return error;
-  leave(ledger, slot);
-  entry->pages_bytes = bytes;
-  enter(ledger, entry, entry->state);
-  return 0;
-}
-
-/* Give back pages of FREE slots until missing bytes are found, coldest slot first. */
-static uint64_t trim_free(struct ledger *ledger, uint64_t missing_bytes) {
-  uint64_t before = ledger->committed_bytes;
-  for (uint32_t i = 0; i < ledger->free_count; i++) {
-    if (before - ledger->committed_bytes >= missing_bytes) break;
-    uint32_t slot = ledger->free_slots[i];
-    if (ledger->entries[slot].pages_bytes > 0) retake_pages(ledger, slot, 0);
-  }
-  return before - ledger->committed_bytes;
-}
-
-uint64_t ledger_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes) {
-  uint64_t others = ledger->committed_bytes - commitment(&ledger->entries[slot]);
-  /* What a worker wants may be any number: the sum below must not wrap. */
-  want_bytes = min_u64(want_bytes, ledger->geometry.range_bytes);
-  if (others + want_bytes > ledger->ring_bytes) {
-    others -= trim_free(ledger, others + want_bytes - ledger->ring_bytes);
-  }
-  return others < ledger->ring_bytes ? ledger->ring_bytes - others : 0;
-}
-
-/* What a slot may fill without asking: its share or the pages it has, as the budget allows. */
-static uint64_t standing_grant(struct ledger *ledger, uint32_t slot, uint64_t request_bytes) {
-  uint64_t page_bytes = ledger->geometry.page_bytes;
-  uint64_t pages = ledger->entries[slot].pages_bytes;
-  uint64_t fair = min_u64(max_u64(ledger->share_bytes, pages), ledger->geometry.range_bytes);
-  uint64_t room = ledger_room(ledger, slot, fair) / page_bytes * page_bytes;
-  return max_u64(min_u64(fair, room), request_bytes);
-}
-
 /* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
 static uint32_t take_free(struct ledger *ledger) {
   if (ledger->guard != NULL) guard_choose(ledger);
@@ -277,18 +172,18 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   if (ledger->free_count == 0) return -EAGAIN;
   uint32_t slot = take_free(ledger);
   struct ledger_entry *entry = &ledger->entries[slot];
-  uint64_t grant = standing_grant(ledger, slot, request_pages);
-  if (entry->pages_bytes > grant) retake_pages(ledger, slot, grant);
-  int error = need_pages(ledger, slot, request_pages);
+  uint64_t grant = budget_standing_grant(ledger, slot, request_pages);
+  if (entry->pages_bytes > grant) budget_retake(ledger, slot, grant);
+  int error = budget_need(ledger, slot, request_pages);
   if (error != 0) {
     ledger->free_slots[ledger->free_count++] = slot;
     return error;
   }
-  leave(ledger, slot);
+  budget_leave(ledger, slot);
   entry->worker = worker;
   entry->ticket = ticket;
   entry->grant_bytes = max_u64(grant, entry->pages_bytes);
-  enter(ledger, entry, SLOT_PLACED);
+  budget_enter(ledger, entry, SLOT_PLACED);
 
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   STEP("order: begun");
@@ -352,12 +247,12 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault == NULL && ledger->guard != NULL) fault = guard_fault(ledger, slot);
   if (fault != NULL) return fault;
-  leave(ledger, slot);
+  budget_leave(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
-  set_want(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0);
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
-  enter(ledger, entry, SLOT_READY);
+  budget_enter(ledger, entry, SLOT_READY);
   if (ledger->guard != NULL) guard_audit(ledger, "after receiving", slot);
   if (ledger->expect_bytes == 0 && entry->answer.kind == ANSWER_BATCH) {
     const struct slot_answer *answer = &entry->answer;
@@ -374,7 +269,7 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
   /* One that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
-  set_want(ledger, entry, entry->answer.want_bytes);
+  budget_set_want(ledger, entry, entry->answer.want_bytes);
   if (ledger->guard != NULL) guard_audit(ledger, "after the want of", slot);
   return NULL;
 }
@@ -427,8 +322,8 @@ uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
 
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
   if (ledger->guard != NULL) guard_leased(ledger, slot);
-  struct ledger_entry *entry = leave(ledger, slot);
-  enter(ledger, entry, SLOT_LEASED);
+  struct ledger_entry *entry = budget_leave(ledger, slot);
+  budget_enter(ledger, entry, SLOT_LEASED);
   if (ledger->guard != NULL) guard_audit(ledger, "after leasing", slot);
   entry->leased_ns = platform_now_ns();
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
@@ -462,7 +357,7 @@ void ledger_restart(struct ledger *ledger) {
 
 void ledger_trim(struct ledger *ledger) {
   ledger_collect(ledger);
-  trim_free(ledger, UINT64_MAX);
+  budget_trim(ledger, UINT64_MAX);
 }
 
 void ledger_stop(struct ledger *ledger, bool stopping) {
@@ -493,10 +388,10 @@ void ledger_collect(struct ledger *ledger) {
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (ledger->entries[slot].state != SLOT_PLACED) return;
   if (ledger->guard != NULL) guard_audit(ledger, "before granting", slot);
-  struct ledger_entry *entry = leave(ledger, slot);
+  struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
-  enter(ledger, entry, SLOT_PLACED);
-  set_want(ledger, entry, 0);
+  budget_enter(ledger, entry, SLOT_PLACED);
+  budget_set_want(ledger, entry, 0);
   if (ledger->guard != NULL) guard_audit(ledger, "after granting", slot);
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   STEP("grant: begun");
@@ -513,7 +408,7 @@ void ledger_refuse(struct ledger *ledger, uint32_t slot) {
   /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
   atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_release);
   STEP("refuse: refused_bytes");
-  set_want(ledger, &ledger->entries[slot], 0);
+  budget_set_want(ledger, &ledger->entries[slot], 0);
   uint32_t worker = ledger->entries[slot].worker;
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
 }
@@ -557,27 +452,4 @@ void ledger_unmark_child(struct ledger *ledger, const uint8_t *marks) {
     entry->children -= marks[slot];
     if (entry->state == SLOT_FORKED && entry->children == 0) make_free(ledger, slot);
   }
-}
-
-void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *geometry,
-               uint32_t worker) {
-  *desk = (struct desk){.base = base, .fd = fd, .geometry = *geometry, .worker = worker};
-  desk->block = segment_worker(base, geometry, worker);
-  struct ring *tasks = segment_task_ring(base, geometry, worker);
-  struct ring *ready = segment_ready_ring(base, geometry, worker);
-  desk->task_ring = ring_open_reader(tasks, geometry->ring_capacity);
-  desk->ready_ring = ring_open_writer(ready, geometry->ring_capacity);
-}
-
-bool desk_take(struct desk *desk, uint32_t *cell) { return ring_pop(&desk->task_ring, cell); }
-
-bool desk_stopping(struct desk *desk) {
-  /* relaxed: nothing is read because of it. */
-  return atomic_load_explicit(&segment_control(desk->base)->stopping, memory_order_relaxed) != 0;
-}
-
-bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot) {
-  if (!ring_push(&desk->ready_ring, cell_make(verb, slot))) return false;
-  doorbell_ring(&segment_control(desk->base)->doorbell);
-  return true;
 }

@@ -6,8 +6,8 @@
 #include "segment.h"
 
 /*
- * The moves of a slot. The trainer's side is the ledger, in private memory; the worker's side is a
- * desk. ledger.c opens with the states, the key invariant and what a death does at each point.
+ * The trainer's side of the moves of a slot, in private memory. ledger.c opens with the states, the
+ * key invariant and what a death does at each point.
  */
 
 enum slot_state {
@@ -131,9 +131,6 @@ void ledger_stop(struct ledger *ledger, bool stopping);
 /* Free the slots whose last alias died since the last call. Trainer only; wait-free. */
 void ledger_collect(struct ledger *ledger);
 
-/* The largest grant that the budget allows this PLACED slot now, trimming FREE slots if needed. */
-uint64_t ledger_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes);
-
 /* Raise a PLACED slot's grant and wake its worker. In any other state nothing happens. */
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
 
@@ -154,41 +151,5 @@ uint32_t ledger_mark_child(struct ledger *ledger, uint8_t *marks);
 
 /* The child of those marks is gone: slots that waited for it are FREE. */
 void ledger_unmark_child(struct ledger *ledger, const uint8_t *marks);
-
-/* The worker's end of a segment. */
-struct desk {
-  uint8_t *base;
-  int fd;
-  struct geometry geometry;
-  uint32_t worker;
-  struct worker_block *block;
-  struct ring_reader task_ring;
-  struct ring_writer ready_ring;
-};
-
-/* Sit down at a worker's rings. The segment is mapped at base; fd serves for adding pages. */
-void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *geometry,
-               uint32_t worker);
-
-/* The next order: a cell, or false. Worker only; wait-free. */
-bool desk_take(struct desk *desk, uint32_t *cell);
-
-/* What the worker may fill, raised by the trainer while it waits. Any process; wait-free. */
-static inline uint64_t order_grant(struct slot_order *order) {
-  /* sync granted-A <- granted-R: the ledger has counted what is granted. */
-  return atomic_load_explicit(&order->grant_bytes, memory_order_acquire);
-}
-
-/* The want that was refused last, or 0. Any process; wait-free. */
-static inline uint64_t order_refused(struct slot_order *order) {
-  /* sync refused-A <- refused-R: the trainer is done with what said the want. */
-  return atomic_load_explicit(&order->refused_bytes, memory_order_acquire);
-}
-
-/* True from the moment the trainer wants all workers to leave. Any process; wait-free. */
-bool desk_stopping(struct desk *desk);
-
-/* Publish the answer that stands in the slot's header, and ring. Worker only; wait-free. */
-bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot);
 
 #endif

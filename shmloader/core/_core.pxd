@@ -92,10 +92,14 @@ cdef extern from "segment.h" nogil:
         slot_order order
         slot_answer answer
 
+    struct worker_clock:
+        pass
+
     struct worker_block:
         doorbell doorbell
         uint64_t resume_seed
         uint64_t resume_has_seed
+        worker_clock clock
 
     struct control_block:
         doorbell doorbell
@@ -108,6 +112,8 @@ cdef extern from "segment.h" nogil:
         uint64_t table_end
         uint64_t total_bytes
 
+    uint64_t order_grant(slot_order *order)
+    uint64_t order_refused(slot_order *order)
     uint64_t answer_end(const slot_answer *answer)
     int geometry_init(geometry *self, uint32_t workers, uint32_t ranges, uint64_t range_bytes)
     uint64_t round_up(uint64_t bytes, uint64_t unit)
@@ -175,11 +181,8 @@ cdef extern from "ledger.h" nogil:
     void ledger_trim(ledger *self)
     void ledger_stop(ledger *self, c_bool stopping)
     void ledger_collect(ledger *self)
-    uint64_t ledger_room(ledger *self, uint32_t slot, uint64_t want_bytes)
     void ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
     void ledger_refuse(ledger *self, uint32_t slot)
-    uint64_t order_grant(slot_order *order)
-    uint64_t order_refused(slot_order *order)
     uint32_t ledger_untaken(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
@@ -187,6 +190,12 @@ cdef extern from "ledger.h" nogil:
     uint32_t ledger_mark_child(ledger *self, uint8_t *marks)
     void ledger_unmark_child(ledger *self, const uint8_t *marks)
 
+
+cdef extern from "budget.h" nogil:
+    uint64_t budget_room(ledger *self, uint32_t slot, uint64_t want_bytes)
+
+
+cdef extern from "desk.h" nogil:
     struct desk:
         uint8_t *base
         int fd

@@ -105,7 +105,7 @@ cdef class Desk:
         if not found:
             found = self.park(timeout_s, &cell)
             self.taken_ns = platform_now_ns()
-            clock_add(self.seat.block, 0, self.taken_ns - started, 0)
+            clock_add(&self.seat.block.clock, 0, self.taken_ns - started, 0)
         else:
             self.taken_ns = started
         if not found:
@@ -295,7 +295,7 @@ cdef class Desk:
                 STEP("commit: kept")
             lease_drop(self.held)
             self.held = NULL
-        clock_add(self.seat.block, platform_now_ns() - self.taken_ns - self.blocked_ns, 0,
+        clock_add(&self.seat.block.clock, platform_now_ns() - self.taken_ns - self.blocked_ns, 0,
                   self.blocked_ns)
         slot, self.slot = self.slot, -1
         self.tell(VERB_READY, slot)

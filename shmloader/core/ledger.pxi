@@ -405,7 +405,7 @@ cdef class Ledger:
 
     def room(self, uint32_t slot, uint64_t want_bytes):
         """The largest grant within the budget for a placed slot, after trimming free slots."""
-        return ledger_room(self.book, slot, want_bytes)
+        return budget_room(self.book, slot, want_bytes)
 
     def grant(self, uint32_t slot, uint64_t grant_bytes):
         """Let a worker fill a placed slot up to grant_bytes."""
@@ -518,19 +518,16 @@ def parking():
     return PLATFORM_PARKING.decode()
 
 
-cdef extern from "segment.h" nogil:
-    struct worker_clock:
-        pass
-
-    uint64_t clock_busy_ns(worker_block *block)
-    uint64_t clock_starved_ns(worker_block *block)
-    uint64_t clock_blocked_ns(worker_block *block)
-    void clock_add(worker_block *block, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
+cdef extern from "clock.h" nogil:
+    uint64_t clock_busy_ns(worker_clock *clock)
+    uint64_t clock_starved_ns(worker_clock *clock)
+    uint64_t clock_blocked_ns(worker_clock *clock)
+    void clock_add(worker_clock *clock, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
 
 
 cdef tuple read_clock(worker_block *block):
-    return (clock_busy_ns(block) / 1e9, clock_starved_ns(block) / 1e9,
-            clock_blocked_ns(block) / 1e9)
+    return (clock_busy_ns(&block.clock) / 1e9, clock_starved_ns(&block.clock) / 1e9,
+            clock_blocked_ns(&block.clock) / 1e9)
 
 
 cdef int duplicate(int fd) except -1:

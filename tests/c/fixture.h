@@ -8,6 +8,8 @@
  * that got into shared memory would show. Rings start shortly before their positions wrap.
  */
 
+#include "budget.h"
+#include "desk.h"
 #include "ledger.h"
 
 enum { WORKERS_MAX = 4 };

@@ -62,7 +62,7 @@ static void retired_pages_stay(void) {
   struct fixture fixture = fixture_open(1, 1, 2, 10);
   release(&fixture, kept_slot(&fixture, 0));
   uint32_t slot = place(&fixture, 0, 1);
-  CHECK_EQUAL(pages(8), ledger_room(fixture.ledger, slot, pages(10)));
+  CHECK_EQUAL(pages(8), budget_room(fixture.ledger, slot, pages(10)));
   ledger_free(fixture.ledger, slot);
   ledger_restart(fixture.ledger);
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));

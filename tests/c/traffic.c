@@ -247,7 +247,7 @@ static void settle(struct trainer *trainer, uint32_t slot) {
   if (random_below(&trainer->random, 50) == 0) {
     trainer->refused++;
     ledger_refuse(ledger, slot);
-  } else if (ledger_room(ledger, slot, want_bytes) >= want_bytes || oldest_needs(ledger, entry)) {
+  } else if (budget_room(ledger, slot, want_bytes) >= want_bytes || oldest_needs(ledger, entry)) {
     ledger_grant(ledger, slot, want_bytes);
   }
 }

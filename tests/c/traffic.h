@@ -10,6 +10,8 @@
 
 #include "check.h"
 #include "copy.h"
+#include "budget.h"
+#include "desk.h"
 #include "ledger.h"
 
 /* Tickets beyond this are not drawn, however long the test goes on. */

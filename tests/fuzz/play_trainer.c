@@ -156,7 +156,7 @@ static void settle(struct play *play, uint32_t slot) {
   if (must_refuse(ledger, want_bytes)) {
     ledger_refuse(ledger, slot);
     CHECK_EQUAL(0, entry->want_bytes);
-  } else if (oldest || ledger_room(ledger, slot, want_bytes) >= want_bytes) {
+  } else if (oldest || budget_room(ledger, slot, want_bytes) >= want_bytes) {
     ledger_grant(ledger, slot, want_bytes);
     CHECK_EQUAL(want_bytes, entry->grant_bytes);
     CHECK_EQUAL(0, entry->want_bytes);
@@ -178,7 +178,7 @@ void trainer_room(struct play *play) {
   uint64_t want_bytes = input_size(&play->input);
   if (!in_state(play, slot, SLOT_PLACED)) return;
   arena_before(&play->arena);
-  uint64_t room_bytes = ledger_room(ledger, slot, want_bytes);
+  uint64_t room_bytes = budget_room(ledger, slot, want_bytes);
   arena_after(&play->arena, false);
   CHECK(room_bytes <= ledger->ring_bytes);
   if (want_bytes > ledger->geometry.range_bytes) want_bytes = ledger->geometry.range_bytes;
