@@ -30,6 +30,7 @@
 #include <stdlib.h>
 
 #include "budget.h"
+#include "debug/addresses.h"
 #include "debug/guard.h"
 
 static void move_to_free(struct ledger *ledger, uint32_t slot) {
@@ -52,16 +53,16 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
 }
 
 static void make_free(struct ledger *ledger, uint32_t slot) {
-  if (ledger->guard != NULL) guard_freed(ledger, slot);
+  guard_before(ledger, MOVE_FREE, slot);
   move_to_free(ledger, slot);
-  if (ledger->guard != NULL) guard_audit(ledger, "after freeing", slot);
+  guard_after(ledger, MOVE_FREE, slot);
 }
 
 static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   struct ledger_entry *entry = &ledger->entries[lease->slot];
   STEP("release: begun");
-  if (ledger->guard != NULL) guard_released(ledger, lease->slot);
+  guard_release(ledger, lease->slot);
   /* relaxed: a first guess at the head, corrected by the exchange. */
   uint32_t head = atomic_load_explicit(&ledger->released, memory_order_relaxed);
   do {
@@ -142,7 +143,7 @@ void ledger_unref(struct ledger *ledger) {
   /* sync reference-A <- reference-R: all other holders are done. */
   (void)atomic_load_explicit(&ledger->references, memory_order_acquire);
   STEP("unmap: begun");
-  if (ledger->guard != NULL) guard_unmap(ledger);
+  if (ledger->guard != NULL) addresses_keep(ledger->guard);
   else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
   close(ledger->fd);
@@ -151,18 +152,16 @@ void ledger_unref(struct ledger *ledger) {
 
 /* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
 static uint32_t take_free(struct ledger *ledger) {
-  if (ledger->guard != NULL) guard_choose(ledger);
+  guard_before(ledger, MOVE_PLACE, ledger->free_slots[0]);
   return ledger->free_slots[--ledger->free_count];
 }
 
 static void write_request(struct ledger *ledger, uint32_t slot, const void *request,
                           uint64_t bytes) {
-  if (ledger->guard != NULL) {
-    guard_write(ledger, slot, request, bytes);
-  } else {
-    uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
-    STEP_COPY("order: half a request", start, request, bytes);
-  }
+  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+  guard_open(ledger, slot, bytes);
+  STEP_COPY("order: half a request", start, request, bytes);
+  guard_close(ledger, slot);
 }
 
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
@@ -190,7 +189,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   order->ticket = ticket, STEP("order: ticket");
   order->request_bytes = bytes, STEP("order: request_bytes");
   order->request_kind = (uint32_t)kind, STEP("order: request_kind");
-  order->mode = ledger->guard == NULL ? mode : mode | ORDER_GUARDED;
+  order->mode = mode | guard_mode(ledger);
   STEP("order: mode");
   order->pages_bytes = entry->pages_bytes, STEP("order: pages_bytes");
   order->expect_bytes = min_u64(ledger->expect_bytes, entry->grant_bytes);
@@ -210,7 +209,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
     return -EPROTO;
   }
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
-  if (ledger->guard != NULL) guard_audit(ledger, "after placing", slot);
+  guard_after(ledger, MOVE_PLACE, slot);
   return slot;
 }
 
@@ -245,7 +244,9 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
   STEP("receive: answer read");
   const char *fault = fault_in(ledger, entry, &entry->answer);
-  if (fault == NULL && ledger->guard != NULL) fault = guard_fault(ledger, slot);
+  if (fault != NULL) return fault;
+  guard_before(ledger, MOVE_RECEIVE, slot);
+  fault = guard_fault(ledger, slot);
   if (fault != NULL) return fault;
   budget_leave(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
@@ -253,7 +254,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
   budget_enter(ledger, entry, SLOT_READY);
-  if (ledger->guard != NULL) guard_audit(ledger, "after receiving", slot);
+  guard_after(ledger, MOVE_RECEIVE, slot);
   if (ledger->expect_bytes == 0 && entry->answer.kind == ANSWER_BATCH) {
     const struct slot_answer *answer = &entry->answer;
     ledger->expect_bytes =
@@ -269,8 +270,9 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
   /* One that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
+  guard_before(ledger, MOVE_WANT, slot);
   budget_set_want(ledger, entry, entry->answer.want_bytes);
-  if (ledger->guard != NULL) guard_audit(ledger, "after the want of", slot);
+  guard_after(ledger, MOVE_WANT, slot);
   return NULL;
 }
 
@@ -316,15 +318,15 @@ bool ledger_has_news(struct ledger *ledger) {
 }
 
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
-  if (ledger->guard != NULL) guard_open(ledger, slot);
+  guard_open_batch(ledger, slot);
   return ledger->base + segment_slot_offset(&ledger->geometry, slot);
 }
 
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
-  if (ledger->guard != NULL) guard_leased(ledger, slot);
+  guard_before(ledger, MOVE_LEASE, slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   budget_enter(ledger, entry, SLOT_LEASED);
-  if (ledger->guard != NULL) guard_audit(ledger, "after leasing", slot);
+  guard_after(ledger, MOVE_LEASE, slot);
   entry->leased_ns = platform_now_ns();
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
   atomic_fetch_add_explicit(&ledger->references, 1, memory_order_relaxed);
@@ -387,12 +389,12 @@ void ledger_collect(struct ledger *ledger) {
 
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (ledger->entries[slot].state != SLOT_PLACED) return;
-  if (ledger->guard != NULL) guard_audit(ledger, "before granting", slot);
+  guard_before(ledger, MOVE_GRANT, slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   budget_enter(ledger, entry, SLOT_PLACED);
   budget_set_want(ledger, entry, 0);
-  if (ledger->guard != NULL) guard_audit(ledger, "after granting", slot);
+  guard_after(ledger, MOVE_GRANT, slot);
   struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
   STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */

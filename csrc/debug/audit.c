@@ -10,7 +10,8 @@
  * the stack of released slots, is not.
  */
 
-#include "guard.h"
+#include "audit.h"
+
 #include "message.h"
 
 struct sums {
@@ -20,34 +21,37 @@ struct sums {
   uint64_t kept_bytes;
 };
 
-/* The move that is looked at, for the line about what is wrong. */
-struct move {
-  const char *name;
+/* Where the ledger is looked at, for the message about what is wrong. */
+struct place {
+  const char *when;
+  const char *move;
   uint32_t slot;
   uint64_t ticket;
 };
 
-static _Noreturn void end_with(const struct move *move, struct message *message) {
+static _Noreturn void end_with(const struct place *place, struct message *message) {
   message_text(message, " ");
-  message_text(message, move->name);
+  message_text(message, place->when);
+  message_text(message, " ");
+  message_text(message, place->move);
   message_text(message, " slot ");
-  message_number(message, move->slot);
+  message_number(message, place->slot);
   message_text(message, " of ticket ");
-  message_number(message, move->ticket);
+  message_number(message, place->ticket);
   message_abort(message);
 }
 
-static _Noreturn void end_with_slot(const struct move *move, uint32_t slot, const char *wrong) {
+static _Noreturn void end_with_slot(const struct place *place, uint32_t slot, const char *wrong) {
   struct message message = message_begin();
   message_text(&message, "the ledger is wrong about slot ");
   message_number(&message, slot);
   message_text(&message, ", ");
   message_text(&message, wrong);
   message_text(&message, ",");
-  end_with(move, &message);
+  end_with(place, &message);
 }
 
-static void expect(const struct move *move, const char *name, uint64_t recounted, uint64_t stands) {
+static void expect(const struct place *place, const char *name, uint64_t recounted, uint64_t stands) {
   if (recounted == stands) return;
   struct message message = message_begin();
   message_text(&message, "the ledger is wrong: ");
@@ -56,26 +60,26 @@ static void expect(const struct move *move, const char *name, uint64_t recounted
   message_number(&message, stands);
   message_text(&message, " and was recounted as ");
   message_number(&message, recounted);
-  end_with(move, &message);
+  end_with(place, &message);
 }
 
-static void expect_entry(const struct move *move, const struct ledger *ledger, uint32_t slot) {
+static void expect_entry(const struct place *place, const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   bool is_lent = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
   bool is_placed = entry->state == SLOT_PLACED;
-  if (entry->state >= SLOT_STATES) end_with_slot(move, slot, "in no known state");
+  if (entry->state >= SLOT_STATES) end_with_slot(place, slot, "in no known state");
   if (entry->pages_bytes > ledger->geometry.range_bytes) {
-    end_with_slot(move, slot, "with more pages than its range has");
+    end_with_slot(place, slot, "with more pages than its range has");
   }
   if (is_placed && entry->pages_bytes > entry->grant_bytes) {
-    end_with_slot(move, slot, "with more pages than its grant");
+    end_with_slot(place, slot, "with more pages than its grant");
   }
-  if (!is_placed && entry->want_bytes != 0) end_with_slot(move, slot, "which wants pages unplaced");
+  if (!is_placed && entry->want_bytes != 0) end_with_slot(place, slot, "which wants pages unplaced");
   if (!is_lent && entry->children != 0) {
-    end_with_slot(move, slot, "which children may read unleased");
+    end_with_slot(place, slot, "which children may read unleased");
   }
   if (entry->state == SLOT_SPARE && slot < ledger->next_spare) {
-    end_with_slot(move, slot, "a spare among those in use");
+    end_with_slot(place, slot, "a spare among those in use");
   }
 }
 
@@ -90,30 +94,31 @@ static void add(struct sums *sums, const struct ledger_entry *entry) {
 }
 
 /* Every free slot stands on the stack, once. */
-static void expect_stack(const struct move *move, const struct ledger *ledger) {
+static void expect_stack(const struct place *place, const struct ledger *ledger) {
   uint8_t *listed = ledger->guard->listed;
   memset(listed, 0, ledger->geometry.ranges);
   for (uint32_t i = 0; i < ledger->free_count; i++) {
     uint32_t slot = ledger->free_slots[i];
-    if (slot >= ledger->geometry.ranges) end_with_slot(move, slot, "which does not exist");
-    if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(move, slot, "listed as free");
-    if (listed[slot]++) end_with_slot(move, slot, "listed as free twice");
+    if (slot >= ledger->geometry.ranges) end_with_slot(place, slot, "which does not exist");
+    if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(place, slot, "listed as free");
+    if (listed[slot]++) end_with_slot(place, slot, "listed as free twice");
   }
 }
 
-void guard_audit(const struct ledger *ledger, const char *name, uint32_t slot) {
-  const struct move move = {.name = name, .slot = slot, .ticket = ledger->entries[slot].ticket};
+void audit_ledger(const struct ledger *ledger, const char *when, const char *move, uint32_t slot) {
+  uint64_t ticket = ledger->entries[slot].ticket;
+  const struct place place = {.when = when, .move = move, .slot = slot, .ticket = ticket};
   struct sums sums = {.wanting = 0};
   for (uint32_t i = 0; i < ledger->geometry.ranges; i++) {
-    expect_entry(&move, ledger, i);
+    expect_entry(&place, ledger, i);
     add(&sums, &ledger->entries[i]);
   }
-  expect(&move, "the number of free slots", sums.counts[SLOT_FREE], ledger->free_count);
+  expect(&place, "the number of free slots", sums.counts[SLOT_FREE], ledger->free_count);
   for (uint32_t state = 0; state < SLOT_STATES; state++) {
-    expect(&move, "the count of a state", sums.counts[state], ledger->counts[state]);
+    expect(&place, "the count of a state", sums.counts[state], ledger->counts[state]);
   }
-  expect(&move, "wanting", sums.wanting, ledger->wanting);
-  expect(&move, "committed_bytes", sums.committed_bytes, ledger->committed_bytes);
-  expect(&move, "kept_bytes", sums.kept_bytes, ledger->kept_bytes);
-  expect_stack(&move, ledger);
+  expect(&place, "wanting", sums.wanting, ledger->wanting);
+  expect(&place, "committed_bytes", sums.committed_bytes, ledger->committed_bytes);
+  expect(&place, "kept_bytes", sums.kept_bytes, ledger->kept_bytes);
+  expect_stack(&place, ledger);
 }

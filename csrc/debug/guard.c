@@ -39,6 +39,7 @@
 
 #include <stdlib.h>
 
+#include "audit.h"
 #include "canary.h"
 #include "fault.h"
 #include "message.h"
@@ -74,7 +75,7 @@ static struct guard *new_guard(const struct ledger *ledger) {
   return NULL;
 }
 
-int ledger_guard(struct ledger *ledger) {
+int guard_start(struct ledger *ledger) {
   const struct geometry *geometry = &ledger->geometry;
   uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
   struct guard *guard = new_guard(ledger);
@@ -104,7 +105,7 @@ static void give_up(struct guard *guard) {
   message_write(&message);
 }
 
-static void open_slot(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+void guard_open_bytes(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct guard *guard = ledger->guard;
   struct guard_slot *seen = &guard->slots[slot];
   uint64_t open_bytes = round_up(bytes, guard->geometry.page_bytes);
@@ -119,7 +120,7 @@ static void open_slot(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
 }
 
-static void close_slot(struct ledger *ledger, uint32_t slot) {
+void guard_close_slot(struct ledger *ledger, uint32_t slot) {
   struct guard *guard = ledger->guard;
   /* relaxed: written by this thread, or before the lease came to it. */
   uint64_t open_bytes =
@@ -127,12 +128,6 @@ static void close_slot(struct ledger *ledger, uint32_t slot) {
   /* relaxed: see give_up. */
   if (open_bytes == 0 || atomic_load_explicit(&guard->gave_up, memory_order_relaxed)) return;
   (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
-}
-
-void guard_write(struct ledger *ledger, uint32_t slot, const void *request, uint64_t bytes) {
-  open_slot(ledger, slot, bytes);
-  memcpy(guard_range(ledger->guard, slot), request, bytes);
-  close_slot(ledger, slot);
 }
 
 /* Whether an answer of this kind has a batch, and so a canary behind it. */
@@ -178,8 +173,7 @@ static uint64_t sum_tail(const struct ledger *ledger, uint32_t slot) {
   return sum;
 }
 
-const char *guard_fault(struct ledger *ledger, uint32_t slot) {
-  guard_audit(ledger, "before receiving", slot);
+const char *guard_look(struct ledger *ledger, uint32_t slot) {
   if (!has_batch(&ledger->entries[slot].answer)) return NULL;
   if (!has_canary(ledger, slot)) return "something was written beyond the end of its batch";
   ledger->guard->slots[slot].tail_sum = sum_tail(ledger, slot);
@@ -206,19 +200,19 @@ static void look_again(const struct ledger *ledger, uint32_t slot) {
   message_abort(&message);
 }
 
-void guard_open(struct ledger *ledger, uint32_t slot) {
+void guard_open_answer(struct ledger *ledger, uint32_t slot) {
   uint64_t end = guarded_end(&ledger->entries[slot].answer);
   /* relaxed: between two leases only the trainer writes it. */
   uint64_t open_bytes =
       atomic_load_explicit(&ledger->guard->slots[slot].open_bytes, memory_order_relaxed);
-  if (end > open_bytes) open_slot(ledger, slot, end);
+  if (end > open_bytes) guard_open_bytes(ledger, slot, end);
 }
 
-void guard_leased(struct ledger *ledger, uint32_t slot) {
+/* The slot's batch is about to be handed out. */
+static void begin_lease(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   struct guard_slot *seen = &ledger->guard->slots[slot];
-  guard_audit(ledger, "before leasing", slot);
-  guard_open(ledger, slot);
+  guard_open_answer(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->ticket, entry->ticket, memory_order_relaxed);
   /* relaxed: as above. */
@@ -227,13 +221,13 @@ void guard_leased(struct ledger *ledger, uint32_t slot) {
   atomic_store_explicit(&seen->released_ns, 0, memory_order_relaxed);
 }
 
-void guard_released(struct ledger *ledger, uint32_t slot) {
+void guard_end_lease(struct ledger *ledger, uint32_t slot) {
   struct guard_slot *seen = &ledger->guard->slots[slot];
   /* Not in a child: the trainer may have placed the slot again. */
   if (ledger->guard->owner == getpid()) look_again(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->released_ns, platform_now_ns(), memory_order_relaxed);
-  close_slot(ledger, slot);
+  guard_close_slot(ledger, slot);
 }
 
 /* Fill a slot through the file: it stays closed meanwhile, and no page is added here. */
@@ -249,21 +243,37 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   }
 }
 
-void guard_freed(struct ledger *ledger, uint32_t slot) {
+/* The slot is about to leave its state for FREE, FORKED or RETIRED. */
+static void give_up_slot(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
-  guard_audit(ledger, "before freeing", slot);
   if (ledger->guard->owner != getpid()) return;
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
-  close_slot(ledger, slot);
+  guard_close_slot(ledger, slot);
   if (entry->children > 0 || entry->retire) return;
   poison(ledger, slot, answered ? guarded_end(&entry->answer) : entry->pages_bytes);
 }
 
-void guard_choose(struct ledger *ledger) {
+/* Put the slot that has been FREE for longest on top of the stack. */
+static void choose(struct ledger *ledger) {
   uint32_t last = ledger->free_count - 1;
   uint32_t first_freed = ledger->free_slots[0];
   memmove(ledger->free_slots, ledger->free_slots + 1, last * sizeof *ledger->free_slots);
   ledger->free_slots[last] = first_freed;
-  guard_audit(ledger, "before placing", first_freed);
+}
+
+static const char *const names[] = {
+    [MOVE_PLACE] = "placing", [MOVE_RECEIVE] = "receiving", [MOVE_WANT] = "the want of",
+    [MOVE_GRANT] = "granting", [MOVE_LEASE] = "leasing", [MOVE_FREE] = "freeing",
+};
+
+void guard_prepare(struct ledger *ledger, enum move move, uint32_t slot) {
+  audit_ledger(ledger, "before", names[move], slot);
+  if (move == MOVE_PLACE) choose(ledger);
+  if (move == MOVE_LEASE) begin_lease(ledger, slot);
+  if (move == MOVE_FREE) give_up_slot(ledger, slot);
+}
+
+void guard_review(const struct ledger *ledger, enum move move, uint32_t slot) {
+  audit_ledger(ledger, "after", names[move], slot);
 }

@@ -30,7 +30,7 @@ struct guard {
   pid_t owner; /* a forked child of it watches its own mapping and nothing that it shares */
   struct guard_slot *slots;
   uint8_t *poison; /* what free slots are filled with, one block */
-  uint8_t *listed; /* audit.c: which slots it met among the free ones */
+  uint8_t *listed; /* for audit.c: which slots it met among the free ones */
   /* Written by the trainer: ranges are no longer closed, since the kernel refused it. */
   _Atomic bool gave_up;
   /* Written by whoever gives up the last reference: all that is left are the addresses. */
@@ -42,38 +42,73 @@ static inline uint8_t *guard_range(const struct guard *guard, uint32_t slot) {
   return guard->base + segment_slot_offset(&guard->geometry, slot);
 }
 
+/* The moves that a guard looks at. */
+enum move {
+  MOVE_PLACE,
+  MOVE_RECEIVE,
+  MOVE_WANT,
+  MOVE_GRANT,
+  MOVE_LEASE,
+  MOVE_FREE,
+};
+
 /* Begin to guard a ledger just made. Trainer only. 0 or -errno: it is not guarded then. */
-int ledger_guard(struct ledger *ledger);
-
-/* Put the slot that has been FREE for longest on top of the stack. Trainer only. */
-PLATFORM_COLD void guard_choose(struct ledger *ledger);
-
-/* Write a request into a slot. Trainer only. */
-PLATFORM_COLD void guard_write(struct ledger *ledger, uint32_t slot, const void *request,
-                               uint64_t bytes);
-
-/* What is wrong behind the batch of an answer just copied out; NULL: nothing. Trainer only. */
-PLATFORM_COLD const char *guard_fault(struct ledger *ledger, uint32_t slot);
-
-/* Let this process use the batch of a READY slot. Trainer only. */
-PLATFORM_COLD void guard_open(struct ledger *ledger, uint32_t slot);
-
-/* The slot's batch is about to be handed out. Trainer only. */
-PLATFORM_COLD void guard_leased(struct ledger *ledger, uint32_t slot);
-
-/* The last alias is gone: this process has no business in the slot. Any thread; no locks. */
-PLATFORM_COLD void guard_released(struct ledger *ledger, uint32_t slot);
-
-/* The slot is about to leave its state for FREE, FORKED or RETIRED. Trainer only. */
-PLATFORM_COLD void guard_freed(struct ledger *ledger, uint32_t slot);
+int guard_start(struct ledger *ledger);
 
 /* Free a guard's own memory; the handler of faults must not know it any more. Any thread. */
 void guard_delete(struct guard *guard);
 
-/* In place of unmapping the segment: give up its memory, not its addresses. Any thread. */
-PLATFORM_COLD void guard_unmap(struct ledger *ledger);
+/* What the functions below do when there is a guard. */
+PLATFORM_COLD void guard_prepare(struct ledger *ledger, enum move move, uint32_t slot);
+PLATFORM_COLD void guard_review(const struct ledger *ledger, enum move move, uint32_t slot);
+PLATFORM_COLD void guard_open_bytes(struct ledger *ledger, uint32_t slot, uint64_t bytes);
+PLATFORM_COLD void guard_open_answer(struct ledger *ledger, uint32_t slot);
+PLATFORM_COLD void guard_close_slot(struct ledger *ledger, uint32_t slot);
+PLATFORM_COLD void guard_end_lease(struct ledger *ledger, uint32_t slot);
+PLATFORM_COLD const char *guard_look(struct ledger *ledger, uint32_t slot);
 
-/* End the process if the ledger contradicts itself, at a move such as "after placing". */
-PLATFORM_COLD void guard_audit(const struct ledger *ledger, const char *move, uint32_t slot);
+/*
+ * A move of a slot is about to begin: the ledger is recounted, and the slot made ready for the move.
+ * Before MOVE_PLACE the slot that is to come on top of the stack is named, the one freed first.
+ * Trainer only.
+ */
+static inline void guard_before(struct ledger *ledger, enum move move, uint32_t slot) {
+  if (ledger->guard != NULL) guard_prepare(ledger, move, slot);
+}
+
+/* The move is done: the ledger is recounted. Trainer only. */
+static inline void guard_after(const struct ledger *ledger, enum move move, uint32_t slot) {
+  if (ledger->guard != NULL) guard_review(ledger, move, slot);
+}
+
+/* Let this process use the first bytes of a slot. Trainer only. */
+static inline void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+  if (ledger->guard != NULL) guard_open_bytes(ledger, slot, bytes);
+}
+
+/* Let this process use the batch of a READY slot. Trainer only. */
+static inline void guard_open_batch(struct ledger *ledger, uint32_t slot) {
+  if (ledger->guard != NULL) guard_open_answer(ledger, slot);
+}
+
+/* Let nothing in this process use the slot any more. Trainer only. */
+static inline void guard_close(struct ledger *ledger, uint32_t slot) {
+  if (ledger->guard != NULL) guard_close_slot(ledger, slot);
+}
+
+/* The last alias is gone: this process has no business in the slot. Any thread; no locks. */
+static inline void guard_release(struct ledger *ledger, uint32_t slot) {
+  if (ledger->guard != NULL) guard_end_lease(ledger, slot);
+}
+
+/* What is wrong behind the batch of an answer just copied out; NULL: nothing. Trainer only. */
+static inline const char *guard_fault(struct ledger *ledger, uint32_t slot) {
+  return ledger->guard != NULL ? guard_look(ledger, slot) : NULL;
+}
+
+/* What an order's mode says of the guard. */
+static inline uint32_t guard_mode(const struct ledger *ledger) {
+  return ledger->guard != NULL ? ORDER_GUARDED : 0;
+}
 
 #endif

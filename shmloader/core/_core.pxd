@@ -210,7 +210,7 @@ cdef extern from "desk.h" nogil:
 
 
 cdef extern from "debug/guard.h" nogil:
-    int ledger_guard(ledger *self)
+    int guard_start(ledger *self)
 
 
 cdef extern from "debug/canary.h" nogil:

@@ -71,7 +71,7 @@ cdef class Ledger:
             close(own_fd)
             raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
         self.forget_workers()
-        if guarded and ledger_guard(self.book) != 0:
+        if guarded and guard_start(self.book) != 0:
             raise MemoryError(f"no memory for a guard of {slots + spares} slots")
 
     def __dealloc__(self):

@@ -47,7 +47,7 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
 }
 
 void fixture_guard(struct fixture *fixture) {
-  CHECK_EQUAL(0, ledger_guard(fixture->ledger));
+  CHECK_EQUAL(0, guard_start(fixture->ledger));
 }
 
 void fixture_seat(struct fixture *fixture) {
