@@ -4,7 +4,7 @@
  * The pages of a ledger's slots.
  *
  * Key invariant: committed_bytes is, over all slots, the grant of those PLACED and the pages of all
- * others; kept_bytes is the pages of those that wait for somebody else. So every change of a slot's
+ * others; kept_bytes is the pages of those that wait for others. So every change of a slot's
  * state, grant or pages happens between budget_leave and budget_enter, which keep the sums, the
  * counts of the states among them.
  *

@@ -27,7 +27,6 @@ static inline void clock_count(_Atomic uint64_t *sum, uint64_t ns) {
 /* Worker only; wait-free. */
 static inline void clock_add(struct worker_clock *clock, uint64_t busy_ns, uint64_t starved_ns,
                              uint64_t blocked_ns) {
-  STEP("clock: begun");
   clock_count(&clock->busy_ns, busy_ns);
   STEP("clock: busy_ns");
   clock_count(&clock->starved_ns, starved_ns);

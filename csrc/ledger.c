@@ -13,7 +13,7 @@
  * goes on writing changes nothing.
  *
  * WRITING is not a state here: whether a worker has taken the slot is known to the worker alone
- * and makes no difference to the trainer, which needs to know only who may write to it.
+ * and makes no difference to the trainer, which needs to know only which process may write to it.
  *
  * Release. The last alias may die on any thread, so that thread only pushes the slot onto a stack
  * (Treiber's); the trainer takes the whole stack at once, which leaves no room for the ABA problem.
@@ -61,7 +61,6 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
 static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   struct ledger_entry *entry = &ledger->entries[lease->slot];
-  STEP("release: begun");
   guard_release(ledger, lease->slot);
   /* relaxed: a first guess at the head, corrected by the exchange. */
   uint32_t head = atomic_load_explicit(&ledger->released, memory_order_relaxed);
@@ -80,7 +79,6 @@ static void open_rings(struct ledger *ledger, uint32_t worker) {
   const struct geometry *geometry = &ledger->geometry;
   struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
   struct ring *ready = segment_ready_ring(ledger->base, geometry, worker);
-  STEP("reopen: begun");
   ring_init(tasks, 0);
   ring_init(ready, 0);
   ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
@@ -130,7 +128,7 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
     return NULL;
   }
   memset(ledger->entries, 0, geometry->ranges * sizeof *ledger->entries);
-  /* relaxed: nobody else knows the ledger yet. */
+  /* relaxed: no other thread knows the ledger yet. */
   atomic_store_explicit(&ledger->references, 1, memory_order_relaxed);
   fill_ledger(ledger, slots);
   for (uint32_t worker = 0; worker < geometry->workers; worker++) open_rings(ledger, worker);
@@ -156,11 +154,19 @@ static uint32_t take_free(struct ledger *ledger) {
   return ledger->free_slots[--ledger->free_count];
 }
 
+/* Copy an order to its slot; the push of the slot's cell publishes it. */
+static void write_order(struct ledger *ledger, uint32_t slot, const struct slot_order *draft) {
+  struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
+  STEP_COPY("order: half", order, draft, sizeof *order);
+  STEP("order: written");
+}
+
 static void write_request(struct ledger *ledger, uint32_t slot, const void *request,
                           uint64_t bytes) {
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
   guard_open(ledger, slot, bytes);
   STEP_COPY("order: half a request", start, request, bytes);
+  STEP("order: request");
   guard_close(ledger, slot);
 }
 
@@ -184,24 +190,17 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   entry->grant_bytes = max_u64(grant, entry->pages_bytes);
   budget_enter(ledger, entry, SLOT_PLACED);
 
-  struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
-  STEP("order: begun");
-  order->ticket = ticket, STEP("order: ticket");
-  order->request_bytes = bytes, STEP("order: request_bytes");
-  order->request_kind = (uint32_t)kind, STEP("order: request_kind");
-  order->mode = mode | guard_mode(ledger);
-  STEP("order: mode");
-  order->pages_bytes = entry->pages_bytes, STEP("order: pages_bytes");
-  order->expect_bytes = min_u64(ledger->expect_bytes, entry->grant_bytes);
-  STEP("order: expect_bytes");
-  /* relaxed: the push publishes the order. */
-  atomic_store_explicit(&order->grant_bytes, entry->grant_bytes, memory_order_relaxed);
-  STEP("order: grant_bytes");
-  /* relaxed: as above. */
-  atomic_store_explicit(&order->refused_bytes, 0, memory_order_relaxed);
-  STEP("order: refused_bytes");
+  const struct slot_order draft = {
+      .ticket = ticket,
+      .request_bytes = bytes,
+      .pages_bytes = entry->pages_bytes,
+      .expect_bytes = min_u64(ledger->expect_bytes, entry->grant_bytes),
+      .request_kind = (uint32_t)kind,
+      .mode = mode | guard_mode(ledger),
+      .grant_bytes = entry->grant_bytes,
+  };
+  write_order(ledger, slot, &draft);
   write_request(ledger, slot, request, bytes);
-  STEP("order: request");
 
   /* The ring holds every slot and the control values besides: full means a forged read_pos. */
   if (!ring_push(&ledger->task_rings[worker], cell_make(VERB_PLACE, slot))) {
@@ -242,7 +241,6 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
 static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
-  STEP("receive: answer read");
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
   guard_before(ledger, MOVE_RECEIVE, slot);
@@ -266,7 +264,6 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
 static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
-  STEP("receive: want read");
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
   /* One that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;

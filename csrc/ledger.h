@@ -61,7 +61,7 @@ struct ledger {
   uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
   uint64_t kept_bytes;      /* the part of it that waits for others: leased, forked, retired */
-  struct guard *guard;      /* NULL: nobody watches who uses the slots; see guard.h */
+  struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
 };
 
 /* What a worker said. */

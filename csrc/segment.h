@@ -28,11 +28,16 @@ struct slot_header {
   struct slot_answer answer;
 };
 
+/* What a worker needs to begin the next epoch. */
+struct worker_resume {
+  uint64_t seed;
+  uint64_t has_seed; /* 0: there is none */
+};
+
 struct worker_block {
   struct doorbell doorbell; /* rung by the trainer */
-  /* Written by the trainer before VERB_RESUME is pushed: the seed and whether there is one. */
-  alignas(CACHE_LINE) uint64_t resume_seed;
-  uint64_t resume_has_seed;
+  /* Written by the trainer before VERB_RESUME is pushed. */
+  alignas(CACHE_LINE) struct worker_resume resume;
   struct worker_clock clock;
 };
 

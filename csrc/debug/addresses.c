@@ -2,10 +2,10 @@
 
 /*
  * What is left of a guarded segment when it is given up: the addresses that its batches had, with
- * no memory behind them. As long as they are taken, a pointer that somebody kept into a batch of a
- * loader that is gone faults, and the guard, which is kept with them, still knows whose batch it
- * was. Otherwise the next segment would probably be mapped at the same place, and the pointer would hit
- * another batch.
+ * no memory behind them. As long as they are taken, a pointer that native code kept into a batch of
+ * a loader that is gone faults, and the guard, which is kept with them, still knows whose batch it
+ * was. Otherwise the next segment would probably be mapped at the same place, and the pointer would
+ * hit another batch.
  *
  * Of each range only what was ever open is kept, so this costs as many addresses as batches had.
  * The last ENDED_MAX segments are kept; a turn that each end takes for itself says which of them
@@ -58,7 +58,7 @@ void addresses_keep(struct guard *guard) {
   }
   /* relaxed: a turn; each end takes another one. */
   uint32_t turn = atomic_fetch_add_explicit(&ended_count, 1, memory_order_relaxed);
-  /* sync ended-R -> ended-A: whoever takes this one out finds it whole;
+  /* sync ended-R -> ended-A: the thread that takes this one out finds it whole;
    * sync ended-A <- ended-R: and so is the one that is taken out here. */
   struct guard *oldest =
       atomic_exchange_explicit(&ended[turn % ENDED_MAX], guard, memory_order_acq_rel);

@@ -51,7 +51,8 @@ static _Noreturn void end_with_slot(const struct place *place, uint32_t slot, co
   end_with(place, &message);
 }
 
-static void expect(const struct place *place, const char *name, uint64_t recounted, uint64_t stands) {
+static void expect(const struct place *place, const char *name, uint64_t recounted,
+                   uint64_t stands) {
   if (recounted == stands) return;
   struct message message = message_begin();
   message_text(&message, "the ledger is wrong: ");
@@ -74,7 +75,9 @@ static void expect_entry(const struct place *place, const struct ledger *ledger,
   if (is_placed && entry->pages_bytes > entry->grant_bytes) {
     end_with_slot(place, slot, "with more pages than its grant");
   }
-  if (!is_placed && entry->want_bytes != 0) end_with_slot(place, slot, "which wants pages unplaced");
+  if (!is_placed && entry->want_bytes != 0) {
+    end_with_slot(place, slot, "which wants pages unplaced");
+  }
   if (!is_lent && entry->children != 0) {
     end_with_slot(place, slot, "which children may read unleased");
   }

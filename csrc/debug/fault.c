@@ -6,7 +6,7 @@
  * core, the debugger, or Python's faulthandler shows the guilty line.
  *
  * The handler is installed with the first guarded segment, and put on top again with a later one
- * when somebody has installed another since. Ours may then stand in the chain twice, or be reached
+ * if another was installed since. Ours may then stand in the chain twice, or be reached
  * through the other: from the second time on it hands over to what was there before all of ours.
  * A fault that is none of ours is handed on as if we were not there. Workers get torch's handlers,
  * which replace this one.
@@ -28,7 +28,7 @@ static const int signals[SIGNALS] = {SIGSEGV, SIGBUS};
 static struct sigaction first[SIGNALS];    /* what was there before all of ours */
 static struct sigaction previous[SIGNALS]; /* what was there before the last of ours */
 static bool installed[SIGNALS];
-static bool chained[SIGNALS]; /* whether ours may stand behind previous too */
+static bool chained[SIGNALS]; /* true: ours may stand behind previous too */
 static volatile sig_atomic_t handed_over;
 
 static uint64_t peek(_Atomic uint64_t *word) {
@@ -67,7 +67,7 @@ static void say_leased(struct message *message, struct guard_slot *seen, uint32_
                         "batch that was there before");
 }
 
-/* Say which slot's byte it is, unless that byte is open, or nobody's any more. */
+/* Say which slot's byte it is, unless that byte is open, or no slot has it any more. */
 static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at, struct message *message) {
   struct guard_slot *seen = &guard->slots[slot];
   /* relaxed: as in peek. */
@@ -113,7 +113,7 @@ static bool say_what_was_used(const siginfo_t *info) {
 static void hand_over(int i, const siginfo_t *info) {
   sigaction(signals[i], handed_over ? &first[i] : &previous[i], NULL);
   handed_over = true;
-  /* A fault repeats itself; a signal that somebody sent does not. */
+  /* A fault repeats itself; a signal that a process sent does not. */
   if (info->si_code <= 0) raise(signals[i]);
 }
 
@@ -159,10 +159,10 @@ static void install(int i) {
 void fault_watch(struct guard *guard) {
   for (int i = 0; i < SIGNALS; i++) install(i);
   for (int i = 0; i < GUARDS_MAX; i++) {
-    struct guard *nobody = NULL;
+    struct guard *none = NULL;
     /* sync watched-R -> watched-A: the guard is filled in before it is in the table. */
-    /* relaxed: where somebody else's stands, the next place is tried. */
-    if (atomic_compare_exchange_strong_explicit(&guards[i], &nobody, guard, memory_order_release,
+    /* relaxed: if another guard stands there, the next place is tried. */
+    if (atomic_compare_exchange_strong_explicit(&guards[i], &none, guard, memory_order_release,
                                                 memory_order_relaxed)) {
       return;
     }

@@ -9,7 +9,7 @@
  *     batch is delivered, to the end of its lease, and while a request is written. A late use
  *     faults where it happens, and fault.c says of which slot and ticket it was;
  *   - a slot that becomes FREE is filled with POISON, which shows what others read too late: a
- *     worker, or a child whose fork nobody was told of. FORKED and RETIRED slots are not filled,
+ *     worker, or a child of a fork that was not noticed. FORKED and RETIRED slots are not filled,
  *     for they may rightly be read. FREE slots rest as long as can be: the one freed first is
  *     taken;
  *   - a canary stands behind each batch from the worker's first allocation on (canary.h). The
@@ -66,7 +66,7 @@ static struct guard *new_guard(const struct ledger *ledger) {
   if (guard->slots != NULL && guard->poison != NULL && guard->listed != NULL) {
     memset(guard->poison, POISON, POISON_BLOCK);
     for (uint32_t slot = 0; slot < ranges; slot++) {
-      /* relaxed: nobody else knows the guard yet. */
+      /* relaxed: no other thread knows the guard yet. */
       atomic_store_explicit(&guard->slots[slot].released_ns, -1, memory_order_relaxed);
     }
     return guard;
@@ -130,7 +130,7 @@ void guard_close_slot(struct ledger *ledger, uint32_t slot) {
   (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
 }
 
-/* Whether an answer of this kind has a batch, and so a canary behind it. */
+/* True if an answer of this kind has a batch, and so a canary behind it. */
 static bool has_batch(const struct slot_answer *answer) {
   return answer->kind == ANSWER_BATCH || answer->kind == ANSWER_ERROR;
 }
@@ -148,7 +148,7 @@ static bool read_slot(const struct ledger *ledger, uint32_t slot, uint64_t at, u
   return pread(ledger->fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* Whether the canary is there that the worker left. */
+/* True if the canary that the worker left is there. */
 static bool has_canary(const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t end = answer_end(&entry->answer);

@@ -5,7 +5,7 @@
 #include "ledger.h"
 
 /*
- * Watches who uses a slot when, for people who look for a fault in native code. A ledger without a
+ * Watches when a slot is used, for people who look for a fault in native code. A ledger without a
  * guard (guard == NULL) pays a test of that pointer at each move. guard.c opens with what it does.
  */
 
@@ -14,7 +14,7 @@ struct guard_slot {
   /* Written by the trainer when the slot is leased: ticket and length of that batch. */
   _Atomic uint64_t ticket;
   _Atomic uint64_t batch_bytes;
-  /* Written by whoever drops the last alias: when that was; 0 while leased, -1 before the first. */
+  /* Written by the thread that drops the last alias: when; 0 while leased, -1 before the first. */
   _Atomic int64_t released_ns;
   /* How much of the range this process may use: raised by the trainer, 0 after the last alias. */
   _Atomic uint64_t open_bytes;
@@ -33,7 +33,7 @@ struct guard {
   uint8_t *listed; /* for audit.c: which slots it met among the free ones */
   /* Written by the trainer: ranges are no longer closed, since the kernel refused it. */
   _Atomic bool gave_up;
-  /* Written by whoever gives up the last reference: all that is left are the addresses. */
+  /* Written by the thread that gives up the last reference: all that is left are the addresses. */
   _Atomic bool ended;
 };
 
@@ -68,9 +68,8 @@ PLATFORM_COLD void guard_end_lease(struct ledger *ledger, uint32_t slot);
 PLATFORM_COLD const char *guard_look(struct ledger *ledger, uint32_t slot);
 
 /*
- * A move of a slot is about to begin: the ledger is recounted, and the slot made ready for the move.
- * Before MOVE_PLACE the slot that is to come on top of the stack is named, the one freed first.
- * Trainer only.
+ * A move of a slot is about to begin: the ledger is recounted and the slot made ready for the move.
+ * Before MOVE_PLACE that is the slot freed first, which comes on top of the stack. Trainer only.
  */
 static inline void guard_before(struct ledger *ledger, enum move move, uint32_t slot) {
   if (ledger->guard != NULL) guard_prepare(ledger, move, slot);

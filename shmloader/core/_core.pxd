@@ -95,10 +95,13 @@ cdef extern from "segment.h" nogil:
     struct worker_clock:
         pass
 
+    struct worker_resume:
+        uint64_t seed
+        uint64_t has_seed
+
     struct worker_block:
         doorbell doorbell
-        uint64_t resume_seed
-        uint64_t resume_has_seed
+        worker_resume resume
         worker_clock clock
 
     struct control_block:

@@ -46,6 +46,7 @@ cdef class Desk:
     cdef bint copy_in
     cdef bint guarded          # a canary stands behind what was handed out so far
     cdef uint64_t canary       # how long it is; 0: none
+    cdef slot_answer draft     # the answer, until it is published
     cdef bint forked           # user code forked while memory of the slot was handed out
     cdef lease *held           # counts the aliases of this slot; NULL until memory is handed out
     cdef lease *source         # the lease of the last allocation
@@ -114,7 +115,7 @@ cdef class Desk:
             return ("place", self.begin(cell_slot(cell)))
         if cell_verb(cell) == VERB_QUIT:
             return ("quit", None)
-        seed = self.seat.block.resume_seed if self.seat.block.resume_has_seed else None
+        seed = self.seat.block.resume.seed if self.seat.block.resume.has_seed else None
         return ("resume", seed)
 
     cdef bint park(self, double timeout_s, uint32_t *cell) except -1:
@@ -142,7 +143,6 @@ cdef class Desk:
         """Take an order in hand and read its request out of the slot."""
         cdef slot_order *order = &segment_header(self.seat.base, &self.seat.geometry, slot).order
         cdef object index
-        STEP("take: begun")
         self.slot = slot
         self.slot_start = <char *>self.seat.base + segment_slot_offset(&self.seat.geometry, slot)
         self.ticket = order.ticket
@@ -153,6 +153,7 @@ cdef class Desk:
         self.guarded = order.mode & ORDER_GUARDED
         self.canary = 0
         self.cursor = 0
+        memset(&self.draft, 0, sizeof(slot_answer))
         self.forked = False
         self.blocked_ns = 0
         return read_request(order.request_kind, self.slot_start, order.request_bytes)
@@ -208,11 +209,9 @@ cdef class Desk:
             OutOfSharedMemory: There is no room for its pages.
             Exception: Whatever pickling a leaf raises.
         """
-        cdef slot_answer *answer
         cdef Encoder encoder
         if self.slot < 0:
             raise RuntimeError("there is no order in hand whose batch could be written")
-        answer = self.answer()
         encoder = Encoder.__new__(Encoder, self, dumps)
         if is_error:
             # A canary that was written over is this error, or less than it.
@@ -221,11 +220,9 @@ cdef class Desk:
             # What was collated before is of no use, and its pages may be all there are.
             self.cursor = 0
         encoder.put(batch)
-        encoder.finish(answer)
-        answer.snapshot_bytes = 0
-        STEP("write: snapshot_bytes")
-        answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
-        STEP("write: kind")
+        encoder.finish(&self.draft)
+        self.draft.snapshot_bytes = 0
+        self.draft.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
 
     def write_snapshot(self, bytes snapshot):
         """
@@ -234,17 +231,14 @@ cdef class Desk:
         Raises:
             As `write`; the answer in hand is then incomplete and has to be written again.
         """
-        cdef slot_answer *answer = self.answer()
-        cdef uint64_t start = answer.layout_offset + answer.layout_bytes
+        cdef uint64_t start = self.draft.layout_offset + self.draft.layout_bytes
         cdef uint64_t length = PyBytes_GET_SIZE(snapshot)
         if length > UINT32_MAX:
             raise OverflowError(f"a snapshot of {length} bytes, of which at most {UINT32_MAX} fit")
         self.need(start + length)
-        STEP("snapshot: begun")
         STEP_COPY("snapshot: half", self.slot_start + start, PyBytes_AS_STRING(snapshot), length)
         STEP("snapshot: written")
-        answer.snapshot_bytes = <uint32_t>length
-        STEP("snapshot: snapshot_bytes")
+        self.draft.snapshot_bytes = <uint32_t>length
         return None
 
     def write_end(self):
@@ -256,14 +250,10 @@ cdef class Desk:
         self.write_empty(ANSWER_NOTHING)
 
     cdef int write_empty(self, int kind) except -1:
-        cdef slot_answer *answer = self.answer()
         STEP("nothing: begun")
-        answer.kind = kind
-        STEP("nothing: kind")
-        answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
-        STEP("nothing: bytes")
-        answer.layout_offset = answer.snapshot_bytes = 0
-        STEP("nothing: layout_offset")
+        self.draft.kind = kind
+        self.draft.payload_bytes = self.draft.layout_bytes = self.draft.pickled_bytes = 0
+        self.draft.layout_offset = self.draft.snapshot_bytes = 0
         return 0
 
     cdef slot_order *order(self) noexcept:
@@ -279,22 +269,20 @@ cdef class Desk:
         A slot of which an alias is still alive in this process is published as kept: the trainer
         delivers it and never lets it be written again.
         """
-        cdef slot_answer *answer = self.answer()
-        STEP("commit: begun")
-        answer.ticket = self.ticket
-        STEP("commit: ticket")
-        answer.pages_bytes = self.pages
-        STEP("commit: pages_bytes")
-        answer.flags = 0
-        STEP("commit: flags")
-        if self.guarded and (answer.kind == ANSWER_BATCH or answer.kind == ANSWER_ERROR):
-            self.put_canary(answer_end(answer))
+        cdef slot_answer *draft = &self.draft
+        draft.ticket = self.ticket
+        draft.pages_bytes = self.pages
+        draft.flags = 0
+        if self.guarded and (draft.kind == ANSWER_BATCH or draft.kind == ANSWER_ERROR):
+            self.put_canary(answer_end(draft))
         if self.held != NULL:
             if self.forked or lease_aliases(self.held) != 1:
-                answer.flags = ANSWER_KEPT
+                draft.flags = ANSWER_KEPT
                 STEP("commit: kept")
             lease_drop(self.held)
             self.held = NULL
+        STEP_COPY("commit: half an answer", self.answer(), draft, sizeof(slot_answer))
+        STEP("commit: answer")
         clock_add(&self.seat.block.clock, platform_now_ns() - self.taken_ns - self.blocked_ns, 0,
                   self.blocked_ns)
         slot, self.slot = self.slot, -1
@@ -475,11 +463,10 @@ cdef class Desk:
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
             self.raise_refusal(wanted)
-        STEP("ask: begun")
-        header.answer.ticket = self.ticket
-        STEP("ask: ticket")
-        header.answer.want_bytes = wanted
-        STEP("ask: want_bytes")
+        self.draft.ticket = self.ticket
+        self.draft.want_bytes = wanted
+        STEP_COPY("ask: half a want", &header.answer, &self.draft, sizeof(slot_answer))
+        STEP("ask: want")
         self.tell(VERB_WANT, self.slot)
         while order_grant(&header.order) < wanted:
             if desk_stopping(&self.seat):

@@ -121,11 +121,11 @@ cdef class Ledger:
             WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
         """
         cdef worker_block *block = segment_worker(self.book.base, &self.book.geometry, worker)
-        STEP("resume: begun")
-        block.resume_has_seed = seed is not None
-        STEP("resume: resume_has_seed")
-        block.resume_seed = seed if seed is not None else 0
-        STEP("resume: resume_seed")
+        cdef worker_resume resume
+        resume.has_seed = seed is not None
+        resume.seed = seed if seed is not None else 0
+        STEP_COPY("resume: half", &block.resume, &resume, sizeof(worker_resume))
+        STEP("resume: written")
         if not ledger_tell(self.book, worker, VERB_RESUME):
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
