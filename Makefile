@@ -9,7 +9,7 @@ ARGS ?=
 
 venv := .venv/bin
 core_sources := setup.py $(wildcard csrc/*.[ch] csrc/debug/*.[ch]) \
-  $(wildcard shmloader/core/*.py[x] shmloader/core/*.px[di])
+  $(wildcard shmloader/core/*.pyx shmloader/core/*.pxd)
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
 switches := $(switches),$(SHMLOADER_KILL_POINTS)
 

@@ -51,7 +51,7 @@ core = Extension(
     depends=[
         *glob("csrc/*.h"),
         *glob("csrc/debug/*.h"),
-        *glob("shmloader/core/*.p[xy][dxi]"),
+        *glob("shmloader/core/*.p[xy][xd]"),
     ],
     include_dirs=["csrc", numpy.get_include()],
     define_macros=macros,

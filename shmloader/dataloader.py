@@ -1,34 +1,38 @@
 """DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
 
 import weakref
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from multiprocessing.context import BaseContext
+from types import TracebackType
+from typing import Any, Self, SupportsIndex, TypeVar
 
 import torch.utils.data
+from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from shmloader.memory import sending
-from shmloader.memory.segment import Shape, Shelf, default_ring_bytes
+from shmloader.memory.pool import SegmentPool
+from shmloader.metrics import Held, Stats
+from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 
 T = TypeVar("T", covariant=True)
 
 sending.install()
 
-# Slots beyond what torch has in flight: for the batches that a training step holds.
-_SLOTS_TO_HOLD = 4
 _RING_BYTES_MIN = 1 << 16
 _SLOTS_MAX = 1 << 20
 
 # Attributes that live with a process and are not copied or pickled with the loader.
-_OF_THIS_PROCESS = ("_shelf", "_iterators")
+_OF_THIS_PROCESS = ("_pool", "_iterators")
 
 
-def _check_positive(name, value, least):
+def _check_positive(name: str, value: Any, least: int) -> None:
     if value is not None:
         _check_count(name, value, least, "an int or None")
 
 
-def _check_count(name, value, least, kind="an int"):
+def _check_count(name: str, value: Any, least: int, kind: str = "an int") -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} should be {kind}, but got {value!r}")
     if value < least:
@@ -50,11 +54,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             Default: learnt from the first batch.
         ring_bytes: Ceiling in bytes for what all slots keep. Default: half of the memory. With
             `slots=None` and `slot_bytes` given it bounds the number of slots.
-        keep_pages: Whether the memory stays for the next epoch, which is what makes it fast. False
+        keep_pages: True keeps the memory for the next epoch, which is what makes it fast. False
             gives it back when an epoch's workers end; `close()` does so at any time.
-        restarts: How many deaths of workers are healed in each epoch: another takes the dead
-            one's place, and every batch comes as it would have. With `timeout`, one that hangs for
-            longer is killed and healed too. 0 raises as torch does.
+        restarts: How many deaths of workers are healed in each epoch: another worker takes the
+            dead one's place, and every batch comes as it would have. With `timeout`, a worker that
+            hangs for longer is killed and replaced too. 0 raises as torch does.
 
     Raises:
         ValueError, TypeError: As torch's, and for options out of range.
@@ -66,30 +70,30 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def __init__(
         self,
-        dataset,
-        batch_size=1,
-        shuffle=None,
-        sampler=None,
-        batch_sampler=None,
-        num_workers=0,
-        collate_fn=None,
-        pin_memory=False,
-        drop_last=False,
-        timeout=0,
-        worker_init_fn=None,
-        multiprocessing_context=None,
-        generator=None,
+        dataset: Dataset[T],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: BaseContext | str | None = None,
+        generator: torch.Generator | None = None,
         *,
-        prefetch_factor=None,
-        persistent_workers=False,
-        pin_memory_device="",
-        in_order=True,
-        slots=None,
-        slot_bytes=None,
-        ring_bytes=None,
-        keep_pages=True,
-        restarts=0,
-    ):
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        slots: int | None = None,
+        slot_bytes: int | None = None,
+        ring_bytes: int | None = None,
+        keep_pages: bool = True,
+        restarts: int = 0,
+    ) -> None:
         self._set_options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
         super().__init__(
             dataset,
@@ -112,8 +116,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         )
 
     def _set_options(
-        self, slots=None, slot_bytes=None, ring_bytes=None, keep_pages=True, restarts=0
-    ):
+        self,
+        slots: int | None,
+        slot_bytes: int | None,
+        ring_bytes: int | None,
+        keep_pages: bool,
+        restarts: int,
+    ) -> None:
         _check_count("restarts", restarts, 0)
         _check_positive("slots", slots, 1)
         _check_positive("slot_bytes", slot_bytes, 1)
@@ -132,49 +141,40 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.restarts = restarts
         self._forget_process()
 
-    def _forget_process(self):
-        self._shelf = Shelf(self.keep_pages)
+    def _forget_process(self) -> None:
+        self._pool = SegmentPool(self.keep_pages)
         self._iterators: weakref.WeakSet[RingIterator] = weakref.WeakSet()
 
-    def _segment_shape(self):
-        """The counts and bytes that an iterator's segment shall have."""
-        ring_bytes = self.ring_bytes or default_ring_bytes()
-        slots = self.slots
-        if slots is None:
-            # torch sets prefetch_factor wherever there are workers.
-            slots = (self.prefetch_factor or 0) * self.num_workers + _SLOTS_TO_HOLD
-            if self.ring_bytes is not None and self.slot_bytes is not None:
-                slots = max(1, min(slots, self.ring_bytes // self.slot_bytes))
-        return Shape(self.num_workers, slots, ring_bytes, ring_bytes)
-
-    def _get_iterator(self):
+    def _get_iterator(self) -> Any:
         if self.num_workers == 0:
             return _SingleProcessDataLoaderIter(self)
         self.check_worker_number_rationality()
-        iterator = RingIterator(self, self._shelf)
+        # torch sets prefetch_factor if there are workers.
+        shape = budget.shape_of(
+            self.num_workers,
+            self.prefetch_factor or 0,
+            self.slots,
+            self.slot_bytes,
+            self.ring_bytes,
+        )
+        iterator = RingIterator(self, self._pool, shape)
         self._iterators.add(iterator)
         return iterator
 
-    def stats(self):
-        """
-        Count what this loader has done since it was made.
+    def stats(self) -> Stats:
+        """Count what this loader has done since it was made, over all epochs and live iterators."""
+        return self._pool.stats()
 
-        Returns:
-            A `shmloader.Stats` over all epochs and live iterators.
+    def held(self) -> list[Held]:
         """
-        return self._shelf.stats()
+        List the batches that still occupy a slot, because something points into it.
 
-    def held(self):
+        Spilled batches occupy none, and what is held after `close()` is memory of its own that goes
+        with the batch.
         """
-        Tell which batches still occupy a slot, because something points into it.
+        return self._pool.held()
 
-        Returns:
-            A list of `shmloader.Held`, one for each. Spilled batches occupy none, and what
-            is held after `close()` is memory of its own that goes with the batch.
-        """
-        return self._shelf.held()
-
-    def close(self):
+    def close(self) -> None:
         """
         Stop all workers and free all shared memory that no batch in use lies in.
 
@@ -183,27 +183,32 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         for iterator in list(self._iterators):
             iterator._shutdown_workers()
         self._iterator = None
-        self._shelf.clear()
+        self._pool.clear()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         for name in _OF_THIS_PROCESS:
             state.pop(name, None)
         return state
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget_process()
 
 
-def _class_over(kind):
-    """The class of a wrapped loader: ours before the one that it had."""
+def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader[Any]]:
+    """The class of a wrapped loader: ours before its own class."""
     if kind in (torch.utils.data.DataLoader, DataLoader):
         return DataLoader
     if issubclass(kind, DataLoader):
@@ -211,39 +216,50 @@ def _class_over(kind):
     return type(kind.__name__, (DataLoader, kind), {"__reduce_ex__": _reduce_wrapped})
 
 
-def _reduce_wrapped(loader, protocol):
+def _reduce_wrapped(loader: DataLoader[Any], protocol: SupportsIndex) -> tuple[Any, ...]:
     # The class was made by wrap() and has no name to be pickled by.
     return _rebuild_wrapped, (type(loader).__bases__[1], loader.__getstate__())
 
 
-def _rebuild_wrapped(kind, state):
+def _rebuild_wrapped(
+    kind: type[torch.utils.data.DataLoader[Any]], state: dict[str, Any]
+) -> DataLoader[Any]:
     loader = object.__new__(_class_over(kind))
     loader.__setstate__(state)
     return loader
 
 
-def wrap(torch_loader, **options):
+def wrap(
+    loader: torch.utils.data.DataLoader[T],
+    *,
+    slots: int | None = None,
+    slot_bytes: int | None = None,
+    ring_bytes: int | None = None,
+    keep_pages: bool = True,
+    restarts: int = 0,
+) -> DataLoader[T]:
     """
-    Make any torch DataLoader, of a subclass too, deliver through shared memory.
+    Make any torch DataLoader, even of a subclass, deliver through shared memory.
 
     Neither the dataset nor a sampler is built again: the new loader shares them with the old one.
 
     Args:
-        torch_loader: A `torch.utils.data.DataLoader`.
-        options: `slots`, `slot_bytes`, `ring_bytes`, `keep_pages`, `restarts` as for `DataLoader`.
+        loader: A `torch.utils.data.DataLoader`.
+        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
 
     Raises:
-        TypeError: It is no torch DataLoader, or an option is unknown.
+        TypeError: It is no torch DataLoader, or an option is of a wrong type.
+        ValueError: An option is out of range.
     """
-    if not isinstance(torch_loader, torch.utils.data.DataLoader):
+    if not isinstance(loader, torch.utils.data.DataLoader):
         raise TypeError(
-            f"wrap() takes a torch.utils.data.DataLoader, but got {type(torch_loader).__name__}"
+            f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
         )
-    loader = object.__new__(_class_over(type(torch_loader)))
-    state = {name: value for name, value in vars(torch_loader).items() if name != "_iterator"}
-    loader.__dict__.update(state, _iterator=None)
-    loader._set_options(**options)
-    return loader
+    wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
+    state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
+    wrapped.__dict__.update(state, _iterator=None)
+    wrapped._set_options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+    return wrapped

@@ -1,4 +1,26 @@
-"""What can go wrong here and not in torch; each error is also the builtin one would catch."""
+"""
+What can go wrong here and not in torch; each error is also the builtin that a caller would catch.
+
+    ShmloaderError
+    ├── BatchTooLarge        ValueError
+    ├── OutOfSharedMemory    MemoryError
+    ├── UnsendableBatch      TypeError
+    └── WorkerBroken         RuntimeError
+    UserWarning
+    ├── RestartWarning
+    └── RetentionWarning
+"""
+
+import os
+import sys
+import warnings
+from types import FrameType
+
+import torch.utils.data
+
+_LIBRARIES = tuple(
+    os.path.join(os.path.dirname(path), "") for path in (__file__, torch.utils.data.__file__)
+)
 
 
 class ShmloaderError(Exception):
@@ -27,3 +49,27 @@ class RestartWarning(UserWarning):
 
 class RetentionWarning(UserWarning):
     """Batches are copied out of their slots because too many slots are held."""
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """
+    Warn at the line of user code that led here.
+
+    That is the innermost line outside of this package and of torch's loader, however many calls lie
+    between; without one, the outermost line of all.
+
+    Args:
+        message: The text, or a warning that was caught and is to be shown at that line.
+        category: The class of the warning if the message is a text.
+    """
+    frame: FrameType = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )

@@ -1,6 +1,6 @@
-"""What a loader has done so far, as a record."""
+"""What a loader has done so far, as records."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Stats:
     pickled_batches: int = 0
     slots: dict[str, int] = field(default_factory=dict)
 
-    def __add__(self, other):
+    def __add__(self, other: "Stats") -> "Stats":
         """Count two records together."""
         states = {**self.slots, **other.slots}
         sums = {
@@ -48,6 +48,10 @@ class Stats:
         }
         slots = {state: self.slots.get(state, 0) + other.slots.get(state, 0) for state in states}
         return Stats(**sums, slots=slots)
+
+    def past(self) -> "Stats":
+        """Keep what stays true of a segment when it is gone."""
+        return replace(self, resident_bytes=0, slots={})
 
 
 @dataclass(frozen=True)
@@ -64,35 +68,3 @@ class Held:
     ticket: int
     held_s: float
     leases: int
-
-
-def held_of_ledger(ledger):
-    """Read which batches of one segment are held."""
-    return [Held(*record) for record in ledger.held()]
-
-
-def of_ledger(ledger):
-    """Read what one segment's ledger and workers have counted."""
-    counts = ledger.counts()
-    clocks = ledger.clocks()
-    return Stats(
-        batches=ledger.batches,
-        bytes=ledger.bytes,
-        wait_s=ledger.waited_ns / 1e9,
-        worker_busy_s=sum(busy for busy, _, _ in clocks),
-        worker_starved_s=sum(starved for _, starved, _ in clocks),
-        worker_blocked_s=sum(blocked for _, _, blocked in clocks),
-        spilled=ledger.spilled,
-        restarts=ledger.restarts,
-        retired=counts["retired"],
-        resident_bytes=ledger.resident_bytes,
-        pickled_bytes=ledger.pickled_bytes,
-        pickled_batches=ledger.pickled_batches,
-        slots=counts,
-    )
-
-
-def past(record):
-    """What stays true of a record when its segment is gone."""
-    gone = {"resident_bytes": 0, "slots": {}}
-    return Stats(**{**record.__dict__, **gone})

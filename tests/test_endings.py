@@ -12,7 +12,7 @@ import pytest
 
 from endings import assert_ended, end
 from programs import GONE_WITHIN_S
-from shmloader.processes import starting as processes
+from shmloader.processes import ending, starting
 from stage import Play
 
 # Blocked workers
@@ -115,10 +115,10 @@ def test_all_workers_are_waited_for_together(monkeypatch, count):
     Any number of workers that do nothing of what they are told are gone within two seconds.
     """
     monkeypatch.setattr(Stubborn, "now_s", 0.0)
-    monkeypatch.setattr(processes.time, "monotonic", lambda: Stubborn.now_s)
+    monkeypatch.setattr(ending.time, "monotonic", lambda: Stubborn.now_s)
     workers = [Stubborn(ends_after_s=0.01) for _ in range(count)]
-    processes.join_all(workers, processes.LEAVE_S)
-    processes.end_all(workers)
+    ending.join_all(workers, ending.LEAVE_S)
+    ending.end_all(workers)
 
     assert not any(worker.is_alive() for worker in workers)
     assert GONE_WITHIN_S > Stubborn.now_s
@@ -208,7 +208,7 @@ loader = make(Numbers(99, pause_s=0.1), restarts=9, timeout=1)
 iterator = iter(loader)
 os.kill(iterator._workers[0].pid, signal.SIGKILL)
 next(iterator), next(iterator), next(iterator)
-os.kill(iterator._nursery.process.pid, signal.SIGSTOP)
+os.kill(iterator._processes.nursery.process.pid, signal.SIGSTOP)
 os.kill(iterator._workers[1].pid, signal.SIGKILL)
 try:
     list(iterator)
@@ -350,7 +350,7 @@ def test_interrupt_before_a_fork_leaves_no_trace(monkeypatch):
     set_mask = signal.pthread_sigmask
     monkeypatch.setattr(signal, "pthread_sigmask", block_late)
     with pytest.raises(KeyboardInterrupt):
-        processes.start(multiprocessing.get_context("fork").Process())
+        starting.start(multiprocessing.get_context("fork").Process())
 
     assert signal.SIGINT not in set_mask(signal.SIG_BLOCK, ())
     assert signal.default_int_handler is signal.getsignal(signal.SIGINT)

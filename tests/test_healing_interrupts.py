@@ -86,7 +86,7 @@ def workers_of(iterator):
     Count the processes that work for an iterator: its own and its nursery's.
     """
     own = {process.pid for process in iterator._workers}
-    mothers = (iterator._nursery.process.pid,)
+    mothers = (iterator._processes.nursery.process.pid,)
     table = process_table()
     return len({pid for pid in table if pid in own or table[pid].parent in mothers})
 

@@ -267,7 +267,7 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
     write = worker.Worker._write_snapshot
 
     def write_if_there_is_room(self):
-        if self._given.worker_id == 1:
+        if self._spec.worker_id == 1:
             raise OutOfSharedMemory("no room")
         write(self)
 

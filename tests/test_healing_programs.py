@@ -183,7 +183,7 @@ if __name__ == "__main__":
     seen = []
     for number, batch in enumerate(iterator):
         if number in (20, 70):
-            pids = os.getpid(), iterator._nursery.process.pid
+            pids = os.getpid(), iterator._processes.nursery.process.pid
             seen.append([belongings(pid) for pid in pids])
     say(seen[0][0][0] == seen[1][0][0], seen[0][1] == seen[1][1], seen[1][1][1])
 """
@@ -200,8 +200,8 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", RestartWarning)
     iterator = iter(make(Dying(60, 0), restarts=9, prefetch_factor=1))
     next(iterator), next(iterator)
-    iterator._nursery.process.kill()
-    iterator._nursery.process.join()
+    iterator._processes.nursery.process.kill()
+    iterator._processes.nursery.process.join()
     next(iterator)
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
     try:

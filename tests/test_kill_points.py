@@ -145,7 +145,7 @@ def bare_stores(lines):
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: path.name)
 def test_stores_stand_between_steps(path):
-    """A step follows each store to the segment, and each copy with a step in it, before the next."""
+    """A step follows each store to the segment, and each copy into it, before the next one."""
     assert [] == bare_stores(path.read_text().splitlines())
 
 
@@ -158,13 +158,14 @@ def test_stores_are_found():
     assert {
         "clock.h",
         "copy.c",
-        "desk.pxi",
+        "desk.pyx",
         "doorbell.c",
-        "encode.pxi",
-        "gather.pxi",
+        "encode.pyx",
+        "gather.pyx",
         "ledger.c",
-        "ledger.pxi",
+        "ledger.pyx",
         "ring.h",
+        "slot_memory.pyx",
     } == found
 
 

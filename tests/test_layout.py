@@ -19,7 +19,7 @@ from forgery import RESUMED, SLOT_BITS, Forger
 from programs import run
 from shmloader import WorkerBroken
 from shmloader.core import _core as core
-from shmloader.memory.segment import Shelf
+from shmloader.memory.pool import SegmentPool
 from shmloader.trainer.transport import Transport
 
 # The tags of a layout's nodes, in their order.
@@ -409,7 +409,7 @@ def receive_kinds(forger, is_iterable, kinds):
     Returns:
         The numbers of the tasks whose answers torch is told of.
     """
-    transport = Transport(forger.segment, 0, Shelf(), False, is_iterable=is_iterable)
+    transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=is_iterable)
     pending = dict.fromkeys(range(len(kinds)), (0,))
     for number, kind in enumerate(kinds):
         transport.put(0, (number, [number]))
@@ -447,7 +447,7 @@ def test_end_that_an_interrupt_lost_counts(forger):
     """
     Nothing behind an end that was received and not told to torch yet is no error.
     """
-    transport = Transport(forger.segment, 0, Shelf(), False, is_iterable=True)
+    transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=True)
     for number, kind in enumerate([END, NOTHING]):
         transport.put(0, (number, [number]))
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)

@@ -17,7 +17,7 @@ from shmloader.processes import nursery, nursery_process
 
 
 def kill_nursery(iterator):
-    process = iterator._nursery.process
+    process = iterator._processes.nursery.process
     process.kill()
     process.join()
 
@@ -53,7 +53,7 @@ def test_nursery_is_deaf(tmp_path, method):
         iterator = iter(loader)
         actual = [next(iterator).tolist()]
         for number in numbers * 5:
-            os.kill(iterator._nursery.process.pid, number)
+            os.kill(iterator._processes.nursery.process.pid, number)
         script.arm()
         actual += [batch.tolist() for batch in iterator]
 
@@ -119,7 +119,7 @@ def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
     failing_fork(monkeypatch, tmp_path / "failed", 1000)
     with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=30) as loader:
         iterator = iter(loader)
-        descriptors = f"/proc/{iterator._nursery.process.pid}/fd"
+        descriptors = f"/proc/{iterator._processes.nursery.process.pid}/fd"
         before = len(os.listdir(descriptors))
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError) as raised:
             list(iterator)
@@ -159,7 +159,7 @@ def test_nursery_that_is_stopped(tmp_path, monkeypatch):
         DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=9, timeout=1
     ) as loader:
         iterator = iter(loader)
-        os.kill(iterator._nursery.process.pid, signal.SIGSTOP)
+        os.kill(iterator._processes.nursery.process.pid, signal.SIGSTOP)
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError, match="timed out"):
             next(iterator), next(iterator)
 
@@ -184,7 +184,7 @@ class SilentProcess:
 def test_report_behind_an_order_that_nobody_read():
     """A replacement that reports beside a nursery that dies is known, whatever that left unread."""
     context = SimpleNamespace(get_start_method=lambda: "fork", Process=SilentProcess)
-    mother = nursery.Nursery(context, SimpleNamespace(trainer=None, signal_mask=set()), print)
+    mother = nursery.Nursery(context, SimpleNamespace(parent=None, signal_mask=set()), print)
     mother.start()
     first, second = (mother.replacement(worker_id, None) for worker_id in range(2))
     first.start()
@@ -202,8 +202,8 @@ def test_report_behind_an_order_that_nobody_read():
 def test_trainer_that_ends_with_reports_unread():
     """That is the end of the nursery's work too, and no error."""
     trainers_end, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    home = nursery_process._Home(None, None, print, set(), line, {})
-    home._tell(0, os.getpid(), nursery_process.RUNS)
+    home = nursery_process._Server(None, None, print, set(), line, {})
+    home._report(0, os.getpid(), nursery_process.RUNS)
     trainers_end.close()
 
     home.serve()
@@ -212,7 +212,7 @@ def test_trainer_that_ends_with_reports_unread():
 
 def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
     """One that never says that it runs is known from the nursery, and ended by the timeout."""
-    be_worker = nursery_process._Home._be_worker
+    be_worker = nursery_process._Server._be_worker
 
     def stop_once(*arguments):
         if not (tmp_path / "stopped").exists():
@@ -220,7 +220,7 @@ def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGSTOP)
         be_worker(*arguments)
 
-    monkeypatch.setattr(nursery_process._Home, "_be_worker", stop_once)
+    monkeypatch.setattr(nursery_process._Server, "_be_worker", stop_once)
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     dataset = Mortal(Script(tmp_path, "item 9"))
 

@@ -17,8 +17,7 @@ from torch.utils.data import Dataset
 from forgery import Forger, Geometry
 from programs import run
 from shmloader import DataLoader, OutOfSharedMemory
-from shmloader.memory import limits as room
-from shmloader.memory import segment
+from shmloader.memory import limits, segment
 from shmloader.memory.segment import Segment, Shape, first_shape
 
 BACKINGS = ["memfd", "posix"]
@@ -217,15 +216,15 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("limit", ["_meminfo", "_groups"])
 def test_no_room_is_our_error(monkeypatch, limit, tmp_path):
     """
-    Pages are refused before they are added when the machine or a control group has no room.
+    Pages are refused before they are added when the machine or a control group has no limits.
     """
     if limit == "_meminfo":
-        monkeypatch.setattr(room, "_meminfo", lambda name: 100_000)
+        monkeypatch.setattr(limits, "_meminfo", lambda name: 100_000)
     else:
         files = [tmp_path / name for name in ("memory.max", "memory.current", "memory.stat")]
         for path, text in zip(files, ("1000000", "950000", "inactive_file 50000\n"), strict=True):
             path.write_text(text)
-        monkeypatch.setattr(room, "_groups", lambda: [files])
+        monkeypatch.setattr(limits, "_groups", lambda: [files])
     loader = load(batch_size=2, ring_bytes=64 * MEGABYTE)
 
     with pytest.raises(OutOfSharedMemory, match=r"wants .* MB .*only 0\.1 MB") as seen:
@@ -242,11 +241,11 @@ def test_room_is_the_least_of_all_limits(monkeypatch, tmp_path):
         (tmp_path / name).write_text(text)
     limited = (tmp_path / "a", tmp_path / "b", tmp_path / "stat")
     unlimited = (tmp_path / "max", tmp_path / "b", tmp_path / "stat")
-    monkeypatch.setattr(room, "_meminfo", lambda name: 10_000)
-    monkeypatch.setattr(room, "_groups", lambda: [unlimited, limited])
+    monkeypatch.setattr(limits, "_meminfo", lambda name: 10_000)
+    monkeypatch.setattr(limits, "_groups", lambda: [unlimited, limited])
 
-    assert 420 == room.available_bytes()
-    assert 500 == room.total_bytes()
+    assert 420 == limits.available_bytes()
+    assert 500 == limits.total_bytes()
 
 
 # From epoch to epoch
@@ -279,10 +278,10 @@ def test_next_epoch_has_the_same_segment():
     """
     loader = load()
     list(loader)
-    (kept,) = loader._shelf._idle
+    (kept,) = loader._pool._idle
     assert list(range(12)) == [batch[0, 0].item() for batch in loader]
 
-    assert [kept] == loader._shelf._idle
+    assert [kept] == loader._pool._idle
     loader.close()
 
 
@@ -299,9 +298,9 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     iterator._shutdown_workers()
     monkeypatch.undo()
 
-    assert [] == loader._shelf._idle
+    assert [] == loader._pool._idle
     assert list(range(12)) == [batch[0, 0].item() for batch in loader]
-    assert [first] != loader._shelf._idle
+    assert [first] != loader._pool._idle
     for worker in workers:
         worker.join(5)
     loader.close()

@@ -1,5 +1,5 @@
 """
-The pickle for what the layout cannot say: any picklable object, its large parts outside of it.
+The pickle for what the layout cannot describe: any picklable object, its large parts beside it.
 
 Tensors of every kind reduce to storages, ndarrays to buffers; both lie beside the pickle, so that
 they go through the slot like any other leaf and keep their aliases of each other. Memory that is
@@ -22,18 +22,18 @@ _COUNT_BYTES = 4
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, stream):
+    def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream, protocol=5, buffer_callback=self._keep_buffer)
         forking: Any = ForkingPickler  # its table of reducers is in no stub
         self.dispatch_table: Any = ChainMap(forking._extra_reducers, copyreg.dispatch_table)
-        self.buffers = []
-        self.storages = []
-        self._numbers = {}
+        self.buffers: list[Any] = []
+        self.storages: list[Any] = []
+        self._numbers: dict[int, int] = {}
 
-    def _keep_buffer(self, buffer):
+    def _keep_buffer(self, buffer: pickle.PickleBuffer) -> None:
         self.buffers.append(buffer.raw())
 
-    def persistent_id(self, value):
+    def persistent_id(self, value: Any) -> int | None:
         """Name a CPU storage by its number; each lies outside once."""
         if type(value) is not torch.UntypedStorage or value.device.type != "cpu":
             return None
@@ -42,7 +42,7 @@ class _Pickler(pickle.Pickler):
             self.storages.append(_bytes_of(value))
         return number
 
-    def reducer_override(self, value):
+    def reducer_override(self, value: Any) -> Any:
         """Reduce CPU tensors to storages, as torch.save does, not to descriptors."""
         if isinstance(value, torch.Tensor) and value.device.type in ("cpu", "meta"):
             _refuse_non_leaf(value)
@@ -53,36 +53,36 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream, storages, buffers):
+    def __init__(self, stream: io.BytesIO, storages: list[Any], buffers: list[Any]) -> None:
         super().__init__(stream, buffers=buffers)
         self._storages = storages
 
-    def persistent_load(self, number):
+    def persistent_load(self, number: int) -> Any:
         """Find the storage of that number."""
         return self._storages[number].storage()
 
-    def find_class(self, module, name):
-        """Find a global; what rebuilds tensors of newer dtypes takes no bare storage."""
+    def find_class(self, module: str, name: str) -> Any:
+        """Find a global; that which rebuilds tensors of newer dtypes takes no bare storage."""
         if (module, name) == ("torch._utils", "_rebuild_tensor_v3"):
             return _rebuild_tensor_v3
         return super().find_class(module, name)
 
 
-def _bytes_of(storage):
+def _bytes_of(storage: torch.UntypedStorage) -> Any:
     return torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
 
 
-def _typed_storage(untyped, dtype):
+def _typed_storage(untyped: torch.UntypedStorage, dtype: torch.dtype) -> Any:
     return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
 
-def _rebuild_tensor_v3(storage, *arguments):
+def _rebuild_tensor_v3(storage: torch.UntypedStorage, *arguments: Any) -> Any:
     # torch pickles the bare storage, and expects it as torch.load would have wrapped it.
     typed = _typed_storage(storage, torch.uint8)
     return torch._utils._rebuild_tensor_v3(typed, *arguments)
 
 
-def _refuse_non_leaf(tensor):
+def _refuse_non_leaf(tensor: torch.Tensor) -> None:
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError(
             "a non-leaf tensor that requires grad cannot leave its process, because autograd does "
@@ -90,12 +90,12 @@ def _refuse_non_leaf(tensor):
         )
 
 
-def dumps(value):
+def dumps(value: Any) -> tuple[bytes, list[Any]]:
     """
     Pickle an object.
 
     Returns:
-        The pickle, and a list of the contiguous buffers that lie outside of it.
+        The pickle, and a list of the contiguous buffers that lie beside it.
 
     Raises:
         Exception: Whatever the object's own reduction raises.
@@ -107,8 +107,8 @@ def dumps(value):
     return count + stream.getvalue(), pickler.storages + pickler.buffers
 
 
-def loads(pickled, parts):
-    """Build an object again from its pickle and the parts that lay outside of it."""
+def loads(pickled: bytes, parts: list[Any]) -> Any:
+    """Build an object again from its pickle and the parts that lay beside it."""
     count = int.from_bytes(pickled[:_COUNT_BYTES], "little")
     stream = io.BytesIO(pickled[_COUNT_BYTES:])
     try:
@@ -118,7 +118,7 @@ def loads(pickled, parts):
         torch._utils._validate_loaded_sparse_tensors()
 
 
-def find_unsendable(batch, path="batch"):
+def find_unsendable(batch: Any, path: str = "batch") -> tuple[str, Any] | None:
     """
     Find the first leaf of a batch that cannot be pickled.
 
@@ -132,7 +132,7 @@ def find_unsendable(batch, path="batch"):
     return None if _is_sendable(batch) else (path, batch)
 
 
-def _children(value):
+def _children(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", child) for key, child in value.items()]
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
@@ -142,7 +142,7 @@ def _children(value):
     return []
 
 
-def _is_sendable(value):
+def _is_sendable(value: Any) -> bool:
     try:
         dumps(value)
     except Exception:

@@ -1,4 +1,4 @@
-"""From where a replacement of a worker goes on; the ledger keeps one record for each worker."""
+"""Where a replacement of a worker goes on; the ledger keeps one record for each worker."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ class Progress:
     What the trainer knows of a worker: where its replacement would go on.
 
     Attributes:
-        seed: The one that its data pipe shares in this epoch.
-        latest: The snapshot of its last answer that had one; None: there was none yet.
-        is_known: Whether no answer without a snapshot came after that one.
-        answered: Whether it has answered in this epoch.
-        epoch: The snapshot with which its epoch began; None: it is in its first.
-        epoch_is_known: Whether that was the snapshot of the last answer then.
-        owes_resume: Whether it died with a resume that its replacement is to be told again.
-        skips_epoch: Whether that resume is the first that the replacement will be told.
+        seed: Shared by all data pipes in this epoch.
+        latest: The snapshot of the last answer that had one; None if there was none yet.
+        is_known: True if no answer without a snapshot came after that one.
+        answered: True if the worker has answered in this epoch.
+        epoch: The snapshot with which its epoch began; None in the first epoch.
+        epoch_is_known: True if that was the snapshot of the last answer at that moment.
+        owes_resume: True if it died with a resume that its replacement has to be told again.
+        skips_epoch: True if that resume is the first order of the replacement.
     """
 
     seed: int | None = None

@@ -1,1 +1,1 @@
-"""The shared-memory object: make it, keep it, and know who may touch it."""
+"""The shared-memory object: how it is made and kept, and what may touch it."""

@@ -1,9 +1,9 @@
 """
-Slots that a child of the trainer may still read.
+Slots that a forked child of the trainer may still read.
 
-When user code forks while batches are held, the child has the same views, and nobody can ask it
-when it drops them. The slots leased at that moment stay out of use until the child is gone. A pipe
-tells: the child inherits its write end, and only the end of the last holder closes it.
+When user code forks while batches are held, the child has the same views, and the trainer cannot
+see when the child drops them. The slots leased at that moment stay out of use until the child is
+gone. A pipe tells: the child inherits its write end, and EOF comes when the last copy is closed.
 """
 
 import contextlib
@@ -11,20 +11,32 @@ import os
 import select
 import threading
 import weakref
+from types import TracebackType
+from typing import NamedTuple
 
-_ledgers: weakref.WeakSet = weakref.WeakSet()
+from shmloader.core import Ledger
+
+
+class _Mark(NamedTuple):
+    """The slots of one ledger that a child may read."""
+
+    ledger: weakref.ref[Ledger]
+    slots: bytes
+
+
+_ledgers: weakref.WeakSet[Ledger] = weakref.WeakSet()
 _own_fork = threading.local()
-_children: dict[int, list] = {}  # read end -> [(weak ledger, marks)]
+_children: dict[int, list[_Mark]] = {}  # by the read end of the child's pipe
 
 
-def watch(ledger):
-    """Keep what is leased from this ledger safe from forks of user code."""
+def watch(ledger: Ledger) -> None:
+    """Keep the leased slots of this ledger safe from forks of user code."""
     _ledgers.add(ledger)
 
 
 class _Pending(threading.local):
-    # (read end, write end, marks) between the two hooks of one fork; threads may fork at a time.
-    value: tuple | None = None
+    # (read end, write end, marks) between the two hooks of one fork; several threads may fork.
+    value: tuple[int, int, list[_Mark]] | None = None
 
 
 _pending = _Pending()
@@ -33,27 +45,32 @@ _pending = _Pending()
 class ours:
     """A context in which forks are our own workers', which read no batch of the trainer."""
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         _own_fork.on = True
 
-    def __exit__(self, *_):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         _own_fork.on = False
 
 
-def _before():
+def _before() -> None:
     _pending.value = None
     if getattr(_own_fork, "on", False):
         return
     poll()
-    marked = [(weakref.ref(ledger), ledger.mark_fork()) for ledger in _ledgers]
-    marked = [(ledger, marks) for ledger, marks in marked if marks is not None]
+    marks = [(weakref.ref(ledger), ledger.mark_fork()) for ledger in _ledgers]
+    marked = [_Mark(ledger, slots) for ledger, slots in marks if slots is not None]
     if marked:
-        # Without a pipe nobody tells when the child is gone: those slots stay out of use.
+        # Without a pipe the child's end would not be seen: those slots stay out of use.
         with contextlib.suppress(OSError):
             _pending.value = (*os.pipe(), marked)
 
 
-def _after_in_parent():
+def _after_in_parent() -> None:
     if _pending.value is not None:
         read_end, write_end, marked = _pending.value
         os.close(write_end)
@@ -61,7 +78,7 @@ def _after_in_parent():
         _pending.value = None
 
 
-def _after_in_child():
+def _after_in_child() -> None:
     for read_end in _children:
         os.close(read_end)
     _children.clear()
@@ -71,7 +88,7 @@ def _after_in_child():
         _pending.value = None
 
 
-def poll():
+def poll() -> None:
     """Free the slots whose children are gone."""
     if not _children:
         return
@@ -80,10 +97,10 @@ def poll():
         ends.register(read_end, select.POLLHUP)
     for read_end, _ in ends.poll(0):
         os.close(read_end)
-        for reference, marks in _children.pop(read_end):
-            ledger = reference()
+        for mark in _children.pop(read_end):
+            ledger = mark.ledger()
             if ledger is not None:
-                ledger.unmark_fork(marks)
+                ledger.unmark_fork(mark.slots)
 
 
 os.register_at_fork(

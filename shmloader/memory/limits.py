@@ -1,6 +1,7 @@
 """How much memory there is: of the machine, of this process's control group, of a limit."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from shmloader.errors import OutOfSharedMemory
@@ -9,7 +10,7 @@ _UNLIMITED = 1 << 60  # control groups of version 1 write "no limit" as a number
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
-def _read_number(path):
+def _read_number(path: Path) -> int | None:
     try:
         text = path.read_text().strip()
     except OSError:
@@ -17,7 +18,7 @@ def _read_number(path):
     return int(text) if text.isdigit() and int(text) < _UNLIMITED else None
 
 
-def _read_field(path, name):
+def _read_field(path: Path, name: str) -> int:
     """Read one number from a file of "name number" lines; 0 if it is not there."""
     try:
         for line in path.read_text().splitlines():
@@ -28,12 +29,12 @@ def _read_field(path, name):
     return 0
 
 
-def _meminfo(name):
+def _meminfo(name: str) -> int | None:
     kilobytes = _read_field(Path("/proc/meminfo"), f"{name}:")
     return kilobytes * 1024 if kilobytes else None
 
 
-def _groups():
+def _groups() -> Iterator[tuple[Path, Path, Path]]:
     """Every memory control group above this process: (limit, usage, stat) file paths."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -55,26 +56,26 @@ def _groups():
             yield folder / limit, folder / usage, folder / "memory.stat"
 
 
-def total_bytes():
-    """The memory that this process could ever have, in bytes; None where nobody says."""
+def total_bytes() -> int | None:
+    """The memory that this process could ever have, in bytes; None if the system does not say."""
     limits = [_meminfo("MemTotal"), *(_read_number(limit) for limit, _, _ in _groups())]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def available_bytes():
-    """The memory that this process could take now, in bytes; None where nobody says."""
-    rooms = [_meminfo("MemAvailable")]
+def available_bytes() -> int | None:
+    """The memory that this process could take now, in bytes; None if the system does not say."""
+    available = [_meminfo("MemAvailable")]
     for limit_path, usage_path, stat_path in _groups():
         limit, usage = _read_number(limit_path), _read_number(usage_path)
         if limit is not None and usage is not None:
-            # Clean file pages count as used but are given up before anybody is killed.
-            rooms.append(limit - usage + _read_field(stat_path, "inactive_file"))
-    return min((room for room in rooms if room is not None), default=None)
+            # Clean file pages count as used, but the kernel drops them before it kills a process.
+            available.append(limit - usage + _read_field(stat_path, "inactive_file"))
+    return min((each for each in available if each is not None), default=None)
 
 
-def check_room(wanted_bytes):
+def check_available(wanted_bytes: int) -> None:
     """
-    Refuse pages that the machine or a control group has no room for.
+    Refuse pages for which the machine or a control group has no memory.
 
     A memfd has no size limit and a control group kills without an error: the refusal is ours.
 

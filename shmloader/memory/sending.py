@@ -2,11 +2,12 @@
 Batches that go on to another process by torch.multiprocessing.
 
 torch sends a CPU tensor by moving its storage to memory that can be shared, in place. An ndarray or
-another export of that tensor does not move with it: it would go on to point at a slot that nobody
-leases any more. So of a tensor that lies in a slot, a clone is sent.
+another export of that tensor does not move with it: it would still point at the slot, which is
+reused because its lease has ended. So of a tensor that lies in a slot, a clone is sent.
 """
 
 from multiprocessing.reduction import ForkingPickler
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
@@ -14,7 +15,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from shmloader.core import lies_in_segment
 
 
-def _reduce_tensor(tensor):
+def _reduce_tensor(tensor: torch.Tensor) -> Any:
     if tensor.device.type == "cpu" and tensor.layout == torch.strided:
         storage = tensor.untyped_storage()
         if storage.nbytes() and lies_in_segment(storage.data_ptr()):
@@ -22,6 +23,6 @@ def _reduce_tensor(tensor):
     return reduce_tensor(tensor)
 
 
-def install():
+def install() -> None:
     """Send clones of tensors that lie in slots, from this process, from now on."""
     ForkingPickler.register(torch.Tensor, _reduce_tensor)

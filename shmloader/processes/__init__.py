@@ -1,1 +1,5 @@
-"""Starting, watching and ending processes; nothing here knows of batches."""
+"""
+Start, watch and end processes, and the nursery that forks replacements.
+
+Nothing here knows of batches, slots or rings.
+"""

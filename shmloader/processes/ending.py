@@ -1,82 +1,133 @@
 """
-Ends at which Python hears nobody: the interpreter's exit, a forked child's, an object's.
+End processes together and within bounded time, and clean up where exceptions cannot reach the user.
 
-At exit multiprocessing asks its daemons to end and waits for them without a limit. Before that,
-everything that was started for the iterators that are alive is ended here.
+A worker that is told to leave may be anywhere: in user code, stopped, or deaf to SIGTERM. So the
+trainer waits for all of them together, then sends SIGTERM, then SIGKILL.
+
+At exit of the interpreter multiprocessing sends SIGTERM to its daemons and waits for them without a
+limit. Before that, every process that was started for a live iterator is ended here.
 """
 
 import _thread
 import contextlib
 import multiprocessing.process
 import os
+import time
 import weakref
+from collections.abc import Iterable, Sequence
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, Protocol
 
-from shmloader.processes import starting as processes
+# Together less than the two seconds within which all workers of a trainer that ends are gone.
+LEAVE_S = 1.0  # to finish the batch in hand
+_TERMINATE_S = 0.5  # to end after SIGTERM
+_KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
 
 _FIRST = 1 << 30  # a priority among multiprocessing's finalizers
 
 
-class _Exit:
-    def __init__(self):
-        self.has_begun = False
-        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._pid = None
+class Process(Protocol):
+    """What ends like a process of multiprocessing."""
 
-    def _living(self):
+    def is_alive(self) -> bool: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Owner(Protocol):
+    """What has started processes that must not outlive the interpreter."""
+
+    owner_pid: int  # of the process that started them
+
+    def processes(self) -> list[Any]:
+        """List the processes; one that only ends like a process has its process as `process`."""
+        ...
+
+    def unwatch(self) -> None:
+        """Make the end of the processes no error any more."""
+        ...
+
+
+def join_all(processes: Iterable[Process], timeout_s: float) -> None:
+    """Wait until all processes have ended, at most timeout_s seconds for all of them together."""
+    deadline = time.monotonic() + timeout_s
+    for process in processes:
+        process.join(timeout=max(0.0, deadline - time.monotonic()))
+
+
+def end_all(processes: Sequence[Process]) -> None:
+    """End the processes that still run, even those that are stopped or deaf to SIGTERM."""
+    try:
+        for process in _running(processes):
+            process.terminate()
+        join_all(processes, _TERMINATE_S)
+    finally:
+        # Even after an interrupt: an impatient user must not have to wait for more.
+        for process in _running(processes):
+            process.kill()
+        join_all(processes, _KILL_S)
+
+
+def _running(processes: Iterable[Process]) -> list[Process]:
+    return [process for process in processes if process.is_alive()]
+
+
+class _Exit:
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._owners: weakref.WeakValueDictionary[int, Owner] = weakref.WeakValueDictionary()
+        self._pid: int | None = None
+
+    def _living(self) -> list[Owner]:
         # Of references: no other thread can come between.
         living = [reference() for reference in self._owners.valuerefs()]
         return [owner for owner in living if owner is not None]
 
-    def watch(self, owner):
+    def add(self, owner: Owner) -> None:
         self._owners[id(owner)] = owner
         if self._pid != os.getpid():
             self._pid = os.getpid()
             # Called in this process alone, at the end of multiprocessing's own children too.
             Finalize(None, self._begin, exitpriority=_FIRST)
 
-    def _begin(self):
+    def _begin(self) -> None:
         self.has_begun = True
         owners = [owner for owner in self._living() if owner.owner_pid == self._pid]
-        with contextlib.suppress(KeyboardInterrupt):  # it asks for what is happening
+        with contextlib.suppress(KeyboardInterrupt):  # the process is already ending
             for owner in owners:
-                owner.unwatch_workers()
-            processes.end_all([process for owner in owners for process in owner.processes()])
+                owner.unwatch()
+            end_all([process for owner in owners for process in owner.processes()])
 
-    def disown(self):
+    def disown(self) -> None:
         children: set[Any] = getattr(multiprocessing.process, "_children", set())
         for owner in self._living():
             children.difference_update(getattr(each, "process", each) for each in owner.processes())
 
 
 _exit = _Exit()
-# A child that was forked by user code shall leave its parent's workers alone when it ends.
+# A child that was forked by user code must leave its parent's workers alone when it ends.
 os.register_at_fork(after_in_child=_exit.disown)
 
 
-def watch(owner):
-    """
-    End an owner's processes when the interpreter ends, if the owner is still there.
-
-    Args:
-        owner: Has `owner_pid`, the process that started them; `processes()`, which lists them, or
-            what ends like one and has it as `process`; and `unwatch_workers()`, after which their
-            end is no error.
-    """
-    _exit.watch(owner)
+def end_at_exit(owner: Owner) -> None:
+    """End an owner's processes when the interpreter exits, if the owner is still alive then."""
+    _exit.add(owner)
 
 
-def has_begun():
-    """Whether the interpreter ends, and the workers with it."""
+def exit_has_begun() -> bool:
+    """Returns True from the moment at which the interpreter exits, and the workers with it."""
     return _exit.has_begun
 
 
 class InterruptLater:
     """
-    Interrupts when it is dropped: as an object's last attribute, after all that its end runs.
+    Raises KeyboardInterrupt when it is dropped: an object's last attribute, after its cleanup.
 
-    What drops it calls no Python, so nothing is interrupted before whoever dropped the object.
+    Dropping it runs no Python, so the interrupt arrives in the code that dropped the object.
     """
 
     __del__ = staticmethod(_thread.interrupt_main)

@@ -1,33 +1,48 @@
 """
-Starting, knowing and ending processes: without noise, and never longer than can be waited for.
+Start processes that are quiet about Ctrl-C.
 
-Ctrl-C reaches every process of the terminal. The trainer has the word then, so a worker is born
-with interrupts blocked and lets them in once it can keep quiet about them. A worker that is told to
-leave may be anywhere: in user code, stopped, or deaf to SIGTERM. Whoever waits for it waits for all
-together, then asks, then kills.
+Note 1, Ctrl-C while a process starts. Ctrl-C reaches every process of the terminal, and the trainer
+handles it. A worker that imports, unpickles or enters its loop would print a traceback, so it is
+born with SIGINT blocked and unblocks it once it can keep quiet about it. How it is born so:
+
+- fork: SIGINT is blocked around the fork, and the trainer's handler only notes the signal meanwhile
+  (`_start_by_fork`), because an exception in a hook of a fork is lost. The child gets the handler
+  back (`_give_handler_back`).
+- spawn: the dataset is pickled before the process is made and sent afterwards. Both may take long
+  and must be open to Ctrl-C, so SIGINT is blocked for the moment between them alone: from when the
+  last object has been pickled (`_BlocksInterruptsWhenPickled`) until multiprocessing stores the pid
+  (`_Spawning.pid`). These are the two places at which multiprocessing calls our code.
+- forkserver: nothing. Its children are quiet while they start, and they inherit what the server
+  blocks, which is not only ours.
 """
 
 import multiprocessing
 import os
 import signal
 import threading
-import time
 from multiprocessing import popen_spawn_posix
 from typing import Any
-
-# Together less than the two seconds within which all workers of a trainer that ends are gone.
-LEAVE_S = 1.0  # to finish the batch in hand
-_TERMINATE_S = 0.5  # to end after SIGTERM
-_KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
-
 
 # While a process is forked: the trainer's handler of SIGINT, which the child gets back.
 _handler: Any = None
 
 
-def _start_by_fork(process):
+def start(process: Any) -> None:
+    """Start a process of multiprocessing that is born with interrupts blocked (note 1)."""
+    method = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
+    if method == "fork":
+        _start_by_fork(process)
+        return
+    if method == "spawn":
+        process._Popen = _Spawning
+        # Attributes are pickled in the order in which they were made, so this one comes last.
+        process._last = _BlocksInterruptsWhenPickled()
+    process.start()
+
+
+def _start_by_fork(process: Any) -> None:
     """
-    Fork without interrupts: what they raise in the hooks of forks would be lost.
+    Fork without interrupts (note 1).
 
     Blocking the signal keeps the child quiet, but any other thread of the trainer may still take
     it, and Python hands it to the main thread. So there it is noted, and raised afterwards.
@@ -51,13 +66,13 @@ def _start_by_fork(process):
             signal.raise_signal(signal.SIGINT)
 
 
-def _handler_of_this_thread():
+def _handler_of_this_thread() -> Any:
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
     return handler if is_main and callable(handler) else None
 
 
-def _give_handler_back():
+def _give_handler_back() -> None:
     if _handler is not None:
         signal.signal(signal.SIGINT, _handler)
 
@@ -65,46 +80,25 @@ def _give_handler_back():
 os.register_at_fork(after_in_child=_give_handler_back)
 
 
-def start(process):
-    """
-    Start a process that is born with interrupts blocked.
+class _BlocksInterruptsWhenPickled:
+    """Blocks SIGINT in the process that pickles it, once all user objects are pickled (note 1)."""
 
-    A fork server's children are quiet about interrupts while they start, and they inherit what the
-    server blocks, which is not only ours: there nothing is blocked.
-    """
-    method = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
-    if method == "fork":
-        _start_by_fork(process)
-        return
-    if method == "spawn":
-        process._Popen = _Spawning
-        process._last = _Last()  # attributes are pickled in the order in which they were made
-    process.start()
-
-
-class _Last:
-    """What is pickled after everything of the user's."""
-
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        return _Last, ()
+        return _BlocksInterruptsWhenPickled, ()
 
 
 class _Spawning(popen_spawn_posix.Popen):
-    """
-    How multiprocessing spawns, with interrupts blocked for the moment in which the process is made.
+    """How multiprocessing spawns, with interrupts blocked while the process is made (note 1)."""
 
-    Pickling a dataset before it and sending it afterwards may take long, and can be interrupted.
-    """
+    _made: int | None = None
 
-    _made = None
-
-    def _launch(self, process_obj):
+    def _launch(self, process_obj: Any) -> None:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
             super()._launch(process_obj)  # type: ignore[misc]
         except BaseException:
-            # Nobody will know of it, and it would complain about half a message.
+            # No object will refer to the process, and it would complain about half a message.
             if self._made is not None:
                 os.kill(self._made, signal.SIGKILL)
                 os.waitpid(self._made, 0)
@@ -112,67 +106,13 @@ class _Spawning(popen_spawn_posix.Popen):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
-    @property
-    def pid(self):
+    @property  # type: ignore[override]
+    def pid(self) -> int | None:
+        """Pid of the process, once it is made."""
         return self._made
 
     @pid.setter
-    def pid(self, number):
+    def pid(self, number: int) -> None:
+        # multiprocessing stores the pid as soon as the process is made: the end of note 1's moment.
         self._made = number
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-
-
-def _stat(pid):
-    """What the kernel says of a process, from its state on; nothing where nobody says."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def start_time(pid):
-    """When a process started, in the kernel's ticks as text; None where nobody says."""
-    return next(iter(_stat(pid)[19:20]), None)
-
-
-def is_running(pid, started):
-    """
-    Whether the process of that start time runs; one that waits to be reaped does not.
-
-    Where nobody says when it started, whatever process has that pid is taken for it.
-    """
-    if started is not None:
-        state = _stat(pid)
-        return state[19:20] == [started] and state[0] not in "ZX"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def join_all(processes, timeout_s):
-    """Wait until all processes have ended, at most timeout_s seconds for all of them together."""
-    deadline = time.monotonic() + timeout_s
-    for process in processes:
-        process.join(timeout=max(0.0, deadline - time.monotonic()))
-
-
-def end_all(processes):
-    """End the processes that still run, those too that are stopped or deaf to SIGTERM."""
-    try:
-        for process in _running(processes):
-            process.terminate()
-        join_all(processes, _TERMINATE_S)
-    finally:
-        # Also after an interrupt: whoever is impatient shall not have to wait for more.
-        for process in _running(processes):
-            process.kill()
-        join_all(processes, _KILL_S)
-
-
-def _running(processes):
-    return [process for process in processes if process.is_alive()]

@@ -1,60 +1,64 @@
 """
 What torch's scheduling, and code that looks into an iterator, uses for queues and an event.
 
-They answer like multiprocessing's; the transport does what they say.
+They answer like multiprocessing's, and hand on to the transport.
 """
+
+from typing import Any
+
+from shmloader.trainer.transport import Transport
 
 
 class IndexQueue:
     """What torch knows as a worker's index queue."""
 
-    def __init__(self, transport, worker_id):
-        """Speak for one worker's requests."""
+    def __init__(self, transport: Transport, worker_id: int) -> None:
+        """Stand for one worker's requests."""
         self._transport = transport
         self._worker_id = worker_id
 
-    def put(self, message):
+    def put(self, message: Any) -> None:
         """Send a task, a resume, or None."""
         self._transport.put(self._worker_id, message)
 
-    def qsize(self):
-        """How many messages the worker has not taken yet."""
+    def qsize(self) -> int:
+        """Count the messages that the worker has not taken yet."""
         return self._transport.untaken(self._worker_id)
 
-    def empty(self):
-        """Whether the worker has taken all messages."""
+    def empty(self) -> bool:
+        """Returns True if the worker has taken all messages."""
         return self.qsize() == 0
 
 
 class DataQueue:
     """What torch knows as the result queue, for code that asks how full it is."""
 
-    def __init__(self, transport):
-        """Speak for all answers."""
+    def __init__(self, transport: Transport) -> None:
+        """Stand for all answers."""
         self._transport = transport
 
-    def qsize(self):
-        """How many answers wait for the trainer."""
+    def qsize(self) -> int:
+        """Count the answers that wait for the trainer."""
         return self._transport.ready
 
-    def empty(self):
-        """Whether no answer waits for the trainer."""
+    def empty(self) -> bool:
+        """Returns True if no answer waits for the trainer."""
         return self.qsize() == 0
 
 
 class DoneEvent:
     """What torch knows as the event that tells workers to leave."""
 
-    def __init__(self, transport):
-        """Speak to all workers."""
+    def __init__(self, transport: Transport) -> None:
+        """Stand for a message to all workers."""
         self._transport = transport
         self._is_set = False
 
-    def is_set(self):
-        """Whether the workers were told to leave."""
+    def is_set(self) -> bool:
+        """Returns True if the workers were told to leave."""
         return self._is_set
 
-    def set(self):
+    def set(self) -> None:
         """Tell the workers to leave as soon as they look."""
         self._is_set = True
         self._transport.ledger.stop()

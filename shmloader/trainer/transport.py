@@ -6,52 +6,47 @@ order, until a slot is free. Answers are received as they come and turned into b
 they are delivered, so that batches which arrive early do not count as held.
 
 An interrupt may come between any two lines. Placing and receiving are each one call into C, the
-ledger knows what happened, and what Python forgot is found again before the trainer parks.
+ledger knows what happened, and what an interrupt lost is recovered before the trainer parks.
 """
 
-import warnings
 from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NoReturn
 
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import pickling
-from shmloader.errors import RetentionWarning, WorkerBroken
+from shmloader.core import Progress, pickling
+from shmloader.errors import WorkerBroken
 from shmloader.memory import forks
+from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import Segment
+from shmloader.trainer.budget import Budget, Spill
 
-_WARN_AFTER_SPILLS = 16
-_REASONS_TO_SPILL = {
-    "kept by its worker": "the workers keep what they collate, as in a cache: have the dataset and "
-    "collate_fn drop or copy it",
-    "too few slots": "more are held than slots can be spared: raise slots (now {slots}) by the "
-    "number of batches that you keep, or drop them sooner",
-    "too few bytes": "more bytes are held than ring_bytes can spare: raise ring_bytes (now "
-    "{ring_bytes}) or drop batches sooner",
-    "an earlier batch wants its bytes": "an earlier one needed the room: raise ring_bytes (now "
-    "{ring_bytes}) or lower prefetch_factor",
-}
+# (torch's task number, what stands for the batch), or a message of torch's own.
+_Answer = tuple[Any, Any]
 
 
-class Parcel:
+class PendingBatch:
     """An answer that was received and not delivered: in its slot, or the batch it spilled to."""
 
     __slots__ = ("batch", "in_slot", "number", "slot")
 
-    def __init__(self, slot, number):
+    def __init__(self, slot: int, number: int) -> None:
         self.slot = slot
         self.number = number
         self.in_slot = True
-        self.batch = None
+        self.batch: Any = None
 
 
 class Failure(ExceptionWrapper):
-    """An error of the trainer's own that stands in a batch's place, for torch to raise."""
+    """An error of the trainer's own in a batch's place, for torch to raise."""
 
-    def __init__(self, error):
+    def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def reraise(self):
+    def reraise(self) -> NoReturn:
         """Raise the error as it is."""
         raise self.error
 
@@ -63,37 +58,40 @@ class Transport:
     Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
     """
 
-    def __init__(self, segment, reserve, shelf, recalls, is_iterable):
+    def __init__(
+        self, segment: Segment, reserve: int, pool: SegmentPool, heals: bool, is_iterable: bool
+    ) -> None:
         """
         Take over a segment.
 
         Args:
-            reserve: How many slots must not be leased, so that the workers stay busy.
-            shelf: Counts the spills of the loader's whole life.
-            recalls: Whether dead workers are replaced, so that requests have to be kept.
-            is_iterable: Whether workers may say that they have reached their end.
+            reserve: Slots that must not be leased, so that the workers stay busy.
+            pool: Counts the spills of the loader's whole life.
+            heals: Keep requests until they are answered, because dead workers are replaced.
+            is_iterable: Accept from workers that they have reached their end.
         """
         self.segment = segment
         self.ledger = segment.ledger
-        self.ledger.heals = recalls
-        self._reserve = reserve
-        self._waiting: deque = deque()  # (worker, message, ticket) in ticket order
+        self.ledger.heals = heals
+        self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve)
+        # (worker, message, ticket) in ticket order
+        self._waiting: deque[tuple[int, Any, int | None]] = deque()
         self._next_ticket = 0
-        self._numbers = {}  # ticket of this epoch -> torch's task number
-        self._received = {}  # task number -> Parcel
+        self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
+        self._received: dict[int, PendingBatch] = {}  # by task number
         self._early = 0  # how many of those were spilled before delivery
-        self._failed: deque = deque()  # (task number, Failure): requests that could not be written
-        self._requests = {}  # ticket -> index, until it is answered; if they may be sent again
-        self._drained: deque = deque()  # answers taken out of the rings when a worker died
-        self._shelf = shelf
+        # (task number, Failure): requests that could not be written
+        self._failed: deque[_Answer] = deque()
+        self._requests: dict[int, Any] = {}  # ticket -> index, until answered; only if it heals
+        self._drained: deque[_Answer] = deque()  # taken out of the rings when a worker died
         self._is_iterable = is_iterable
-        self._ended = {}  # worker that reached its end in this epoch -> task number
+        self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
         self._is_closed = False
         forks.watch(self.ledger)
 
     # Requests
 
-    def put(self, worker, message):
+    def put(self, worker: int, message: Any) -> None:
         """Queue what torch puts into an index queue: a task, a resume, or None to quit."""
         ticket = None
         if isinstance(message, tuple):
@@ -105,12 +103,12 @@ class Transport:
         self._waiting.append((worker, message, ticket))
         self.pump()
 
-    def pump(self):
+    def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
         forks.poll()
         if self.ledger.wanting:
             self._settle_wants()
-        if self.ledger.heals and not self._send_again():
+        if self.ledger.heals and not self._resend():
             return
         try:
             while self._waiting and self._send(*self._waiting[0]):
@@ -119,26 +117,27 @@ class Transport:
             self._waiting.popleft()
             raise
 
-    def _send_again(self):
-        """Send what workers had not answered that died, before anything new; all of it?"""
+    def _resend(self) -> bool:
+        """Resend the unanswered requests of dead workers. Returns True if all were sent."""
         for ticket, worker in sorted(self.ledger.recalled.items()):
             if not self._place(worker, ticket, self._requests[ticket]):
                 return False
         self.ledger.tell_resumes_again()
         return True
 
-    def _send(self, worker, message, ticket):
+    def _send(self, worker: int, message: Any, ticket: int | None) -> bool:
         if message is None:
             self.ledger.tell_quit(worker)
             return True
         if isinstance(message, _ResumeIteration):
             self.ledger.tell_resume(worker, message.seed)
             return True
+        assert ticket is not None, "put() gives each task a ticket"
         return self._place(worker, ticket, message[1])
 
-    def _place(self, worker, ticket, index):
+    def _place(self, worker: int, ticket: int, index: Any) -> bool:
         try:
-            return self.ledger.place(worker, ticket, index, self.ledger.copies_in)
+            return self.ledger.place(worker, ticket, index, self.budget.copies_in())
         except Exception as error:
             # Such as an index that cannot be pickled: torch would wait for its batch for ever.
             self.ledger.recalled.pop(ticket, None)
@@ -147,18 +146,18 @@ class Transport:
                 self._failed.append((self._numbers.pop(ticket), Failure(error)))
             return True
 
-    def forget_worker(self, worker):
-        """Take back what was meant for a worker that was reaped."""
+    def forget_worker(self, worker: int) -> None:
+        """Drop the requests of a reaped worker and free its slots."""
         self._waiting = deque(item for item in self._waiting if item[0] != worker)
         self._ended.pop(worker, None)
         self.ledger.reclaim(worker)
 
-    def recall(self, worker):
+    def recall(self, worker: int) -> Progress:
         """
-        Take back what a worker that was reaped had not answered, to be sent to its replacement.
+        Take back the unanswered requests of a reaped worker, to be sent to its replacement.
 
         Returns:
-            Where the replacement is to go on: a `shmloader.core.Progress`.
+            Where the replacement goes on.
         """
         self._drain()
         self.ledger.recall(worker)
@@ -166,15 +165,15 @@ class Transport:
         is_idle = not self.ledger.unanswered(worker)
         return replace(progress, skips_epoch=progress.owes_resume and is_idle)
 
-    def _drain(self):
-        """Take all answers out of the rings: what was published before a death counts."""
+    def _drain(self) -> None:
+        """Take all answers out of the rings: an answer published before a death counts."""
         while (news := self.ledger.receive()) is not None:
             answer = self._accept(*news)
             if answer is not None:
                 self._drained.append(answer)
 
-    def awaited_worker(self):
-        """The worker that owes the oldest answer, or the answer to a resume; None: nobody does."""
+    def awaited_worker(self) -> int | None:
+        """The worker that owes the oldest answer, or the answer to a resume; None if none does."""
         owing = []
         for worker in range(self.segment.shape.workers):
             tickets = self.ledger.unanswered(worker)
@@ -182,15 +181,15 @@ class Transport:
                 owing.append((tickets[0] if tickets else self._next_ticket, worker))
         return min(owing)[1] if owing else None
 
-    def in_hand(self, worker):
-        """The indices of the first batch that a worker has not answered; None: there is none."""
+    def in_hand(self, worker: int) -> Any:
+        """The indices of the first batch that a worker has not answered; None if there is none."""
         tickets = self.ledger.unanswered(worker)
         return self._requests.get(tickets[0]) if tickets else None
 
     # Epochs
 
-    def begin_epoch(self):
-        """Give up what the last epoch left; its answers that are still to come are discarded."""
+    def begin_epoch(self) -> None:
+        """Discard the answers of the last epoch, even those that are still to come."""
         self._numbers.clear()
         self._received.clear()
         self._failed.clear()
@@ -200,23 +199,25 @@ class Transport:
         for _, slot, _, _ in self.ledger.ready_slots():
             self.ledger.discard(slot)
 
-    def close(self):
+    def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another iterator."""
         self._is_closed = True
 
     # Answers
 
-    def receive(self, pending, wanted, active):
+    def receive(
+        self, pending: Mapping[int, tuple[Any, ...]], wanted: int | None, active: Sequence[bool]
+    ) -> _Answer | None:
         """
-        Take the next answer that torch shall see.
+        Take the next answer for torch.
 
         Args:
             pending: torch's record of the tasks that it expects, by number.
-            wanted: The number of the task that it waits for; None: any.
+            wanted: The number of the task that it waits for; None for any.
             active: torch's record of the workers that have more to give, by worker.
 
         Returns:
-            (number, Parcel), a message of torch's own, or None.
+            (number, PendingBatch), a message of torch's own, or None if there is no answer.
         """
         self.pump()
         if self._failed:
@@ -233,11 +234,13 @@ class Transport:
             found = self._accept(*news)
         return found
 
-    def _find_end(self, pending, active):
+    def _find_end(
+        self, pending: Mapping[int, tuple[Any, ...]], active: Sequence[bool]
+    ) -> _Answer | None:
         """
-        Find a worker of which torch has all batches, and does not know that there are no more.
+        Find a worker at its end all of whose batches torch has, while torch waits for more of them.
 
-        An end that overtakes a batch makes torch give that batch up.
+        An end that overtakes a batch makes torch drop that batch.
         """
         for worker, number in self._ended.items():
             is_news = number in pending and active[worker]
@@ -245,17 +248,18 @@ class Transport:
                 return number, _IterableDatasetStopIteration(worker)
         return None
 
-    def _find_again(self, pending, wanted):
+    def _find_again(
+        self, pending: Mapping[int, tuple[Any, ...]], wanted: int | None
+    ) -> _Answer | None:
         """Find an answer that was handed over before and lost to an interrupt."""
         if wanted is None:
             # Out of order nothing is kept for later, so whatever is here was lost.
             wanted = next((number for number in self._received if number in pending), None)
-        parcel = self._received.get(wanted)
-        if parcel is None or len(pending.get(wanted, ())) != 1:
+        if wanted is None or wanted not in self._received or len(pending.get(wanted, ())) != 1:
             return None
-        return wanted, parcel
+        return wanted, self._received[wanted]
 
-    def _accept(self, worker, verb, slot, ticket, kind):
+    def _accept(self, worker: int, verb: str, slot: int, ticket: int, kind: str) -> _Answer | None:
         if verb == "resumed":
             return _ResumeIteration(), None
         if verb == "want":
@@ -267,20 +271,20 @@ class Transport:
         if number is None or kind in ("end", "nothing"):
             self._accept_empty(worker, slot, number, kind)
             return None
-        self._received[number] = parcel = Parcel(slot, number)
+        self._received[number] = pending = PendingBatch(slot, number)
         del self._numbers[ticket]
-        return number, parcel
+        return number, pending
 
-    def _accept_empty(self, worker, slot, number, kind):
-        """Free the slot of an answer without a batch, or of one from an epoch given up."""
+    def _accept_empty(self, worker: int, slot: int, number: int | None, kind: str) -> None:
+        """Free the slot of an answer without a batch, or of an abandoned epoch."""
         if number is not None:
-            # First: when the slot is free, an end is nowhere else.
+            # First: once the slot is free, an end is recorded nowhere else.
             self._check_end(worker, number, kind)
         self.ledger.discard(slot)
         self.pump()
 
-    def _check_end(self, worker, number, kind):
-        """Refuse what would lose a batch: an end that cannot be, or nothing before the end."""
+    def _check_end(self, worker: int, number: int, kind: str) -> None:
+        """Refuse an answer that loses a batch: an impossible end, or nothing before the end."""
         if kind == "end" and self._is_iterable:
             self._ended[worker] = number
         if not self._is_iterable or not self._is_at_end(worker):
@@ -289,13 +293,13 @@ class Transport:
                 "perhaps by native code of the dataset"
             )
 
-    def _is_at_end(self, worker):
-        """Whether a worker has sent its end, perhaps in an answer that an interrupt lost."""
+    def _is_at_end(self, worker: int) -> bool:
+        """Returns True if a worker has sent its end, even in an answer that an interrupt lost."""
         return worker in self._ended or any(
             (owner, kind) == (worker, "end") for owner, _, _, kind in self.ledger.ready_slots()
         )
 
-    def wait(self, timeout_s, pending):
+    def wait(self, timeout_s: float, pending: Collection[int]) -> None:
         """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
         for number in [number for number in self._received if number not in pending]:
             # An interrupt hit torch between taking it from its record and delivering it.
@@ -304,118 +308,94 @@ class Transport:
         if self.ledger.ready == in_slots or not self._recover():
             self.ledger.wait(timeout_s)
 
-    def _forget(self, number):
-        parcel = self._received.pop(number)
-        if parcel.in_slot:
-            self.ledger.discard(parcel.slot)
+    def _forget(self, number: int) -> None:
+        lost = self._received.pop(number)
+        if lost.in_slot:
+            self.ledger.discard(lost.slot)
         self.pump()
 
-    def _recover(self):
-        """Take up answers that the ledger received and Python lost to an interrupt; any there?"""
-        known = {parcel.slot for parcel in self._received.values() if parcel.in_slot}
+    def _recover(self) -> bool:
+        """
+        Recover answers that an interrupt lost after the ledger received them.
+
+        Returns:
+            True if there were any.
+        """
+        known = {pending.slot for pending in self._received.values() if pending.in_slot}
         lost = [answer for answer in self.ledger.ready_slots() if answer[1] not in known]
         for worker, slot, ticket, kind in lost:
             self._accept(worker, "ready", slot, ticket, kind)
         return bool(lost)
 
-    def deliver(self, parcel):
+    def deliver(self, pending: PendingBatch) -> Any:
         """
-        Turn an answer into its batch, or into the error that stands in its place.
+        Turn an answer into its batch, or into an error in its place.
 
         The batch's tensors and arrays are views of the slot, unless so many slots are held that
         the workers would run out of them: then it is copied out and the slot is free at once.
         """
         if self._is_closed:
             return Failure(RuntimeError("the loader was closed before this batch was delivered"))
-        if parcel.in_slot:
+        if pending.in_slot:
             try:
-                self._decode(parcel, self._reason_to_spill(parcel.slot))
+                self._decode(pending, self.budget.reason_to_spill(pending.slot))
             finally:
-                del self._received[parcel.number]
+                del self._received[pending.number]
         else:
             self._early -= 1
-            del self._received[parcel.number]
-        batch, parcel.batch = parcel.batch, None
+            del self._received[pending.number]
+        batch, pending.batch = pending.batch, None
         return batch
 
-    def _reason_to_spill(self, slot):
-        """Why a batch must not stay in its slot; None: it may."""
-        ledger = self.ledger
-        if ledger.is_kept(slot):
-            # What the worker keeps shall not change when the trainer works in place.
-            return "kept by its worker"
-        if ledger.idle_slots() <= self._reserve:
-            return "too few slots"
-        if ledger.wanting > 0 or not ledger.leasable(slot, self._reserve):
-            return "too few bytes"
-        return None
-
-    def _decode(self, parcel, reason):
-        parcel.in_slot = False
+    def _decode(self, pending: PendingBatch, reason: Spill | None) -> None:
+        pending.in_slot = False
         try:
-            parcel.batch = self.ledger.deliver(parcel.slot, reason is not None, pickling.loads)
+            pending.batch = self.ledger.deliver(pending.slot, reason is not None, pickling.loads)
         except Exception as error:
-            parcel.batch = Failure(error)
+            pending.batch = Failure(error)
         if reason is not None:
-            self._advise(reason)
-
-    def _advise(self, reason):
-        self._shelf.spills += 1
-        if self._shelf.spills != _WARN_AFTER_SPILLS:
-            return
-        warnings.warn(
-            f"{self._shelf.spills} batches were copied out of their slots, the last because "
-            f"{self._explain(reason)}. Only the time of a copy is lost.",
-            RetentionWarning,
-            stacklevel=7,
-        )
-
-    def _explain(self, reason):
-        return _REASONS_TO_SPILL[reason].format(
-            slots=self.segment.shape.slots, ring_bytes=self.ledger.ring_bytes
-        )
+            self.budget.note_spill(reason)
 
     # Grants
 
-    def _settle_wants(self):
+    def _settle_wants(self) -> None:
         for slot, ticket, want_bytes in self.ledger.wants():
             self._settle(slot, ticket, want_bytes)
 
-    def _settle(self, slot, ticket, want_bytes):
-        """Grant what a worker wants for the batch it is writing, refuse it, or let it wait."""
-        ledger = self.ledger
-        if want_bytes > min(ledger.ring_bytes, ledger.range_bytes):
-            ledger.refuse(slot)
+    def _settle(self, slot: int, ticket: int, want_bytes: int) -> None:
+        """Grant what a worker wants for the batch in hand, refuse it, or let it wait."""
+        if not self.budget.can_ever_fit(want_bytes):
+            self.ledger.refuse(slot)
             return
-        is_oldest = ticket == ledger.oldest()
+        is_oldest = ticket == self.ledger.oldest()
         if is_oldest:
             self._spill_for(slot, want_bytes)
-        # Asked for the oldest too: looking for room gives back what free slots keep.
-        has_room = ledger.room(slot, want_bytes) >= want_bytes
-        if is_oldest or has_room:
-            ledger.grant(slot, want_bytes)
+        # Asked even for the oldest: looking for room gives back the pages of free slots.
+        fits = self.budget.fits(slot, want_bytes)
+        if is_oldest or fits:
+            self.ledger.grant(slot, want_bytes)
 
-    def _spill_for(self, slot, want_bytes):
+    def _spill_for(self, slot: int, want_bytes: int) -> None:
         """Copy later answers out of their slots until the oldest ticket has what it needs."""
-        for parcel in list(self._received.values()):
-            if self.ledger.room(slot, want_bytes) >= want_bytes:
+        for pending in list(self._received.values()):
+            if self.budget.fits(slot, want_bytes):
                 return
-            if parcel.in_slot:
+            if pending.in_slot:
                 self._early += 1
-                self._decode(parcel, "an earlier batch wants its bytes")
+                self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
 
-    def untaken(self, worker):
-        """How many requests wait for a worker, here and in its ring."""
+    def untaken(self, worker: int) -> int:
+        """Count the requests that wait for a worker, here and in its ring."""
         waiting = sum(1 for item in self._waiting if item[0] == worker)
         return waiting + self.ledger.untaken(worker)
 
     @property
-    def has_news(self):
-        """Whether answers wait in the rings."""
+    def has_news(self) -> bool:
+        """True if answers wait in the rings."""
         return self.ledger.unread > 0
 
     @property
-    def ready(self):
-        """How many answers wait: received, failed and in the rings."""
+    def ready(self) -> int:
+        """Number of answers that wait: received, failed and in the rings."""
         waiting = len(self._received) + len(self._failed) + len(self._drained)
         return waiting + self.ledger.unread

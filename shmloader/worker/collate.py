@@ -1,34 +1,39 @@
 """
 default_collate whose outputs are allocated in the slot that this worker is writing.
 
-torch keeps its collate functions in a map that users may change. In the worker alone, the stock
-entries of that map are replaced by functions that write into the slot; an entry that a user put
-there stays. While the map holds nothing of the user's, collate() itself, which default_collate
-calls, walks the samples natively. What is not covered, and every error, is the stock function's.
+torch keeps its collate functions in a map that users may change. In the worker alone, torch's own
+entries of that map are replaced by functions that write into the slot; an entry of the user stays.
+While the map has no entry of the user, collate() itself, which default_collate calls, walks the
+samples natively. What is not covered, and every error, is left to torch's function.
 """
 
 import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
 import torch
-from torch.utils.data._utils import collate as stock
+from torch.utils.data._utils import collate as torch_collate
+
+from shmloader.core import Desk
 
 _desk: Any = None  # the worker's end of its segment, in a worker process
-_stock_collate = stock.collate
+_torchs_collate = torch_collate.collate
+
+_Functions = dict[Any, Callable[..., Any]] | None
 
 
-def install(desk):
+def install(desk: Desk) -> None:
     """Collate into the slots of a desk from now on, in this process."""
     global _desk
     _desk = desk
     os.register_at_fork(after_in_child=_leave_slot, after_in_parent=_keep_slot)
-    for kind, function in stock.default_collate_fn_map.items():
-        stock.default_collate_fn_map[kind] = _REPLACEMENTS.get(function, function)
-    stock.collate = _collate
+    for kind, function in torch_collate.default_collate_fn_map.items():
+        torch_collate.default_collate_fn_map[kind] = _REPLACEMENTS.get(function, function)
+    torch_collate.collate = _collate
 
 
-def _leave_slot():
+def _leave_slot() -> None:
     # A child that user code forks must not write into its parent's slot.
     global _desk
     if _desk is not None:
@@ -36,18 +41,18 @@ def _leave_slot():
         _desk = None
 
 
-def _keep_slot():
+def _keep_slot() -> None:
     if _desk is not None:
         _desk.keep_slot()
 
 
-def _slot_is_open():
-    return _desk is not None and _desk.hands_out
+def _slot_is_open() -> bool:
+    return _desk is not None and bool(_desk.hands_out)
 
 
-def empty(shape, dtype=None):
+def empty(shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
     """
-    Make an uninitialised tensor in the slot being written: what is filled here is never copied.
+    Make an uninitialised tensor in the slot being written, where what you fill is not copied again.
 
     For collate functions and datasets in a worker. Elsewhere, on another thread than the worker's
     own, and for dtypes that DLPack lacks, it is an ordinary tensor. A tensor that the worker keeps
@@ -70,33 +75,39 @@ def empty(shape, dtype=None):
     return torch.empty(sizes, dtype=dtype) if tensor is None else tensor
 
 
-def _collate(batch, *, collate_fn_map=None):
+def _collate(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
     if _slot_is_open() and _is_untouched(collate_fn_map):
-        return _desk.collate(batch, collate_fn_map, _stock_collate)
-    return _stock_collate(batch, collate_fn_map=collate_fn_map)
+        return _desk.collate(batch, collate_fn_map, _torchs_collate)
+    return _torchs_collate(batch, collate_fn_map=collate_fn_map)
 
 
-def _is_untouched(functions):
-    """Whether a map of collate functions is torch's own and holds nothing of the user's."""
-    return functions is stock.default_collate_fn_map and tuple(functions.items()) == _UNTOUCHED
+def _is_untouched(functions: _Functions) -> bool:
+    """Returns True if a map of collate functions is torch's own and has no entry of the user."""
+    return (
+        functions is torch_collate.default_collate_fn_map and tuple(functions.items()) == _UNTOUCHED
+    )
 
 
-def _collate_tensors(batch, *, collate_fn_map=None):
-    stacked = _gather("tensors", batch)
-    if stacked is None:
-        stacked = _stack_into_slot(batch)
-    if stacked is None:
-        stacked = stock.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
-    return stacked
+def _into_slot(
+    gather: Callable[[Any, _Functions], Any], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Make a collate function that gathers into the slot, and leaves to torch what gives None."""
+
+    def collate(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
+        collated = gather(batch, collate_fn_map) if _slot_is_open() else None
+        return original(batch, collate_fn_map=collate_fn_map) if collated is None else collated
+
+    return collate
 
 
-def _gather(what, batch):
-    return _desk.gather(what, batch) if _slot_is_open() else None
+def _gather_tensors(batch: Any, _: _Functions) -> Any:
+    stacked = _desk.gather("tensors", batch)
+    return _stack_into_slot(batch) if stacked is None else stacked
 
 
-def _stack_into_slot(batch):
-    """Stack alike tensors of any strides into the slot; None where torch may promote or refuse."""
-    if not _slot_is_open() or type(batch) not in (list, tuple):
+def _stack_into_slot(batch: Any) -> torch.Tensor | None:
+    """Stack alike tensors of any strides into the slot; None if torch may promote or refuse."""
+    if type(batch) not in (list, tuple):
         return None
     first = batch[0]
     if not all(_is_alike(sample, first) for sample in batch):
@@ -105,7 +116,7 @@ def _stack_into_slot(batch):
     return None if out is None else torch.stack(batch, 0, out=out)
 
 
-def _is_alike(sample, first):
+def _is_alike(sample: Any, first: torch.Tensor) -> bool:
     return (
         type(sample) is torch.Tensor
         # A nested tensor has no shape to ask for.
@@ -118,44 +129,42 @@ def _is_alike(sample, first):
     )
 
 
-def _collate_arrays(batch, *, collate_fn_map=None):
-    stacked = None
-    # A tensor entry of the user's shall see the samples, as torch's array function shows them.
-    if collate_fn_map is not None and collate_fn_map.get(torch.Tensor) is _collate_tensors:
-        stacked = _gather("arrays", batch)
-    if stacked is None:
-        stacked = stock.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
-    return stacked
+def _gather_arrays(batch: Any, functions: _Functions) -> Any:
+    # If the user replaced the tensor entry, let it see the samples, as torch's function does.
+    if functions is None or functions.get(torch.Tensor) is not _collate_tensors:
+        return None
+    return _desk.gather("arrays", batch)
 
 
-def _collate_ints(batch, *, collate_fn_map=None):
-    stacked = _gather("ints", batch)
-    if stacked is None:
-        stacked = stock.collate_int_fn(batch, collate_fn_map=collate_fn_map)
-    return stacked
+def _gather_ints(batch: Any, _: _Functions) -> Any:
+    return _desk.gather("ints", batch)
 
 
-def _collate_floats(batch, *, collate_fn_map=None):
-    stacked = _gather("floats", batch)
-    if stacked is None:
-        stacked = stock.collate_float_fn(batch, collate_fn_map=collate_fn_map)
-    return stacked
+def _gather_floats(batch: Any, _: _Functions) -> Any:
+    return _desk.gather("floats", batch)
 
 
+_collate_tensors = _into_slot(_gather_tensors, torch_collate.collate_tensor_fn)
 _REPLACEMENTS = {
-    stock.collate_tensor_fn: _collate_tensors,
-    stock.collate_numpy_array_fn: _collate_arrays,
-    stock.collate_int_fn: _collate_ints,
-    stock.collate_float_fn: _collate_floats,
+    torch_collate.collate_tensor_fn: _collate_tensors,
+    torch_collate.collate_numpy_array_fn: _into_slot(
+        _gather_arrays, torch_collate.collate_numpy_array_fn
+    ),
+    torch_collate.collate_int_fn: _into_slot(_gather_ints, torch_collate.collate_int_fn),
+    torch_collate.collate_float_fn: _into_slot(_gather_floats, torch_collate.collate_float_fn),
 }
-# torch's map as install() leaves it when nobody else changed it. A torch with another map is served
-# by its own collate(), with the replacements above.
-_UNTOUCHED = (
-    (torch.Tensor, _collate_tensors),
-    (numpy.ndarray, _collate_arrays),
-    ((numpy.bool_, numpy.number, numpy.object_), stock.collate_numpy_scalar_fn),
-    (float, _collate_floats),
-    (int, _collate_ints),
-    (str, stock.collate_str_fn),
-    (bytes, stock.collate_str_fn),
+# torch's map. Another version of torch with another map is served by its own collate(), with the
+# replacements above.
+_TORCHS_MAP = {
+    torch.Tensor: torch_collate.collate_tensor_fn,
+    numpy.ndarray: torch_collate.collate_numpy_array_fn,
+    (numpy.bool_, numpy.number, numpy.object_): torch_collate.collate_numpy_scalar_fn,
+    float: torch_collate.collate_float_fn,
+    int: torch_collate.collate_int_fn,
+    str: torch_collate.collate_str_fn,
+    bytes: torch_collate.collate_str_fn,
+}
+# The same as install() leaves it if the user changed nothing.
+_UNTOUCHED = tuple(
+    (kind, _REPLACEMENTS.get(function, function)) for kind, function in _TORCHS_MAP.items()
 )

@@ -1,10 +1,11 @@
 """The worker's loop: take an order, fetch, collate, commit; leave when the trainer is gone."""
 
 import contextlib
-import os
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -12,12 +13,13 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe, _DatasetKind
 from torch.utils.data._utils import signal_handling
-from torch.utils.data._utils import worker as stock
+from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
-from shmloader.core import Stopping, pickling, watch_process
+from shmloader.core import Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
-from shmloader.processes import starting as processes
+from shmloader.memory.segment import Handle
+from shmloader.processes.watching import ParentWatch
 from shmloader.worker import collate, snapshot
 from shmloader.worker.snapshot import Position
 
@@ -25,133 +27,108 @@ _LOOK_AGAIN_S = 5.0
 _LAST_WORDS = 3000  # characters
 
 
-class Trainer:
-    """
-    The process whose end ends this one, also in the middle of user code.
-
-    It is watched as soon as it is known, which is before a dataset is unpickled.
-    """
-
-    def __init__(self, pid):
-        self.pid = pid
-        self._started = processes.start_time(pid)
-        self._watcher = None
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        self.watch()
-
-    def watch(self):
-        """Start a thread without Python's lock that ends this process; again after a fork."""
-        if self._watcher == os.getpid():
-            return
-        self._watcher = os.getpid()
-        watch_process(self.pid)
-        if processes.start_time(self.pid) != self._started:
-            os._exit(1)
-
-
 @dataclass
-class Assignment:
+class WorkerSpec:
     """All that a worker process is started with."""
 
-    trainer: Trainer  # the first, so that it is unpickled before all others
+    parent: ParentWatch  # the first, so that the trainer is watched while the others are unpickled
     worker_id: int
     num_workers: int
     dataset_kind: int
     dataset: Any
     auto_collation: bool
-    collate_fn: Any
+    collate_fn: Callable[[Any], Any]
     drop_last: bool
     base_seed: int
-    worker_init_fn: Any
+    worker_init_fn: Callable[[int], None] | None
     shared_seed: int | None
-    handle: Any
+    handle: Handle
     signal_mask: set[int]
-    publishes: bool  # a snapshot with each answer, so that it can be replaced
+    heals: bool  # dead workers are replaced, so a snapshot goes with each answer
 
 
 class _Interrupts:
     """
-    Interrupts a worker at most once, and not after its work: a second Ctrl-C must not make it speak
-    while it leaves.
+    Raises KeyboardInterrupt at most once, and never while the worker leaves.
+
+    So a second Ctrl-C prints no traceback.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.are_wanted = True
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
 
-    def _interrupt(self, *_):
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.are_wanted:
             self.are_wanted = False
             raise KeyboardInterrupt
 
 
-def run(assignment):
+def run(spec: WorkerSpec) -> None:
     """Be a worker until the trainer says quit, or is gone."""
-    work_as(Worker, assignment)
+    work_as(Worker, spec)
 
 
-def work_as(kind, assignment, *more):
+def work_as(kind: Callable[..., "Worker"], spec: WorkerSpec, *more: Any) -> None:
     """Be a worker of some kind until the trainer says quit, or is gone."""
     interrupts = _Interrupts()
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, assignment.signal_mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, spec.signal_mask)
         try:
-            worker = kind(assignment, *more)
+            worker = kind(spec, *more)
             worker.prepare()
             worker.serve()
         finally:
             interrupts.are_wanted = False
     except (KeyboardInterrupt, Stopping):
-        # The trainer gets the interrupt too and has the word; or it wants this worker to leave.
+        # The trainer gets the interrupt too and handles it; or it wants this worker to leave.
         pass
 
 
 class Worker:
-    """Answers requests, in the place of torch's worker."""
+    """Answers requests, instead of torch's worker."""
 
-    def __init__(self, assignment):
-        """Take what it is started with; nothing has happened yet."""
-        self._given = assignment
-        self._dataset = assignment.dataset
+    def __init__(self, spec: WorkerSpec) -> None:
+        """Keep what it is started with; nothing has happened yet."""
+        self._spec = spec
+        self._dataset = spec.dataset
         self._fetcher: Any = None
-        self._init_error = None
+        self._init_error: ExceptionWrapper | None = None
         self._position = Position()
         self._shared_rng = torch.Generator()
-        self._where = f"in DataLoader worker process {assignment.worker_id}"
+        self._where = f"in DataLoader worker process {spec.worker_id}"
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Become what torch's worker is before its first task: signals, seeds, worker info."""
-        given = self._given
-        given.trainer.watch()
-        signal_handling._set_worker_signal_handlers()
+        spec = self._spec
+        spec.parent.watch()
+        signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
         self._seed()
         self._share_seed(self._first_shared_seed)
-        stock._worker_info = stock.WorkerInfo(
-            id=given.worker_id,
-            num_workers=given.num_workers,
-            seed=given.base_seed + given.worker_id,
+        torch_worker._worker_info = torch_worker.WorkerInfo(
+            id=spec.worker_id,
+            num_workers=spec.num_workers,
+            seed=spec.base_seed + spec.worker_id,
             dataset=self._dataset,
         )
-        self._desk = given.handle.sit_down(given.worker_id)
+        self._desk = spec.handle.sit_down(spec.worker_id)
         collate.install(self._desk)
         self._initialise()
 
     @property
-    def _first_shared_seed(self):
-        return self._given.shared_seed
+    def _first_shared_seed(self) -> int | None:
+        return self._spec.shared_seed
 
-    def _seed(self):
-        base_seed, worker_id = self._given.base_seed, self._given.worker_id
+    def _seed(self) -> None:
+        base_seed, worker_id = self._spec.base_seed, self._spec.worker_id
         random.seed(base_seed + worker_id)
         torch.manual_seed(base_seed + worker_id)
-        numpy.random.seed(stock._generate_state(base_seed, worker_id))
+        numpy.random.seed(torch_worker._generate_state(base_seed, worker_id))
 
-    def _share_seed(self, seed):
+    def _share_seed(self, seed: int | None) -> None:
         if not isinstance(self._dataset, IterDataPipe):
             return
         if seed is None:
@@ -159,29 +136,29 @@ class Worker:
         self._shared_rng.manual_seed(seed)
         self._dataset = apply_random_seed(self._dataset, self._shared_rng)
 
-    def _initialise(self):
-        """Run the user's init function and begin the first epoch; an error answers a request."""
+    def _initialise(self) -> None:
+        """Run the user's init function and begin the first epoch; an error becomes an answer."""
         try:
             self._run_init_function()
             self._begin_epoch()
         except Exception:
             self._init_error = ExceptionWrapper(where=self._where)
 
-    def _run_init_function(self):
-        if self._given.worker_init_fn is not None:
-            self._given.worker_init_fn(self._given.worker_id)
+    def _run_init_function(self) -> None:
+        if self._spec.worker_init_fn is not None:
+            self._spec.worker_init_fn(self._spec.worker_id)
 
-    def _begin_epoch(self):
-        given = self._given
+    def _begin_epoch(self) -> None:
+        spec = self._spec
         self._fetcher = _DatasetKind.create_fetcher(
-            given.dataset_kind,
+            spec.dataset_kind,
             self._dataset,
-            given.auto_collation,
-            given.collate_fn,
-            given.drop_last,
+            spec.auto_collation,
+            spec.collate_fn,
+            spec.drop_last,
         )
 
-    def serve(self):
+    def serve(self) -> None:
         """Answer every request in the order in which it was sent."""
         while True:
             order = self._desk.take(_LOOK_AGAIN_S)
@@ -198,14 +175,14 @@ class Worker:
                 self._answer(value)
             del order, value
 
-    def _resume(self, seed):
-        # Said before the dataset is asked for its iterator, as in torch.
+    def _resume(self, seed: int | None) -> None:
+        # Acknowledge before creating the dataset's iterator, as torch does.
         self._desk.resumed()
         self._position = Position()
         self._share_seed(seed)
         self._begin_epoch()
 
-    def _answer(self, index):
+    def _answer(self, index: Any) -> None:
         if self._position.is_exhausted:
             self._desk.write_nothing()
         elif self._init_error is not None:
@@ -213,18 +190,20 @@ class Worker:
             self._init_error = None
         else:
             self._fetch_and_write(index)
-        if self._given.publishes:
+        if self._spec.heals:
             self._publish(index)
-        # No name refers to the batch any more: an alias that is alive now is the user's.
+        # No name of ours refers to the batch any more, so an alias that is alive now is the user's.
         self._desk.commit()
 
-    def _fetch_and_write(self, index):
+    # Each call returns before the next step, so that no frame keeps the batch alive at commit.
+
+    def _fetch_and_write(self, index: Any) -> None:
         failure = self._try_to_write(index)
         if failure is not None:
             # By now no name refers to the batch, so its bytes are free for the error's text.
             self._write_error(failure)
 
-    def _try_to_write(self, index):
+    def _try_to_write(self, index: Any) -> ExceptionWrapper | None:
         try:
             batch = self._fetch(index)
         except StopIteration if self._is_iterable else ():  # noqa: B030
@@ -237,25 +216,25 @@ class Worker:
         return None
 
     @property
-    def _is_iterable(self):
-        return self._given.dataset_kind == _DatasetKind.Iterable
+    def _is_iterable(self) -> bool:
+        return bool(self._spec.dataset_kind == _DatasetKind.Iterable)
 
-    def _fetch(self, index):
+    def _fetch(self, index: Any) -> Any:
         if self._fetcher is None:
-            # Initialising failed and was reported once; from then on torch says this.
+            # Initialising failed and was reported once; from then on torch raises this.
             raise UnboundLocalError(
                 "cannot access local variable 'fetcher' where it is not associated with a value"
             )
         return self._fetcher.fetch(index)
 
-    def _write(self, batch):
+    def _write(self, batch: Any) -> ExceptionWrapper | None:
         try:
             self._desk.write(batch, False, pickling.dumps)
         except Exception as error:
             return self._wrap_write_error(batch, error)
         return None
 
-    def _wrap_write_error(self, batch, error):
+    def _wrap_write_error(self, batch: Any, error: Exception) -> ExceptionWrapper:
         try:
             if isinstance(error, (ShmloaderError, MemoryError, OSError)):
                 raise error
@@ -266,8 +245,8 @@ class Worker:
             # The error's traceback holds this frame, and the frame would hold the batch.
             del batch, error
 
-    def _publish(self, index):
-        """Write behind the answer what a replacement of this worker would need."""
+    def _publish(self, index: Any) -> None:
+        """Write the snapshot for a replacement of this worker behind the answer."""
         position = self._position
         position.attempts += 1
         position.has_begun = self._fetcher is not None
@@ -278,21 +257,21 @@ class Worker:
         except Exception:
             self._publish_failure(ExceptionWrapper(where=self._where))
 
-    def _publish_failure(self, failure):
+    def _publish_failure(self, failure: ExceptionWrapper) -> None:
         """Answer with an error, such as a state that cannot be pickled, and go on without it."""
         self._position.dataset = self._position.iterator = None
         if not self._position.is_exhausted:
-            # The trainer must learn of the end: nothing else may stand in its place.
+            # The trainer must learn of the end: an error must not replace it.
             self._write_error(failure)
-        # Where there is no room for a snapshot, this worker cannot be replaced until its next.
+        # Without room for a snapshot, this worker cannot be replaced until its next one.
         with contextlib.suppress(ShmloaderError):
             self._write_snapshot()
 
-    def _write_snapshot(self):
+    def _write_snapshot(self) -> None:
         self._desk.write_snapshot(snapshot.take(self._position))
 
-    def _ask_dataset(self, position):
-        """Have an iterable dataset, or its iterator, say where it is, if it can."""
+    def _ask_dataset(self, position: Position) -> None:
+        """Store the state_dict() of an iterable dataset, or of its iterator, if there is one."""
         if not self._is_iterable or self._fetcher is None:
             return
         iterator = self._fetcher.dataset_iter
@@ -300,7 +279,7 @@ class Worker:
         if iterator is not self._dataset:
             position.iterator = snapshot.state_of(iterator)
 
-    def _write_error(self, wrapper):
+    def _write_error(self, wrapper: ExceptionWrapper) -> None:
         try:
             self._desk.write(wrapper, True, pickling.dumps)
         except Exception:
@@ -311,8 +290,8 @@ class Worker:
             self._desk.write(wrapper, True, pickling.dumps)
 
 
-def _explain(batch, error):
-    """An error that names the leaf because of which a batch could not be written."""
+def _explain(batch: Any, error: Exception) -> UnsendableBatch:
+    """Make an error that names the leaf that could not be written."""
     found = pickling.find_unsendable(batch)
     if found is None:
         return UnsendableBatch(f"the batch cannot be sent to the trainer: {error}")

@@ -1,9 +1,9 @@
 """
-A worker in the place of one that died: it becomes what that one was at its last answer.
+A worker in the place of a dead one: it becomes what that one was at its last answer.
 
 From the dataset as it was when the iterator was made it gets there in the same steps: the user's
-init function, the beginning of the epoch with the random states of then, and what was fetched in
-it, or the state that the dataset tells. Last come the random states of the last answer.
+init function, the beginning of the epoch with the random states of that moment, and the fetches of
+this epoch or the dataset's state_dict(). Last come the random states of the last answer.
 """
 
 from collections.abc import Iterator
@@ -11,61 +11,57 @@ from dataclasses import replace
 
 from torch._utils import ExceptionWrapper
 
+from shmloader.core import Progress
 from shmloader.worker import snapshot
-from shmloader.worker.loop import Worker, work_as
+from shmloader.worker.loop import Worker, WorkerSpec, work_as
 from shmloader.worker.snapshot import Position
 
 
-def run(assignment, worker_id, progress):
-    """Be a worker from where another one left off, until the trainer says quit, or is gone."""
-    work_as(ReplacementWorker, replace(assignment, worker_id=worker_id), progress)
+def run(spec: WorkerSpec, worker_id: int, progress: Progress) -> None:
+    """Be a worker from where a dead one left off, until the trainer says quit, or is gone."""
+    work_as(ReplacementWorker, replace(spec, worker_id=worker_id), progress)
 
 
 class ReplacementWorker(Worker):
     """A worker that takes over."""
 
-    def __init__(self, assignment, progress):
-        """
-        Take what it is started with.
-
-        Args:
-            progress: Of the worker before, a `shmloader.core.Progress`.
-        """
-        super().__init__(assignment)
+    def __init__(self, spec: WorkerSpec, progress: Progress) -> None:
+        """Keep what it is started with, and how far the dead worker was."""
+        super().__init__(spec)
         self._progress = progress
 
     @property
-    def _first_shared_seed(self):
+    def _first_shared_seed(self) -> int | None:
         return self._progress.seed
 
-    def _initialise(self):
+    def _initialise(self) -> None:
         progress = self._progress
-        position = snapshot.position_of(progress.latest) if progress.answered else Position()
+        # Without an answer in this epoch, what beginning the epoch draws is not known yet.
+        latest = progress.latest if progress.answered else None
+        position = Position() if latest is None else snapshot.position_of(latest)
         try:
             self._run_init_function()
         except Exception:
-            # Where there was an answer, the worker before has answered with it.
+            # If there was an answer, the dead worker has answered with this error.
             if progress.latest is None:
                 self._init_error = ExceptionWrapper(where=self._where)
                 return
-        # Without an answer, what entering the epoch draws is not known yet.
-        if not progress.answered or (position.has_begun and not progress.skips_epoch):
+        if latest is None or (position.has_begun and not progress.skips_epoch):
             self._try_to_enter_epoch(position, progress.epoch)
         self._position = position
-        # Without an answer in this epoch, what stands is what beginning it has left.
-        if progress.answered:
-            snapshot.restore_random_states(progress.latest)
+        if latest is not None:
+            snapshot.restore_random_states(latest)
 
-    def _try_to_enter_epoch(self, position, epoch_snapshot):
+    def _try_to_enter_epoch(self, position: Position, epoch_snapshot: bytes | None) -> None:
         try:
             self._enter_epoch_at(position, epoch_snapshot)
         except Exception:
             self._init_error = ExceptionWrapper(where=self._where)
 
-    def _enter_epoch_at(self, position, epoch_snapshot):
+    def _enter_epoch_at(self, position: Position, epoch_snapshot: bytes | None) -> None:
         if epoch_snapshot is not None:
             snapshot.restore_random_states(epoch_snapshot)
-        # One that is its own iterator may go back to its start in __iter__, so it comes after that.
+        # A dataset that is its own iterator may go back to its start in __iter__: restore after it.
         is_iterator = isinstance(self._dataset, Iterator)
         if position.dataset is not None and not is_iterator:
             self._dataset.load_state_dict(position.dataset)
@@ -77,13 +73,13 @@ class ReplacementWorker(Worker):
         elif position.dataset is None and self._is_iterable:
             self._replay(position)
 
-    def _replay(self, position):
-        """Fetch again what was answered, for what it does to the iterator."""
+    def _replay(self, position: Position) -> None:
+        """Fetch again what was answered, to bring the iterator to its position."""
         for _ in range(position.attempts):
             try:
                 self._fetcher.fetch(position.index)
             except StopIteration:
                 return
             except Exception:
-                # The worker before has answered with it.
+                # The dead worker has answered with this error.
                 continue

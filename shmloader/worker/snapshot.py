@@ -1,8 +1,8 @@
 """
 Where a worker is: what it publishes with each answer, so that another can take its place.
 
-A snapshot is written behind the answer it belongs to and becomes visible with it, so no death can
-tear it. The trainer keeps the latest of each worker and the one at which its epoch began.
+A snapshot is written behind its answer and becomes visible with it, so no death can tear it. The
+trainer keeps the latest one of each worker and the one at which the worker's epoch began.
 """
 
 import pickle
@@ -23,12 +23,12 @@ class Position:
     What a worker has done in its epoch.
 
     Attributes:
-        has_begun: Whether its dataset could be set up.
-        attempts: How many requests it answered, in whatever way.
-        index: What it was asked for last, if the dataset is iterable: it is always the same.
-        is_exhausted: Whether its iterable dataset has ended.
-        dataset: What the dataset's state_dict() said; None if it has none.
-        iterator: What that of the dataset's iterator said, likewise.
+        has_begun: True if its dataset could be set up.
+        attempts: Number of requests that it answered, in whatever way.
+        index: The last request, if the dataset is iterable: it is always the same.
+        is_exhausted: True if its iterable dataset has ended.
+        dataset: The dataset's state_dict(); None if it has none.
+        iterator: The state_dict() of the dataset's iterator; None if it has none.
     """
 
     has_begun: bool = False
@@ -39,7 +39,7 @@ class Position:
     iterator: Any = None
 
 
-def _random_states():
+def _random_states() -> tuple[Any, ...]:
     return (
         random.getstate(),
         numpy.random.get_state(legacy=False),
@@ -47,34 +47,35 @@ def _random_states():
     )
 
 
-def take(position):
-    """Put a position, and the states of this process's generators of random numbers, in bytes."""
+def take(position: Position) -> bytes:
+    """Pickle a position with the states of this process's random number generators."""
     pickled = pickle.dumps((position, _random_states()), protocol=5)
     return zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") + pickled
 
 
-def _load(snapshot):
+def _load(snapshot: bytes) -> tuple[Position, tuple[Any, ...]]:
     pickled = snapshot[_SUM_BYTES:]
     if zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") != snapshot[:_SUM_BYTES]:
         raise ValueError("the dead worker's snapshot does not match its checksum")
-    return pickle.loads(pickled)
+    position, random_states = pickle.loads(pickled)
+    return position, random_states
 
 
-def position_of(snapshot):
+def position_of(snapshot: bytes) -> Position:
     """Read the position from a snapshot."""
     return _load(snapshot)[0]
 
 
-def restore_random_states(snapshot):
-    """Draw from here on what the process that took the snapshot would have drawn."""
+def restore_random_states(snapshot: bytes) -> None:
+    """Set the random number generators to where they were in the snapshot's process."""
     python_state, numpy_state, torch_state = _load(snapshot)[1]
     random.setstate(python_state)
     numpy.random.set_state(numpy_state)
     torch.set_rng_state(torch.frombuffer(bytearray(torch_state), dtype=torch.uint8))
 
 
-def state_of(owner):
-    """What an object says of its state, if it offers to tell and to restore it; else None."""
+def state_of(owner: Any) -> Any:
+    """The object's state_dict(), or None if it cannot be saved and restored."""
     if not all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict")):
         return None
     try:

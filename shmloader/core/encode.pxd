@@ -1,0 +1,3 @@
+# A batch into a slot.
+
+cdef int encode(SlotMemory memory, batch, dumps) except -1

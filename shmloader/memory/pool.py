@@ -1,0 +1,99 @@
+"""A loader's segments: those that its iterators use, and those that wait for its next epoch."""
+
+import weakref
+
+from shmloader.core import Ledger
+from shmloader.memory.segment import Segment, Shape, first_shape
+from shmloader.metrics import Held, Stats
+
+
+class SegmentPool:
+    """
+    Lends segments to a loader's iterators, and counts over all of them.
+
+    A segment comes back only when every worker that could write to it has been reaped; its pages
+    are warm then, which is why it is kept.
+
+    Attributes:
+        spills: Batches of the loader's whole life that were copied out because too much was held.
+    """
+
+    def __init__(self, keep_pages: bool = True) -> None:
+        """Keep released segments with their pages, or none."""
+        self._keep_pages = keep_pages
+        self._idle: list[Segment] = []
+        self._lent: weakref.WeakSet[Segment] = weakref.WeakSet()
+        self._past = Stats()
+        self.spills = 0
+
+    def acquire(self, shape: Shape) -> Segment:
+        """Lend a segment of this shape: one that was released, or a new one."""
+        segment = self._find(shape)
+        if segment is None:
+            segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
+        self._lent.add(segment)
+        return segment
+
+    def _find(self, shape: Shape) -> Segment | None:
+        wanted = (shape.workers, shape.slots, shape.ring_bytes)
+        for segment in self._idle:
+            kept = segment.shape
+            if (kept.workers, kept.slots, kept.ring_bytes) == wanted:
+                self._idle.remove(segment)
+                return segment
+        return None
+
+    def release(self, segment: Segment) -> None:
+        """Keep a segment for the next epoch, unless something may still read its retired slots."""
+        self._lent.discard(segment)
+        segment.ledger.restart()
+        if not self._keep_pages or segment.ledger.counts()["retired"]:
+            self._close(segment)
+        else:
+            self._idle.append(segment)
+
+    def discard(self, segment: Segment) -> None:
+        """Never use a segment again: a worker that could write to it was not reaped."""
+        self._lent.discard(segment)
+        self._close(segment)
+
+    def _close(self, segment: Segment) -> None:
+        self._past += _stats_of(segment.ledger).past()
+        segment.close()
+
+    def clear(self) -> None:
+        """Free all segments that no iterator uses."""
+        while self._idle:
+            self._close(self._idle.pop())
+
+    def _ledgers(self) -> list[Ledger]:
+        return [segment.ledger for segment in (*self._idle, *self._lent)]
+
+    def stats(self) -> Stats:
+        """Count over all segments, even those that are gone."""
+        return sum(map(_stats_of, self._ledgers()), self._past)
+
+    def held(self) -> list[Held]:
+        """List the batches that are held in the slots of all segments."""
+        return [Held(*record) for ledger in self._ledgers() for record in ledger.held()]
+
+
+def _stats_of(ledger: Ledger) -> Stats:
+    """Read what one segment's ledger and workers have counted."""
+    counts = ledger.counts()
+    clocks = ledger.clocks()
+    return Stats(
+        batches=ledger.batches,
+        bytes=ledger.bytes,
+        wait_s=ledger.waited_ns / 1e9,
+        worker_busy_s=sum(busy for busy, _, _ in clocks),
+        worker_starved_s=sum(starved for _, starved, _ in clocks),
+        worker_blocked_s=sum(blocked for _, _, blocked in clocks),
+        spilled=ledger.spilled,
+        restarts=ledger.restarts,
+        retired=counts["retired"],
+        resident_bytes=ledger.resident_bytes,
+        pickled_bytes=ledger.pickled_bytes,
+        pickled_batches=ledger.pickled_batches,
+        slots=counts,
+    )

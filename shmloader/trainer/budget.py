@@ -1,0 +1,112 @@
+"""
+How many slots and bytes there are, and what may be kept of them: one policy, in one place.
+
+The ledger counts; the rules stand here. As many slots as torch would have in flight are reserved
+for the workers, and so are the bytes of as many batches. A batch that would eat into the reserve
+is spilled: copied out when it is delivered, so that its slot is free at once.
+"""
+
+from enum import Enum
+
+from shmloader.core import Ledger
+from shmloader.errors import RetentionWarning, warn
+from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import Shape, default_ring_bytes
+
+# Slots beyond what torch has in flight: for the batches that a training step holds.
+_SLOTS_TO_HOLD = 4
+_WARN_AFTER_SPILLS = 16
+
+
+class Spill(Enum):
+    """Why a batch is copied out of its slot, in the words of the advice against it."""
+
+    KEPT_BY_WORKER = (
+        "the workers keep what they collate, as in a cache: have the dataset and collate_fn drop "
+        "or copy it"
+    )
+    TOO_FEW_SLOTS = (
+        "more are held than slots can be spared: raise slots (now {slots}) by the number of "
+        "batches that you keep, or drop them sooner"
+    )
+    TOO_FEW_BYTES = (
+        "more bytes are held than ring_bytes can spare: raise ring_bytes (now {ring_bytes}) or "
+        "drop batches sooner"
+    )
+    FOR_AN_EARLIER_BATCH = (
+        "an earlier one needed the room: raise ring_bytes (now {ring_bytes}) or lower "
+        "prefetch_factor"
+    )
+
+
+def shape_of(
+    num_workers: int,
+    prefetch_factor: int,
+    slots: int | None,
+    slot_bytes: int | None,
+    ring_bytes: int | None,
+) -> Shape:
+    """Choose the counts and bytes of an iterator's segment from a loader's options."""
+    budget_bytes = ring_bytes or default_ring_bytes()
+    if slots is None:
+        slots = prefetch_factor * num_workers + _SLOTS_TO_HOLD
+        if ring_bytes is not None and slot_bytes is not None:
+            slots = max(1, min(slots, ring_bytes // slot_bytes))
+    return Shape(num_workers, slots, budget_bytes, budget_bytes)
+
+
+def reserved_slots(in_flight: int, workers: int, slots: int) -> int:
+    """Count the slots that must not be leased: all that torch has in flight, if there are more."""
+    return min(in_flight, max(slots - 2, min(workers, slots)))
+
+
+class Budget:
+    """
+    The rules for one iterator's slots and bytes.
+
+    Attributes:
+        reserve: Slots that must not be leased, so that the workers stay busy.
+    """
+
+    def __init__(self, ledger: Ledger, pool: SegmentPool, slots: int, reserve: int) -> None:
+        """Apply the rules to a ledger; the pool counts the spills of the loader's whole life."""
+        self.reserve = reserve
+        self._ledger = ledger
+        self._pool = pool
+        self._slots = slots
+
+    def copies_in(self) -> bool:
+        """Returns True if too many slots were retired to let workers hand out slot memory."""
+        return self._ledger.copies_in
+
+    def reason_to_spill(self, slot: int) -> Spill | None:
+        """Why a batch must not stay in its slot; None if it may."""
+        ledger = self._ledger
+        if ledger.is_kept(slot):
+            # The trainer may work in place, and the worker's copy must not change.
+            return Spill.KEPT_BY_WORKER
+        if ledger.idle_slots() <= self.reserve:
+            return Spill.TOO_FEW_SLOTS
+        if ledger.wanting > 0 or not ledger.leasable(slot, self.reserve):
+            return Spill.TOO_FEW_BYTES
+        return None
+
+    def can_ever_fit(self, want_bytes: int) -> bool:
+        """Returns True if a batch of that size fits the budget and a slot's range."""
+        return want_bytes <= min(self._ledger.ring_bytes, self._ledger.range_bytes)
+
+    def fits(self, slot: int, want_bytes: int) -> bool:
+        """Returns True if the budget has room for that grant; free slots give up pages for it."""
+        return self._ledger.room(slot, want_bytes) >= want_bytes
+
+    def note_spill(self, reason: Spill) -> None:
+        """Count a spill; after several of them, warn once with advice."""
+        self._pool.spills += 1
+        if self._pool.spills != _WARN_AFTER_SPILLS:
+            return
+        advice = reason.value.format(slots=self._slots, ring_bytes=self._ledger.ring_bytes)
+        warn(
+            f"{self._pool.spills} batches were copied out of their slots, the last because "
+            f"{advice}. Only the time of a copy is lost.",
+            RetentionWarning,
+        )

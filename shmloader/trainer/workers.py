@@ -1,0 +1,213 @@
+"""
+The processes of one iterator: start them, notice their deaths, replace them, end them.
+
+Deaths are noticed in one of two ways. Without `restarts`, torch's handler of SIGCHLD raises in the
+trainer; with it, the trainer looks at its workers while it waits and now and then between batches.
+"""
+
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pickle import PicklingError
+from typing import Any
+
+from torch.utils.data._utils import signal_handling
+
+from shmloader.errors import warn
+from shmloader.memory import forks
+from shmloader.processes import ending, starting
+from shmloader.processes.nursery import Nursery
+from shmloader.trainer.healing import Healer
+from shmloader.trainer.transport import Transport
+from shmloader.worker import loop, replacement
+from shmloader.worker.loop import WorkerSpec
+
+# Longest park of the trainer before it looks at its workers; within this a death is noticed.
+SLICE_S = 0.1
+
+
+class Workers:
+    """
+    The worker processes of one iterator, and the nursery if deaths are healed.
+
+    Attributes:
+        by_id: The worker processes by worker id; replacements take the places of dead ones.
+        nursery: Forks replacements; None without `restarts`.
+        healer: Decides about replacements; None without `restarts`.
+        owner_pid: The process that started them.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        """
+        Have no processes yet.
+
+        Args:
+            timeout_s: The loader's timeout, in seconds, after which a worker counts as hung; 0:
+                never.
+        """
+        self.by_id: list[Any] = []
+        self.nursery: Nursery | None = None
+        self.healer: Healer | None = None
+        self.owner_pid = os.getpid()
+        self._timeout_s = timeout_s
+        self._pids_set = False
+        self._all_started = False
+        self._looked_at = time.monotonic()
+        ending.end_at_exit(self)
+
+    # Start
+
+    def start(self, context: Any, spec: WorkerSpec, transport: Transport, restarts: int) -> None:
+        """
+        Start the processes with a context of multiprocessing.
+
+        Args:
+            spec: What each worker is started with, but for its id.
+            restarts: How many deaths are healed in each epoch.
+        """
+        if restarts > 0:
+            self._start_nursery(context, spec, transport, restarts)
+        for worker_id in range(spec.num_workers):
+            process = context.Process(target=loop.run, args=(replace(spec, worker_id=worker_id),))
+            process.daemon = True
+            _start(functools.partial(starting.start, process))
+            self.by_id.append(process)
+        self._all_started = True
+        if self.healer is None:
+            self._watch()
+
+    def _start_nursery(
+        self, context: Any, spec: WorkerSpec, transport: Transport, restarts: int
+    ) -> None:
+        # Listed before it starts: an interrupt must not leave a nursery that is not ended.
+        self.nursery = Nursery(context, spec, replacement.run)
+        _start(self.nursery.start)
+        transport.ledger.share_seed(spec.shared_seed)
+        self.healer = Healer(transport, self.nursery, self.by_id, restarts)
+
+    def _watch(self) -> None:
+        """Let torch's handler of SIGCHLD raise when a worker dies."""
+        pids = tuple(process.pid for process in self.by_id)
+        # Before the call: an interrupt between the two must not leave the pids set for ever.
+        self._pids_set = True
+        signal_handling._set_worker_pids(id(self), pids)  # type: ignore[attr-defined]
+        signal_handling._set_SIGCHLD_handler()
+
+    def unwatch(self) -> None:
+        """Let torch's handler of SIGCHLD ignore these workers from now on."""
+        if self._pids_set:
+            with contextlib.suppress(ValueError):  # interrupted before they were set, or below
+                signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]
+            # Last, or an interrupt would leave them to the next object that has this id.
+            self._pids_set = False
+
+    # Deaths
+
+    def begin_epoch(self) -> None:
+        """Have all restarts again."""
+        if self.healer is not None:
+            self.healer.begin_epoch()
+
+    def dead(self, active: Sequence[bool]) -> list[int]:
+        """List the dead workers among the active ones, which have more to give."""
+        dead = [
+            worker_id
+            for worker_id, process in enumerate(self.by_id)
+            if active[worker_id] and not process.is_alive()
+        ]
+        # Workers that end with the interpreter are no news for a thread that ends with it too.
+        if ending.exit_has_begun() and threading.current_thread() is not threading.main_thread():
+            return []
+        return dead
+
+    def heal_all(self, active: Sequence[bool]) -> bool:
+        """Replace every dead worker. Returns False if one could not be replaced."""
+        for worker_id in self.dead(active):
+            if self.healer is None or not self.healer.can_heal(worker_id):
+                return False
+            self.healer.heal(worker_id)
+        return True
+
+    def heal_now_and_then(self, active: Sequence[bool], transport: Transport) -> bool:
+        """Replace dead workers even while batches are ready. Returns True if one was awaited."""
+        now = time.monotonic()
+        if self.healer is None or now - self._looked_at < SLICE_S:
+            return False
+        self._looked_at = now
+        awaited, dead = transport.awaited_worker(), self.dead(active)
+        return bool(dead) and self.heal_all(active) and awaited in dead
+
+    def replace_hung(self, awaited: Callable[[], int | None]) -> bool:
+        """
+        Kill and replace the worker that outlasted the timeout.
+
+        Args:
+            awaited: Tells which worker owes the oldest answer.
+
+        Returns:
+            True if it was replaced; False without a timeout or without healing.
+        """
+        if self._timeout_s <= 0 or self.healer is None:
+            return False
+        worker_id = awaited()
+        if worker_id is None or not self.healer.can_heal(worker_id):
+            return False
+        process = self.by_id[worker_id]
+        if process.pid is None:
+            # A replacement that its nursery did not report in time.
+            return False
+        process.kill()
+        process.join(ending.LEAVE_S)
+        if process.is_alive():
+            # Such as one in a system call that no signal ends: it may still write to its slots.
+            return False
+        self.healer.heal(worker_id, f"was killed after it hung for timeout={self._timeout_s} s")
+        return True
+
+    def explain(self, dead: Sequence[int]) -> str | None:
+        """Say why the first of some dead workers was not replaced; None if nothing is healed."""
+        return self.healer.explain(dead[0]) if self.healer and dead else None
+
+    # End
+
+    def processes(self) -> list[Any]:
+        """List all that runs for this iterator: its workers and its nursery."""
+        return self.by_id + ([self.nursery] if self.nursery else [])
+
+    def leave(self) -> None:
+        """Wait for workers that were told to leave, with one deadline for all of them."""
+        ending.join_all(self.by_id, ending.LEAVE_S)
+
+    def end(self) -> bool:
+        """
+        End all processes.
+
+        Returns:
+            True if every process that was ever started here has been reaped.
+        """
+        self.unwatch()
+        try:
+            ending.end_all(self.by_id)
+        finally:
+            if self.nursery is not None:
+                self._all_started = self.nursery.close() and self._all_started
+        # An interrupt in the middle of a start leaves a process that is not listed here.
+        return self._all_started and not any(process.is_alive() for process in self.by_id)
+
+
+def _start(start: Callable[[], None]) -> None:
+    """Start a process of ours, and explain an object that cannot be pickled on its way."""
+    try:
+        with forks.ours():
+            start()
+    except (TypeError, AttributeError, PicklingError):
+        warn(
+            "Got pickle error when attempting to start a worker Process: the dataset, "
+            "collate_fn and worker_init_fn are pickled for the start methods spawn and "
+            "forkserver. Define them at module level, or use multiprocessing_context='fork'.",
+        )
+        raise
