@@ -352,7 +352,7 @@ class Ledger:
         Count the slots in each state.
 
         Returns:
-            By name: free, placed, ready, leased, retired, spare, held.
+            By name: free, placed, ready, leased, retired, spare, forked.
         """
 
     def idle_slots(self) -> int:

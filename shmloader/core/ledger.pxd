@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmloader.core.csrc cimport ledger, message
+from shmloader.core.csrc cimport ledger, news
 
 
 @cython.final
@@ -28,5 +28,5 @@ cdef class Ledger:
     cdef forget_workers(self)
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot)
     cdef begin_epoch(self, uint32_t worker)
-    cdef str held_for(self, const message *news)
+    cdef str held_for(self, const news *heard)
     cdef empty_desk(self, uint32_t worker)

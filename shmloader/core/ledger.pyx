@@ -1,4 +1,4 @@
-# The trainer's end of a segment. Each method is one move of csrc/slots.c or one batch.
+# The trainer's end of a segment. Each method is one move of csrc/ledger.c or one batch.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -10,21 +10,22 @@ from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
     ANSWER_KEPT, ORDER_COPY_IN, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP,
-    VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, clock_blocked_ns, clock_busy_ns,
-    clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
-    geometry_init, lease, lease_aliases, lease_block_new, lease_block_start, lease_drop,
-    ledger_collect, ledger_entry, ledger_fork, ledger_free, ledger_grant, ledger_guard,
-    ledger_has_news, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
-    ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_room, ledger_stop,
-    ledger_tell, ledger_trim, ledger_unfork, ledger_unread, ledger_unref, ledger_untaken, message,
-    platform_now_ns, platform_reserve, segment_control, segment_worker, slot_answer, worker_block,
+    STEP_COPY, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_room, clock_blocked_ns,
+    clock_busy_ns, clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm,
+    doorbell_park, geometry, geometry_init, guard_start, lease, lease_aliases, lease_block_new,
+    lease_block_start, lease_drop, ledger_collect, ledger_entry, ledger_free, ledger_grant,
+    ledger_has_news, ledger_lease, ledger_mark_child, ledger_new, ledger_oldest, ledger_open,
+    ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop,
+    ledger_tell, ledger_trim, ledger_unmark_child, ledger_unread, ledger_unref, ledger_untaken,
+    news, platform_now_ns, platform_reserve, segment_control, segment_worker, slot_answer,
+    worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
 cdef tuple KIND_NAMES = ("", "batch", "error", "end", "nothing")
-cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
+cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
 
 
 @cython.final
@@ -44,7 +45,7 @@ cdef class Ledger:
             fd: A file of zeros, `segment_bytes(...)` long; a duplicate is kept.
             slots: Ranges in use; spares: ranges that replace retired ones.
             ring_bytes: Ceiling in bytes for what the slots keep.
-            guarded: Watch for late uses of slots, as csrc/guard.c says.
+            guarded: Watch for late uses of slots, as csrc/debug/guard.c says.
 
         Raises:
             OSError: The file cannot be mapped.
@@ -71,7 +72,7 @@ cdef class Ledger:
             close(own_fd)
             raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
         self.forget_workers()
-        if guarded and ledger_guard(self.table) != 0:
+        if guarded and guard_start(self.table) != 0:
             raise MemoryError(f"no memory for a guard of {slots + spares} slots")
 
     def __dealloc__(self):
@@ -121,11 +122,11 @@ cdef class Ledger:
             WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
         """
         cdef worker_block *block = segment_worker(self.table.base, &self.table.geometry, worker)
-        STEP("resume: begun")
-        block.resume_has_seed = seed is not None
-        STEP("resume: resume_has_seed")
-        block.resume_seed = seed if seed is not None else 0
-        STEP("resume: resume_seed")
+        cdef worker_resume resume
+        resume.has_seed = seed is not None
+        resume.seed = seed if seed is not None else 0
+        STEP_COPY("resume: half", &block.resume, &resume, sizeof(worker_resume))
+        STEP("resume: written")
         if not ledger_tell(self.table, worker, VERB_RESUME):
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
@@ -180,28 +181,28 @@ cdef class Ledger:
         Raises:
             WorkerBroken: A worker sent what the protocol does not allow.
         """
-        cdef message news
+        cdef news heard
         cdef ledger_entry *entry
-        if not ledger_receive(self.table, &news):
+        if not ledger_receive(self.table, &heard):
             return None
-        if news.verb == VERB_RESUMED and self.resuming[news.worker] == 0:
-            news.verb, news.broken = 0, b"it was not told to resume"
-        if news.verb == 0:
+        if heard.verb == VERB_RESUMED and self.resuming[heard.worker] == 0:
+            heard.verb, heard.broken = 0, b"it was not told to resume"
+        if heard.verb == 0:
             raise WorkerBroken(
-                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}"
-                f"{self.held_for(&news)}; its memory was overwritten, perhaps by native code of "
+                f"worker {heard.worker} sent slot {heard.slot}: {heard.broken.decode()}"
+                f"{self.held_for(&heard)}; its memory was overwritten, perhaps by native code of "
                 "the dataset"
             )
-        if news.verb == VERB_RESUMED:
-            self.resuming[news.worker] -= 1
-            self.begin_epoch(news.worker)
-            return (news.worker, "stale" if self.resuming[news.worker] else "resumed", 0, 0, "")
-        entry = &self.table.entries[news.slot]
-        if news.verb == VERB_WANT:
-            return (news.worker, "want", news.slot, entry.ticket, "")
+        if heard.verb == VERB_RESUMED:
+            self.resuming[heard.worker] -= 1
+            self.begin_epoch(heard.worker)
+            return (heard.worker, "stale" if self.resuming[heard.worker] else "resumed", 0, 0, "")
+        entry = &self.table.entries[heard.slot]
+        if heard.verb == VERB_WANT:
+            return (heard.worker, "want", heard.slot, entry.ticket, "")
         if self.heals:
-            self.keep_snapshot(news.worker, news.slot)
-        return (news.worker, "ready", news.slot, entry.ticket, KIND_NAMES[entry.answer.kind])
+            self.keep_snapshot(heard.worker, heard.slot)
+        return (heard.worker, "ready", heard.slot, entry.ticket, KIND_NAMES[entry.answer.kind])
 
     # What follows runs no Python, so that no interrupt parts an answer from what it says.
 
@@ -225,12 +226,12 @@ cdef class Ledger:
         progress.seed = self.seeds[worker]
         progress.answered = False
 
-    cdef str held_for(self, const message *news):
+    cdef str held_for(self, const news *heard):
         """Say for which ticket a worker holds the slot that it names, if it does."""
         cdef ledger_entry *entry
-        if news.slot < self.table.geometry.ranges:
-            entry = &self.table.entries[news.slot]
-            if entry.state == SLOT_PLACED and entry.worker == news.worker:
+        if heard.slot < self.table.geometry.ranges:
+            entry = &self.table.entries[heard.slot]
+            if entry.state == SLOT_PLACED and entry.worker == heard.worker:
                 return f" (ticket {entry.ticket})"
         return ""
 
@@ -404,7 +405,7 @@ cdef class Ledger:
 
     def room(self, uint32_t slot, uint64_t want_bytes):
         """The largest grant within the budget for a placed slot, after trimming free slots."""
-        return ledger_room(self.table, slot, want_bytes)
+        return budget_room(self.table, slot, want_bytes)
 
     def grant(self, uint32_t slot, uint64_t grant_bytes):
         """Let a worker fill a placed slot up to grant_bytes."""
@@ -429,13 +430,13 @@ cdef class Ledger:
         """Note the leased slots, which a child forked now may read; None if there are none."""
         cdef bytes marks = bytes(self.table.geometry.ranges)
         ledger_collect(self.table)
-        if ledger_fork(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
+        if ledger_mark_child(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
             return None
         return marks
 
     def unmark_fork(self, bytes marks):
         """Take the note back: that child is gone."""
-        ledger_unfork(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
+        ledger_unmark_child(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
 
     def held(self):
         """The slots that are leased: (ticket, seconds since delivery, aliases) each."""
@@ -488,8 +489,8 @@ cdef class Ledger:
 
 
 cdef tuple read_clock(worker_block *block):
-    return (clock_busy_ns(block) / 1e9, clock_starved_ns(block) / 1e9,
-            clock_blocked_ns(block) / 1e9)
+    return (clock_busy_ns(&block.clock) / 1e9, clock_starved_ns(&block.clock) / 1e9,
+            clock_blocked_ns(&block.clock) / 1e9)
 
 
 cdef lease *spill_block(const char *start, uint64_t length) except NULL:

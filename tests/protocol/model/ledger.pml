@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The ledger of slots.pml: what the trainer knows of each slot, and its moves (csrc/slots.c). A
+ * The ledger of slots.pml: what the trainer knows of each slot, and its moves (csrc/ledger.c). A
  * move is one step: apart from the rings nobody else writes a word that it reads, or reads one that
  * it writes before the cell that announces it.
  */
 
-mtype = { FREE, PLACED, READY, LEASED, RETIRED, SPARE }; /* slot_state; HELD is in leases.pml */
+mtype = { FREE, PLACED, READY, LEASED, RETIRED, SPARE }; /* slot_state; FORKED is in leases.pml */
 mtype = { WAITING, OUT, SPILLED, DELIVERED };            /* what has become of a ticket */
 
 mtype state[RANGES] = FREE; /* the last range starts as the SPARE */
