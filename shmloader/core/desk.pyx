@@ -36,7 +36,7 @@ cdef class Desk:
     """
 
     def __init__(self, int fd, uint32_t workers, uint32_t ranges, uint64_t range_bytes,
-                 uint64_t ring_bytes, uint32_t worker, check_room):
+                 uint64_t ring_bytes, uint32_t worker, check_available):
         """
         Map a segment and sit down at a worker's rings.
 
@@ -44,13 +44,13 @@ cdef class Desk:
             fd: The segment; a duplicate is kept.
             ring_bytes: The ceiling that the trainer keeps, for messages.
             worker: Which worker this is, counted from 0.
-            check_room: Called with a number of bytes before pages are added; raises if the
+            check_available: Called with a number of bytes before pages are added; raises if the
                 machine has no room for them.
         """
         cdef geometry shape
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, check_room, ring_bytes)
+        self.memory = SlotMemory.__new__(SlotMemory, check_available, ring_bytes)
         if geometry_init(&shape, workers, ranges, range_bytes) != 0 or worker >= workers:
             raise ValueError(f"no worker {worker} of {workers}")
         own_fd = duplicate(fd)
