@@ -1,5 +1,5 @@
 """
-Every row of README's table of what happens when has a test behind it.
+Every row of docs/what_happens_when.md has a test behind it.
 
 PROMISES says which. A row that is new or reworded fails here until it is named, and so does a test
 that is gone; the tests themselves run where they stand.
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-README = TESTS.parent / "README.md"
-HEADING = "## What happens when"
+PAGE = TESTS.parent / "docs" / "what_happens_when.md"
+HEADING = "# What happens when"
 
 # What a row's first column says: the tests that would fail if its second did not hold.
 PROMISES = {
@@ -48,7 +48,7 @@ PROMISES = {
         "test_nursery.py::test_replacements_survive_the_nursery",
         "test_healing_programs.py::test_replacement_that_nobody_reaps",
     ],
-    "it cannot fork a replacement": [
+    "the nursery cannot fork a replacement": [
         "test_nursery.py::test_nursery_that_cannot_fork",
         "test_nursery.py::test_nursery_that_can_never_fork",
     ],
@@ -62,13 +62,13 @@ PROMISES = {
         "test_endings.py::test_end_at_a_moment",
         "test_endings.py::test_end_while_a_dataset_is_sent",
     ],
-    "an error, `sys.exit`, a signal ends it": [
+    "an exception, `sys.exit` or a signal ends it": [
         "test_deaths.py::test_end_in_mid_epoch_is_quiet",
         "test_endings.py::test_blocked_workers_end_with_the_trainer",
         "test_endings.py::test_all_workers_are_waited_for_together",
         "test_endings.py::test_exit_while_workers_start",
     ],
-    "it just ends, with iterators alive and batches held": [
+    "it ends normally, with iterators alive and batches held": [
         "test_deaths.py::test_normal_exit_is_silent",
         "test_exits.py::test_exit_is_silent",
         "test_exits.py::test_exit_of_pytest_is_silent",
@@ -139,27 +139,27 @@ def test_table_is_found():
     """
     The checks below have something to check.
     """
-    assert len(rows_of(README.read_text())) > 5
+    assert len(rows_of(PAGE.read_text())) > 5
 
 
-@pytest.mark.parametrize("row", rows_of(README.read_text()))
+@pytest.mark.parametrize("row", rows_of(PAGE.read_text()))
 def test_row_has_a_test(row):
     """
     A row names its tests.
     """
     assert PROMISES.get(row), (
-        f"README.md promises something for {row!r}: name the tests that show it in PROMISES, in "
-        "tests/test_promises.py"
+        f"{PAGE.name} promises something for {row!r}: name the tests that show it in PROMISES, in "
+        f"{Path(__file__).name}"
     )
 
 
 def test_no_promise_without_a_row():
     """
-    What is named here still stands in README.
+    What is named here still stands on the page.
     """
-    stale = sorted(PROMISES.keys() - set(rows_of(README.read_text())))
+    stale = sorted(PROMISES.keys() - set(rows_of(PAGE.read_text())))
 
-    assert [] == stale, "rows that are gone from README.md, or reworded: change PROMISES too"
+    assert [] == stale, f"rows that {PAGE.name} does not have any more: change PROMISES too"
 
 
 def test_named_tests_exist():

@@ -5,6 +5,7 @@ Two fields of torch's own object are read in place, and say the same as torch wh
 import pytest
 import torch
 
+from forgery import Forger
 from programs import run
 from shmloader.core import _core
 
@@ -76,17 +77,25 @@ def how(request):
     _core.find_fields()
 
 
-def is_gathered(tensor):
+@pytest.fixture
+def desk():
     """
-    Tell whether samples like this are gathered as bytes.
+    A worker's desk with a slot in hand.
     """
-    out = torch.empty(2, *tensor.shape, dtype=tensor.dtype)
-    try:
-        _core.gather_into(out, [tensor, tensor])
-    except ValueError:
-        return False
-    assert torch.equal(torch.stack([tensor, tensor]), out)
-    return True
+    forger = Forger()
+    assert forger.ledger.place(0, 0, [0])
+    forger.desk.take(1.0)
+    yield forger.desk
+    forger.close()
+
+
+def is_gathered(desk, tensor):
+    """
+    Returns True if samples like this are gathered into the slot as bytes.
+    """
+    gathered = desk.gather_tensors([tensor, tensor])
+    assert gathered is None or torch.equal(torch.stack([tensor, tensor]), gathered)
+    return gathered is not None
 
 
 def test_places_are_found():
@@ -95,15 +104,15 @@ def test_places_are_found():
 
 
 @pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
-def test_plain_tensors_are_gathered(how, make):
+def test_plain_tensors_are_gathered(how, desk, make):
     """Bytes are values if the fields say nothing else, whatever a tensor was before."""
-    assert is_gathered(make())
+    assert is_gathered(desk, make())
 
 
 @pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
-def test_other_tensors_are_left_to_torch(how, make):
+def test_other_tensors_are_left_to_torch(how, desk, make):
     """If bytes are not the values, or autograd is involved, torch collates."""
-    assert not is_gathered(make())
+    assert not is_gathered(desk, make())
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
@@ -144,17 +153,17 @@ def nothing_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
-def test_plain_tensors_are_gathered_if_nothing_is_found(nothing_is_found, make):
+def test_plain_tensors_are_gathered_if_nothing_is_found(nothing_is_found, desk, make):
     """Without the fields, torch's own answer lets the same tensors be gathered."""
     assert (0, 0) == _core.field_places()
-    assert is_gathered(make())
+    assert is_gathered(desk, make())
 
 
 @pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
-def test_other_tensors_are_left_to_torch_if_nothing_is_found(nothing_is_found, make):
+def test_other_tensors_are_left_to_torch_if_nothing_is_found(nothing_is_found, desk, make):
     """Without the fields, torch's own answer keeps the same tensors from being gathered."""
     assert (0, 0) == _core.field_places()
-    assert not is_gathered(make())
+    assert not is_gathered(desk, make())
 
 
 PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"
