@@ -5,8 +5,8 @@ What torch notes of a tensor is read where it stands, and says the same as torch
 import pytest
 import torch
 
-from forgery import Forger
 from shmloader.core import _core
+from tests.helpers.forgery import Forger
 
 SIZE = 4
 
