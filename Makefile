@@ -8,7 +8,7 @@ PYTHON ?= $(or $(shell for python in python3.11 python3; do \
 ARGS ?=
 
 venv := .venv/bin
-core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/core/*.py[x] shmloader/core/*.px[di])
+core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/core/*.pyx shmloader/core/*.pxd)
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
 switches := $(switches),$(SHMLOADER_KILL_POINTS)
 

@@ -48,7 +48,7 @@ else:
 core = Extension(
     "shmloader.core._core",
     sources=["shmloader/core/_core.pyx", *c_sources],
-    depends=[*glob("csrc/*.h"), *glob("shmloader/core/*.p[xy][dxi]")],
+    depends=[*glob("csrc/*.h"), *glob("shmloader/core/*.p[xy][xd]")],
     include_dirs=["csrc", numpy.get_include()],
     define_macros=macros,
     extra_compile_args=compile_flags,

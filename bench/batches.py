@@ -1,6 +1,4 @@
-"""
-What the benchmark asks of a batch: its leaves, whether it is right, and a touch of its bytes.
-"""
+"""What the benchmark asks of a batch: its leaves, how it differs, and a touch of its bytes."""
 
 import numpy as np
 import torch
@@ -11,9 +9,7 @@ TOUCHES = 32  # elements read per batch, shared out over its leaves, at least tw
 
 
 def leaves(batch) -> list:
-    """
-    List the leaves of a nested batch, depth first, in the order of its containers.
-    """
+    """List the leaves of a nested batch, depth first, in the order of its containers."""
     if isinstance(batch, dict):
         batch = batch.values()
     elif not isinstance(batch, (list, tuple)):
@@ -22,9 +18,7 @@ def leaves(batch) -> list:
 
 
 def payload_bytes(batch) -> int:
-    """
-    Count the bytes of every array and tensor of the batch.
-    """
+    """Count the bytes of every array and tensor of the batch."""
     return sum(leaf.nbytes for leaf in leaves(batch) if hasattr(leaf, "nbytes"))
 
 
@@ -32,16 +26,14 @@ def assemble(workload: Workload) -> list:
     """
     Make every batch of an epoch from the dataset's samples, with no loader and no torch collate.
 
-    A collate function of the workload's own is called; else leaves are put together by numpy.
+    The workload's own collate function is called if it has one; otherwise numpy stacks leaves.
     """
     dataset, collate = workload.dataset(), workload.collate_fn or _put_together
     return [collate([dataset[index] for index in request]) for request in workload.requests()]
 
 
 def copied(batch):
-    """
-    Copy every array and tensor of a batch into memory of its own.
-    """
+    """Copy every array and tensor of a batch into memory of its own."""
     if isinstance(batch, dict):
         return {key: copied(part) for key, part in batch.items()}
     if isinstance(batch, (list, tuple)):
@@ -67,7 +59,7 @@ def difference(expected, actual) -> str | None:
 
 def touch(batch) -> list:
     """
-    Read a strided sample of each leaf, the same elements whichever loader made the batch.
+    Read a strided sample of each leaf, the same elements for every loader.
 
     It costs the trainer time, so a long list of arrays gets the shortest way there is.
     """
@@ -78,9 +70,7 @@ def touch(batch) -> list:
 
 
 def _put_together(samples):
-    """
-    Do what torch's default collate promises for dicts, tuples, tensors, ints and floats.
-    """
+    """Do what torch's default collate promises for dicts, tuples, tensors, ints and floats."""
     first = samples[0]
     if isinstance(first, dict):
         return {key: _put_together([sample[key] for sample in samples]) for key in first}

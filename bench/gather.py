@@ -5,19 +5,30 @@ Every way to fill a buffer is tried on the workload's own samples and the fastes
 leaf, so the limit does not depend on one library's copy. Nothing here is shared memory.
 """
 
-import importlib
+import ctypes
 import struct
+import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from operator import itemgetter
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from bench import native
 from bench.workloads import Workload
 
 _TRIALS = 5
+
+
+@cache
+def load_native() -> ctypes.CDLL:
+    """Compile the bench's own C once per process; workers that are forked later have it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return native.load(Path(folder))
 
 
 def warm_collate(workload: Workload, samples: list) -> Callable[[list], object]:
@@ -38,9 +49,7 @@ def warm_collate(workload: Workload, samples: list) -> Callable[[list], object]:
 
 
 def _warm_default(samples: list) -> Callable:
-    """
-    Collate as torch's default does for a flat tuple or dict of leaves.
-    """
+    """Collate as torch's default does for a flat tuple or dict of leaves."""
     if isinstance(samples[0], dict):
         keys = list(samples[0])
         columns = [list(map(itemgetter(key), samples)) for key in keys]
@@ -75,31 +84,19 @@ def _tensor_fills(warm: torch.Tensor) -> list[Callable]:
 
 
 def _native_fills(warm: torch.Tensor) -> list[Callable]:
-    """
-    Our own gather, where it is built: the limit must not copy slower than a contender.
-    """
-    core = _native_core()
-    if core is None:
-        return []
+    """The product's copy: the limit must not copy slower than a contender."""
+    gather, address, size = load_native().gather_tensors, warm.data_ptr(), warm.nbytes
 
-    def gather(column):
-        core.gather_into(warm, column)
+    def gather_samples(column):
+        if not gather(torch.Tensor, column, address, size):
+            raise ValueError("these are not contiguous tensors of one dtype and shape")
         return warm
 
-    return [gather]
-
-
-def _native_core():
-    try:
-        return importlib.import_module("shmloader.core._core")
-    except ImportError:
-        return None
+    return [gather_samples]
 
 
 def _list_fills(samples: list) -> list[Callable]:
-    """
-    Copy each array of a list into a buffer of its own shape.
-    """
+    """Copy each array of a list into a buffer of its own shape."""
     arrays = [np.zeros_like(sample) for sample in samples]
     tensors = [torch.from_numpy(array) for array in arrays]
 
@@ -117,13 +114,11 @@ def _list_fills(samples: list) -> list[Callable]:
 
 
 def _native_list_fills(arrays: list) -> list[Callable]:
-    core = _native_core()
-    if core is None:
-        return []
+    copy = load_native().copy_buffers
 
     def copy_natively(rows):
-        for array, row in zip(arrays, rows, strict=True):
-            core.copy_into(array, row)
+        if not copy(arrays, rows):
+            raise ValueError("these arrays do not have the buffers' sizes")
         return arrays
 
     return [copy_natively]
@@ -150,9 +145,7 @@ def _number_fills(warm: torch.Tensor) -> list[Callable]:
 
 
 def _fastest(ways: list[Callable], column) -> Callable:
-    """
-    Keep the way with the shortest trial; trials alternate, so a disturbance hits all ways.
-    """
+    """Keep the way with the shortest trial; trials alternate, so a disturbance hits all ways."""
     ways = [way for way in ways if _works(way, column)]
     best = {way: float("inf") for way in ways}
     for _ in range(_TRIALS):
@@ -162,9 +155,7 @@ def _fastest(ways: list[Callable], column) -> Callable:
 
 
 def _works(way: Callable, column) -> bool:
-    """
-    Native copies refuse samples that are not alike; those are left to torch and numpy.
-    """
+    """Native copies refuse samples that are not alike; those are left to torch and numpy."""
     try:
         way(column)
     except (ValueError, struct.error):

@@ -1,6 +1,4 @@
-"""
-One contender on one workload: a checked warm-up epoch, then timed epochs.
-"""
+"""One contender on one workload: a checked warm-up epoch, then timed epochs."""
 
 import time
 from dataclasses import asdict, dataclass, field, is_dataclass
@@ -16,16 +14,14 @@ from bench.workloads import Workload
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
-_ENOUGH_S = 30  # no further timed epoch after this much: only a contender in trouble takes as long
+_ENOUGH_S = 30  # no further timed epoch after this: only a contender in trouble takes as long
 _FEWEST_EPOCHS = 2  # between epochs there is something only if there are two
 _MISSING = object()
 
 
 @dataclass
 class WarmUp:
-    """
-    What the untimed epoch found: is every batch right, and how much is held at most.
-    """
+    """What the untimed epoch found: the first mistake, and the peaks of memory and descriptors."""
 
     first_batch_s: float = 0.0
     mistake: str | None = None
@@ -35,9 +31,7 @@ class WarmUp:
 
 @dataclass
 class Epoch:
-    """
-    One timed epoch; the waits are those of next(), in ms, and the last is the one that ends it.
-    """
+    """One timed epoch; the waits are those of next(), of which the last ends the epoch."""
 
     ms_per_batch: float
     waits_ms: list[float]
@@ -107,9 +101,7 @@ def _timed_epochs(loader, epochs: int) -> list[Epoch]:
 
 
 def timed_epoch(loader) -> Epoch:
-    """
-    Take every batch and touch it; the epoch lasts from iter() to the end of the iteration.
-    """
+    """Take every batch and touch it; the epoch lasts from iter() to the end of the iteration."""
     clock = time.perf_counter_ns
     asked, got, touches = [], [], []
     begin = clock()
@@ -128,9 +120,7 @@ def timed_epoch(loader) -> Epoch:
 
 
 def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
-    """
-    Turn what was used into figures per batch; CPU seconds become ms.
-    """
+    """Turn what was used into figures per batch; CPU seconds become ms."""
     figures = {}
     for name, amount in used.items():
         scale, name = (1e3, name[:-1] + "ms") if name.endswith("_s") else (1, name)
@@ -139,9 +129,7 @@ def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
 
 
 def count_system_calls(loader, workload: Workload) -> dict:
-    """
-    Trace the trainer for one epoch and the workers for another; only persistent ones last.
-    """
+    """Trace the trainer for one epoch and the workers for another; only persistent ones last."""
     trainer, workers = usage.process_ids()
 
     def epoch() -> None:
@@ -172,9 +160,7 @@ def _note_first(loader, begin: float, seen: WarmUp):
 
 
 def _size(workload: Workload) -> dict[str, float]:
-    """
-    What a batch is, and the trainer's CPU that touching it costs.
-    """
+    """Return what a batch is, and what touching it costs the trainer's CPU."""
     batch = next(iter(_expected(workload)))
     begin = time.process_time()
     for _ in range(_TOUCH_TRIALS):
@@ -217,9 +203,7 @@ def _times(timed: list[Epoch]) -> dict:
 
 
 def _between_epochs_ms(timed: list[Epoch]) -> float | None:
-    """
-    From the last batch of an epoch to the first of the next, less what happens outside of both.
-    """
+    """Return the time from an epoch's last batch to the next one's first, without the pause."""
     gaps = [ended.ending_ms + begun.waits_ms[0] for ended, begun in pairwise(timed)]
     return median(gaps) if gaps else None
 
@@ -230,9 +214,7 @@ def _raise_peaks(peaks: dict[str, float], now: dict[str, float]) -> None:
 
 
 def _peaks(peaks: dict[str, float], before: dict[str, float]) -> dict[str, float]:
-    """
-    Peaks above what the process held before the loader was made.
-    """
+    """Peaks above what the process held before the loader was made."""
     return {f"{name}_peak": peaks[name] - before[name] for name in before}
 
 
@@ -241,8 +223,6 @@ def _difference(after: dict[str, float], before: dict[str, float]) -> dict[str, 
 
 
 def _stats(loader) -> dict | None:
-    """
-    The loader's own counters, where it has them.
-    """
+    """The loader's own counters, or None."""
     stats = loader.stats() if hasattr(loader, "stats") else None
     return asdict(stats) if is_dataclass(stats) else None

@@ -16,9 +16,7 @@ CONTEXTS = ("fork", "spawn", "forkserver")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """
-    Run, print the line, and tell by the exit code whether every batch was right.
-    """
+    """Run and print the line; the exit code is 0 if every batch was right."""
     options = _parser().parse_args(arguments)
     record = run(options)
     print(json.dumps(record))
@@ -26,11 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> dict:
-    """
-    Measure what the options name and return the record.
-    """
+    """Measure what the options name and return the record."""
     contender = contenders.load(options.contender)
-    reason = contender.available()
+    reason = contenders.why_not(contender)
     if reason:
         sys.exit(f"{options.contender}: {reason}")
     chosen = workload(options.workload, options.batches)
@@ -40,9 +36,7 @@ def run(options: argparse.Namespace) -> dict:
 
 
 def _refusal(reason: str) -> dict:
-    """
-    A record without figures: nothing was wrong, because nothing was delivered.
-    """
+    """A record without figures: nothing was wrong, because nothing was delivered."""
     return {"correct": True, "mistake": None, "refused": reason}
 
 
@@ -75,15 +69,14 @@ def _header(contender, options: argparse.Namespace) -> dict:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--workload", required=True, choices=WORKLOADS)
-    parser.add_argument("--contender", required=True, choices=contenders.names())
+    names = [*contenders.names(), contenders.BEFORE]
+    parser.add_argument("--contender", required=True, choices=names)
     add_shared_options(parser)
     return parser
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:
-    """
-    Add the options that bench hands on to bench.run.
-    """
+    """Add the options that bench hands on to bench.run."""
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5, help="timed epochs after the warm-up")
     parser.add_argument("--batches", type=int, help="batches per epoch instead of the workload's")

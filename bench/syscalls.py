@@ -1,6 +1,4 @@
-"""
-System calls of running processes, counted by strace while a block of code runs.
-"""
+"""System calls of running processes, counted by strace while a block of code runs."""
 
 import re
 import shutil
@@ -14,9 +12,7 @@ _ROW = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(\w+)$", re.MULTILI
 
 
 def missing() -> str | None:
-    """
-    Say why system calls cannot be counted here, or None.
-    """
+    """Say why system calls cannot be counted here, or None."""
     return None if shutil.which("strace") else "strace is not installed"
 
 

@@ -18,9 +18,7 @@ _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) *(.*)$")
 
 
 def descendants(pid: int) -> list[int]:
-    """
-    List the processes below `pid`, nearest first.
-    """
+    """List the processes below `pid`, nearest first."""
     found = []
     for child in children(pid):
         found += [child, *descendants(child)]
@@ -28,24 +26,18 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """
-    List the processes that `pid` started and that still run or wait to be reaped.
-    """
+    """List the processes that `pid` started and that still run or wait to be reaped."""
     paths = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for path in paths for child in _read(path).split()]
 
 
 def process_ids() -> tuple[int, list[int]]:
-    """
-    Return the trainer's process id and those of its workers.
-    """
+    """Return the trainer's process id and those of its workers."""
     return os.getpid(), descendants(os.getpid())
 
 
 def totals() -> dict[str, float]:
-    """
-    Return CPU seconds, page faults and voluntary switches so far, trainer and workers apart.
-    """
+    """Return CPU seconds, page faults and voluntary switches so far, trainer and workers apart."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
     _, workers = process_ids()
@@ -81,9 +73,7 @@ def resources() -> dict[str, float]:
 
 
 def _cpu_s(pid: int) -> float:
-    """
-    Read another process's CPU clock: its id is made of the pid, to the nanosecond.
-    """
+    """Read another process's CPU clock: its id is made of the pid, to the nanosecond."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
@@ -96,24 +86,18 @@ def _faults(pid: int) -> tuple[int, int]:
 
 
 def memory_bytes(pid: int) -> Counter[str]:
-    """
-    Read the kernel's account of a process's memory, by its names such as "Pss_Anon".
-    """
+    """Read the kernel's account of a process's memory, by its names such as "Pss_Anon"."""
     lines = re.findall(r"^(\w+): +(\d+) kB", _read(Path(f"/proc/{pid}/smaps_rollup")), re.MULTILINE)
     return Counter({name: int(kilobytes) * 1024 for name, kilobytes in lines})
 
 
 def count_descriptors(pid: int) -> int:
-    """
-    Count a process's open descriptors; 0 if it is gone.
-    """
+    """Count a process's open descriptors; 0 if it is gone."""
     return len(_listing(Path(f"/proc/{pid}/fd")))
 
 
 def _shared_bytes(pids: list[int]) -> int:
-    """
-    Sum over shared objects, each once: its blocks where it can be opened, else its Rss.
-    """
+    """Sum over shared objects, each once: its blocks if it can be opened, otherwise its Rss."""
     sizes = {}
     for pid in pids:
         for inode, size in _mapped_objects(pid):

@@ -2,7 +2,7 @@
 The transport workloads: fetching costs next to nothing, what is left is collate and transport.
 
 A sample is an entry of a list that was built before the first fetch, so `dataset[i]` is one list
-index. Where the sample size allows, the list holds more bytes than a 32 MB cache (for tabular that
+index. If the sample size allows it, the list holds more bytes than a 32 MB cache (for tabular that
 counts the tensor objects, which weigh more than the values). Its length shares no factor with the
 batch size, so batches differ although long epochs pass over the list again.
 """
@@ -43,15 +43,11 @@ class Workload:
     collate_fn: Callable | None = None
 
     def dataset(self) -> "PoolDataset":
-        """
-        Return the dataset of one epoch; the pool behind it is built once per process.
-        """
+        """Return the dataset of one epoch; the pool behind it is built once per process."""
         return PoolDataset(self.name, self.batch_size * self.batches)
 
     def requests(self) -> list[range]:
-        """
-        Return the indices of each batch, in the order in which every contender gets them.
-        """
+        """Return the indices of each batch, in the order in which every contender gets them."""
         size = self.batch_size
         return [range(turn * size, (turn + 1) * size) for turn in range(self.batches)]
 
@@ -80,9 +76,7 @@ class PoolDataset(Dataset):
 
 @cache
 def sample_pool(name: str) -> list:
-    """
-    Build the samples of a workload and take them out of the garbage collector's sight.
-    """
+    """Build the samples of a workload and take them out of the garbage collector's sight."""
     workload = WORKLOADS[name]
     pool = workload.build(np.random.default_rng(SEED), workload.pool_size)
     gc.freeze()  # a collection in a forked worker would copy every page of the list
@@ -90,17 +84,13 @@ def sample_pool(name: str) -> list:
 
 
 def workload(name: str, batches: int | None = None) -> Workload:
-    """
-    Look a workload up by name, with another number of batches per epoch if one is given.
-    """
+    """Look a workload up by name, with another number of batches per epoch if one is given."""
     found = WORKLOADS[name]
     return found if batches is None else replace(found, batches=batches)
 
 
 def pad_tokens(samples: list) -> dict:
-    """
-    Pad token rows to the longest one, as a language model's collate function does.
-    """
+    """Pad token rows to the longest one, as a language model's collate function does."""
     tokens, labels = zip(*samples, strict=True)
     lengths = torch.tensor([len(row) for row in tokens])
     input_ids = pad_sequence(tokens, batch_first=True)
@@ -112,9 +102,7 @@ def pad_tokens(samples: list) -> dict:
 
 
 def keep_list(samples: list) -> list:
-    """
-    Return the records as they are, so that a batch is a list of arrays.
-    """
+    """Return the records as they are, so that a batch is a list of arrays."""
     return samples
 
 

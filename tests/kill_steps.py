@@ -28,7 +28,7 @@ def sources():
     """
     return [
         *sorted((ROOT / "csrc").glob("*.[ch]")),
-        *sorted((ROOT / "shmloader").glob("core/*.pxi")),
+        *sorted((ROOT / "shmloader").glob("core/*.pyx")),
     ]
 
 

@@ -155,11 +155,11 @@ def test_stores_are_found():
     }
 
     assert {
-        "desk.pxi",
+        "desk.pyx",
         "doorbell.c",
-        "encode.pxi",
-        "gather.pxi",
-        "ledger.pxi",
+        "encode.pyx",
+        "gather.pyx",
+        "ledger.pyx",
         "ring.h",
         "segment.h",
         "slots.c",

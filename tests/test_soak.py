@@ -22,7 +22,7 @@ from bench.soak.delivery import Mistake, compare, digests
 from bench.soak.flatness import QUANTITIES
 from bench.soak.phases import PHASES, Phase, draw
 from bench.soak.trial import RestartCount
-from shmloader.cli.digest import digest_batch
+from shmloader.cli.comparison.digest import digest_batch
 from shmloader.errors import RestartWarning, RetentionWarning
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,6 +1,4 @@
-"""
-What the peers share: why one is missing, how it collates, and its batches as ndarrays and back.
-"""
+"""What the peers share: why one is missing, how it collates, its batches as ndarrays."""
 
 import importlib
 from collections.abc import Callable
@@ -15,9 +13,7 @@ PREFETCH = 2  # batches ahead per worker, torch's default
 
 
 def missing(*modules: str) -> str | None:
-    """
-    Say which module cannot be imported, or None if all can.
-    """
+    """Say which module cannot be imported, or None if all can."""
     for module in modules:
         try:
             importlib.import_module(module)
@@ -31,7 +27,7 @@ class Collate:
     The workload's own collate function, in one thread as in every DataLoader's worker.
 
     Args:
-        to_arrays: Give ndarrays in place of tensors, for a peer that moves nothing else well.
+        to_arrays: Give ndarrays instead of tensors, for a peer that moves nothing else well.
     """
 
     def __init__(self, workload: Workload, to_arrays: bool = False):
@@ -46,9 +42,7 @@ class Collate:
 
 
 class Share:
-    """
-    The batches of one of several workers, every n-th one; each iteration starts anew.
-    """
+    """The batches of one of several workers, every n-th one; each iteration starts anew."""
 
     def __init__(self, workload: Workload, worker: int, workers: int, collate: Callable):
         self._dataset = workload.dataset()
@@ -61,16 +55,12 @@ class Share:
 
 
 def as_arrays(batch):
-    """
-    Give the batch with an ndarray over the memory of each tensor; nothing is copied.
-    """
+    """Give the batch with an ndarray over the memory of each tensor; nothing is copied."""
     return _map(batch, torch.Tensor, torch.Tensor.numpy)
 
 
 def restorer(workload: Workload) -> Callable:
-    """
-    Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them.
-    """
+    """Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them."""
     return _plain_arrays if workload.collate_fn is keep_list else _as_tensors
 
 
@@ -79,9 +69,7 @@ def _as_tensors(batch):
 
 
 def _plain_arrays(batch: list) -> list:
-    """
-    Take away a peer's subclass of ndarray; the memory stays the same.
-    """
+    """Take away a peer's subclass of ndarray; the memory stays the same."""
     return [np.asarray(array) for array in batch]
 
 

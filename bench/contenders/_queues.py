@@ -1,6 +1,4 @@
-"""
-A loader made of processes and one queue of pickled batches each, for any kind of queue.
-"""
+"""A loader made of processes and one queue of pickled batches each, for any kind of queue."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -48,9 +46,7 @@ class QueueLoader:
             self.close()
 
     def close(self) -> None:
-        """
-        Stop the workers; all of them wait for an epoch when the last one was taken to its end.
-        """
+        """Stop the workers, which wait for an epoch if the last one was complete."""
         processes, self._processes = self._processes, []
         if not processes:
             return
@@ -58,7 +54,7 @@ class QueueLoader:
             command.put(None)
         for process in processes:
             process.join(_JOIN_S)
-            if process.is_alive():  # in the middle of an epoch that nobody takes any more
+            if process.is_alive():  # in the middle of an abandoned epoch
                 process.terminate()
                 process.join()
 

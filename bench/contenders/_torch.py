@@ -1,6 +1,4 @@
-"""
-torch's own DataLoader with a chosen sharing strategy and a way to close it.
-"""
+"""Loaders with torch's signature: how each is made, torch's own with a way to close it."""
 
 from functools import partial
 from typing import Any
@@ -8,45 +6,52 @@ from typing import Any
 import torch.multiprocessing
 from torch.utils.data import DataLoader
 
-from bench.contenders._arguments import loader_arguments
 from bench.workloads import Workload
 
 
 class Closable:
-    """
-    A way to close a loader that inherits torch's: persistent workers stop as in its destructor.
-    """
+    """Closes a loader that inherits torch's; workers stop as in torch's destructor."""
 
     _iterator: Any
 
     def close(self) -> None:
-        """
-        Stop the workers.
-        """
+        """Stop the workers."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
             iterator._shutdown_workers()
 
 
 class TorchLoader(Closable, DataLoader):
-    """
-    torch's DataLoader with a `close()`.
-    """
+    """torch's DataLoader with a `close()`."""
 
 
-def make_torch_loader(
-    strategy: str, workload: Workload, workers: int, persistent: bool, context: str
-) -> TorchLoader:
+def make_like_torch(
+    loader_class: type[DataLoader],
+    workload: Workload,
+    workers: int,
+    persistent: bool,
+    context: str,
+    strategy: str | None = None,
+) -> DataLoader:
     """
-    Make a loader whose trainer and workers share tensors by `strategy`.
+    Make a loader for a workload; every argument that is not named here keeps its default.
+
+    Args:
+        strategy: How trainer and workers share tensors, for loaders that use torch's transport.
     """
-    use_strategy(strategy)
-    arguments = loader_arguments(workload, workers, persistent, context)
-    return TorchLoader(**arguments, worker_init_fn=partial(use_strategy, strategy))
+    if strategy:
+        use_strategy(strategy)
+    return loader_class(
+        workload.dataset(),
+        batch_size=workload.batch_size,
+        collate_fn=workload.collate_fn,
+        num_workers=workers,
+        persistent_workers=persistent,
+        multiprocessing_context=context,
+        worker_init_fn=partial(use_strategy, strategy) if strategy else None,
+    )
 
 
 def use_strategy(strategy: str, worker: int | None = None) -> None:
-    """
-    Set the sharing strategy of this process; `worker` is what torch passes and is not needed.
-    """
+    """Set the sharing strategy of this process; `worker` is what torch passes and is not needed."""
     torch.multiprocessing.set_sharing_strategy(strategy)

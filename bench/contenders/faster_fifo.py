@@ -1,6 +1,4 @@
-"""
-faster-fifo: a ring of bytes under a mutex; every batch is pickled and copied in, and out again.
-"""
+"""faster-fifo: a ring of bytes under a mutex; every batch is pickled and copied in and out."""
 
 import importlib
 import pickle
@@ -17,25 +15,19 @@ _SLACK = 1.05  # batches of `text` differ in size, and pickles have headers
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     return missing("faster_fifo", "faster_fifo_reduction")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> QueueLoader:
-    """
-    Make the loader; its queues are as long as the workload's largest batch asks for.
-    """
+    """Make the loader; its queues are as long as the workload's largest batch asks for."""
     importlib.import_module("faster_fifo_reduction")  # lets a spawned worker get the queue
     ring_bytes = int(_largest_pickle(workload) * (PREFETCH + 1) * _SLACK) + 4096
     return QueueLoader(workload, workers, persistent, context, partial(_Fifo, ring_bytes))
 
 
 class _Fifo:
-    """
-    Its queue with a longer wait and pickles of protocol 5.
-    """
+    """Its queue with a longer wait and pickles of protocol 5."""
 
     def __init__(self, ring_bytes: int, context):
         queue = importlib.import_module("faster_fifo").Queue
@@ -53,8 +45,6 @@ def _dumps(batch) -> bytes:
 
 
 def _largest_pickle(workload: Workload) -> int:
-    """
-    Measure one batch, or all of them when they differ in size because the user collates.
-    """
+    """Measure one batch, or all of them when they differ in size because the user collates."""
     sizes = (len(_dumps(batch)) for batch in Share(workload, 0, 1, Collate(workload, True)))
     return max(sizes) if workload.name == "text" else next(sizes)

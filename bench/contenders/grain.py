@@ -16,23 +16,17 @@ label = "Grain"
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     return missing("grain")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "GrainLoader":
-    """
-    Make the loader; `context` is more than it can do.
-    """
+    """Make the loader; `context` is more than it can do."""
     return GrainLoader(workload, workers, persistent)
 
 
 class GrainLoader:
-    """
-    An endless stream of batches, cut into epochs.
-    """
+    """An endless stream of batches, cut into epochs."""
 
     def __init__(self, workload: Workload, workers: int, persistent: bool):
         self._batches = workload.batches
@@ -48,18 +42,14 @@ class GrainLoader:
             self.close()
 
     def close(self) -> None:
-        """
-        End the workers.
-        """
+        """End the workers."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
             iterator.close()
 
 
 def _stream(workload: Workload, workers: int):
-    """
-    Batch before the workers share the work, so that a worker makes whole batches, in torch's order.
-    """
+    """Batch before the workers share the work: each makes whole batches, in torch's order."""
     grain = importlib.import_module("grain")
     batches = grain.MapDataset.source(workload.dataset()).batch(
         workload.batch_size, batch_fn=Collate(workload, to_arrays=True)

@@ -20,16 +20,12 @@ label = "granular"
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     return missing("granular")
 
 
 def refuses(workload: Workload) -> str | None:
-    """
-    Say why this workload is beyond it, or None.
-    """
+    """Say why it cannot do this workload, or None."""
     if workload.collate_fn not in (None, keep_list):
         return "samples of one shape only, and no collate function"
     return None
@@ -38,16 +34,12 @@ def refuses(workload: Workload) -> str | None:
 def make_loader(
     workload: Workload, workers: int, persistent: bool, context: str
 ) -> "GranularLoader":
-    """
-    Make the loader.
-    """
+    """Make the loader."""
     return GranularLoader(workload, workers, persistent, context)
 
 
 class Source:
-    """
-    A sample as a dict of ndarrays, for any step of an endless stream.
-    """
+    """A sample as a dict of ndarrays, for any step of an endless stream."""
 
     def __init__(self, dataset):
         self._dataset = dataset
@@ -61,9 +53,7 @@ class Source:
 
 
 class GranularLoader:
-    """
-    Its loader, cut into epochs, with its batches in the workload's containers.
-    """
+    """Its loader, cut into epochs, with its batches in the workload's containers."""
 
     def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
         self._workload = workload
@@ -82,9 +72,7 @@ class GranularLoader:
             self.close()
 
     def close(self) -> None:
-        """
-        End the workers.
-        """
+        """End the workers."""
         loader, self._loader = self._loader, None
         if loader is not None:
             loader.close()

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from bench import native
 from bench.batches import difference, leaves, payload_bytes
-from bench.gather import warm_collate
+from bench.gather import load_native, warm_collate
 from bench.workloads import Workload
 
 label = "limit"
@@ -31,9 +32,7 @@ _SPREAD_S = 0.03
 
 @dataclass
 class Report:
-    """
-    What one worker found; `epochs` holds the start and the end of each batch, per epoch.
-    """
+    """What one worker found; `epochs` holds the start and the end of each batch, per epoch."""
 
     mistake: str | None
     batch_mb: float
@@ -44,10 +43,8 @@ class Report:
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here; it always can.
-    """
-    return None
+    """Say why this contender cannot run here, or None."""
+    return native.missing()
 
 
 def measure(workload: Workload, workers: int, epochs: int) -> dict:
@@ -57,6 +54,7 @@ def measure(workload: Workload, workers: int, epochs: int) -> dict:
     Returns:
         The record of bench.run, without what only a loader can have.
     """
+    load_native()
     workload.dataset()  # built before the fork, like every contender's
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(workers, timeout=_START_S)
@@ -91,9 +89,7 @@ def _work(workload: Workload, worker: int, workers: int, epochs: int, barrier, s
 
 
 def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | None, float, int]:
-    """
-    Compare every batch of this worker's share; return the mistake, and what a batch is.
-    """
+    """Compare every batch of this worker's share; return the mistake, and what a batch is."""
     expect = workload.collate_fn or default_collate
     mistake = None
     for request in share:
@@ -142,7 +138,5 @@ def _record(workload: Workload, reports: list[Report], epochs: int) -> dict:
 
 
 def _wall_s(epochs: tuple[list[float], ...]) -> float:
-    """
-    The longest of the workers: none waits for another, and all of them run at the same time.
-    """
+    """The longest of the workers: none waits for another, and all of them run at the same time."""
     return max(done[-1] - done[0] for done in epochs)

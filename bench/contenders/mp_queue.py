@@ -1,6 +1,4 @@
-"""
-multiprocessing's own queue: every batch is pickled into a pipe and read out again.
-"""
+"""multiprocessing's own queue: every batch is pickled into a pipe and read out again."""
 
 from bench.contenders._peers import PREFETCH
 from bench.contenders._queues import QueueLoader
@@ -9,17 +7,8 @@ from bench.workloads import Workload
 label = "mp queue"
 
 
-def available() -> str | None:
-    """
-    Say why this contender cannot run here; it always can.
-    """
-    return None
-
-
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> QueueLoader:
-    """
-    Make the loader; batches travel as ndarrays, which pickle faster than tensors.
-    """
+    """Make the loader; batches travel as ndarrays, which pickle faster than tensors."""
     return QueueLoader(workload, workers, persistent, context, _make_queue)
 
 

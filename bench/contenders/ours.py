@@ -1,19 +1,17 @@
-"""
-shmloader's DataLoader with its defaults: nothing is tuned for a workload.
-"""
+"""shmloader's DataLoader with its defaults: nothing is tuned for a workload."""
 
 import importlib
 
-from bench.contenders._arguments import loader_arguments
+from torch.utils.data import DataLoader
+
+from bench.contenders._torch import make_like_torch
 from bench.workloads import Workload
 
 label = "shmloader"
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     try:
         _loader_class()
     except (ImportError, AttributeError) as error:
@@ -21,12 +19,10 @@ def available() -> str | None:
     return None
 
 
-def make_loader(workload: Workload, workers: int, persistent: bool, context: str):
-    """
-    Make the loader; it has its own `close()`.
-    """
-    return _loader_class()(**loader_arguments(workload, workers, persistent, context))
+def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> DataLoader:
+    """Make the loader; it has its own `close()`."""
+    return make_like_torch(_loader_class(), workload, workers, persistent, context)
 
 
-def _loader_class() -> type:
+def _loader_class() -> type[DataLoader]:
     return importlib.import_module("shmloader").DataLoader

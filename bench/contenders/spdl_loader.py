@@ -1,7 +1,7 @@
 """
 SPDL's look-alike of torch's DataLoader: a process pool behind a pipeline, in order.
 
-It has no persistent workers, so a pool is started in every epoch whatever the options say.
+It has no persistent workers: it starts a pool in every epoch, even if the options ask for them.
 """
 
 import importlib
@@ -13,16 +13,12 @@ label = "SPDL loader"
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     return missing("spdl.dataloader", "spdl.pipeline")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "SpdlLoader":
-    """
-    Make the loader; `persistent` is more than it can do.
-    """
+    """Make the loader; `persistent` is more than it can do."""
     make = importlib.import_module("spdl.dataloader").get_pytorch_dataloader
     loader = make(
         workload.dataset(),
@@ -37,9 +33,7 @@ def make_loader(workload: Workload, workers: int, persistent: bool, context: str
 
 
 class SpdlLoader:
-    """
-    Its loader with a `close()`; the segment that holds the pickled dataset is all there is to free.
-    """
+    """Its loader with a `close()`, which frees the segment of the pickled dataset."""
 
     def __init__(self, loader):
         self._loader = loader
@@ -48,8 +42,6 @@ class SpdlLoader:
         return iter(self._loader)
 
     def close(self) -> None:
-        """
-        Free the pickled dataset, which the loader itself leaves to the end of the process.
-        """
+        """Free the pickled dataset, which the loader itself leaves to the end of the process."""
         self._loader._shmem.close()
         self._loader._shmem.unlink()

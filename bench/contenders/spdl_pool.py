@@ -21,23 +21,17 @@ _HELD = 3  # segments beside those in the queue: one being filled, two with the 
 
 
 def available() -> str | None:
-    """
-    Say why this contender cannot run here, or None.
-    """
+    """Say why this contender cannot run here, or None."""
     return missing("spdl.pipeline")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "PoolLoader":
-    """
-    Make the loader.
-    """
+    """Make the loader."""
     return PoolLoader(workload, workers, persistent, context)
 
 
 class PoolLoader:
-    """
-    One of SPDL's subprocesses per worker, each sending every n-th batch.
-    """
+    """One of SPDL's subprocesses per worker, each sending every n-th batch."""
 
     def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
         self._workload = workload
@@ -65,9 +59,7 @@ class PoolLoader:
             self._stop()
 
     def close(self) -> None:
-        """
-        End the subprocesses.
-        """
+        """End the subprocesses."""
         self._stop()
         self._starters.shutdown()
 
@@ -88,9 +80,7 @@ class PoolLoader:
 
 
 def _largest_batch(workload: Workload) -> int:
-    """
-    Measure one batch, or all of them when they differ in size because the user collates.
-    """
+    """Measure one batch, or all of them when they differ in size because the user collates."""
     batches = iter(Share(workload, 0, 1, Collate(workload)))
     sizes = (payload_bytes(batch) + _ALIGNMENT * len(leaves(batch)) for batch in batches)
     return max(sizes) if workload.name == "text" else next(sizes)

@@ -1,12 +1,10 @@
-"""
-What the microbenchmarks share: the ends of a segment, the native functions, the table at the end.
-"""
+"""What the microbenchmarks share: a segment's ends, native functions, the table of figures."""
 
 from collections.abc import Callable
 
 import pytest
 
-from bench.micro import native as library
+from bench import native as library
 from bench.micro.ends import Ends
 
 FIGURES = pytest.StashKey[list[tuple[str, str]]]()
@@ -30,9 +28,7 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest, benchmark) -> Figure:
-    """
-    Note what a benchmark's median, in seconds, comes to in a unit that says something.
-    """
+    """Note a benchmark's median, which is in seconds, in a unit that is easier to read."""
 
     def note(unit: str, of_median: Callable[[float], float]) -> None:
         if benchmark.stats is None:  # --benchmark-disable
@@ -46,15 +42,11 @@ def figure(request: pytest.FixtureRequest, benchmark) -> Figure:
 
 @pytest.fixture(scope="session")
 def native(tmp_path_factory: pytest.TempPathFactory):
-    """
-    The functions of native.c and of csrc/copy.c.
-    """
+    """The functions of bench/native and of csrc/copy.c."""
     return library.load(tmp_path_factory.mktemp("native"))
 
 
 @pytest.fixture(scope="session")
 def ends() -> Ends:
-    """
-    One segment for all benchmarks: its pages are touched once.
-    """
+    """One segment for all benchmarks: its pages are touched once."""
     return Ends()

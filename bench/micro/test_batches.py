@@ -1,6 +1,4 @@
-"""
-A batch at both ends: wrap a leaf, gather samples, encode and decode by the number of leaves.
-"""
+"""A batch at both ends: wrap a leaf, gather samples, encode and decode by the number of leaves."""
 
 import gc
 
@@ -17,9 +15,7 @@ POOL_BYTES = 96 << 20  # samples come from more memory than a cache holds
 
 @pytest.fixture(autouse=True)
 def no_collection():
-    """
-    Keep the garbage collector out of the timing.
-    """
+    """Keep the garbage collector out of the timing."""
     gc.collect()
     gc.disable()
     yield
@@ -58,9 +54,7 @@ def test_wrap_by_frombuffer(benchmark, figure):
 
 
 def make_leaves(ends, kind: str, count: int) -> list:
-    """
-    Make leaves of LEAF_BYTES: tensors in the slot in hand, or ndarrays that must be copied in.
-    """
+    """Make leaves of LEAF_BYTES: tensors in the slot, or ndarrays that must be copied in."""
     shape = (LEAF_BYTES // 4,)
     if kind == "arrays":
         return [numpy.full(shape, number, numpy.float32) for number in range(count)]
@@ -110,9 +104,7 @@ def test_decode(benchmark, figure, ends, kind, count):
 
 
 def make_pool(sample_bytes: int) -> list[torch.Tensor]:
-    """
-    Make some batches of distinct samples, (sample_bytes,) uint8, each with memory of its own.
-    """
+    """Make some batches of distinct samples, (sample_bytes,) uint8, each with memory of its own."""
     batches = min(max(POOL_BYTES // (SAMPLES * sample_bytes), 2), 16)
     count = batches * SAMPLES
     block = torch.arange(count * 8, dtype=torch.int64).view(torch.uint8)

@@ -1,5 +1,5 @@
 """
-Copies into shared memory, plain and streaming: where csrc/copy.h has its threshold from.
+Copies into shared memory, plain and streaming: the source of the threshold in csrc/copy.h.
 
 Source and target move on with every copy, through more memory than a cache holds, as samples and
 slots do. At small sizes the time of a call from Python is part of the figure, alike for both.
@@ -17,9 +17,7 @@ COPIES_BYTES = 64 << 20  # per benchmark, in copies of one size
 
 @pytest.fixture(scope="module")
 def regions():
-    """
-    A private region of random bytes and a shared one, both touched: uint8 (REGION_BYTES,).
-    """
+    """A private region of random bytes and a shared one, both touched: uint8 (REGION_BYTES,)."""
     block = numpy.random.default_rng(0).integers(0, 256, 1 << 20, numpy.uint8)
     source = numpy.tile(block, REGION_BYTES >> 20)
     target = numpy.frombuffer(mmap.mmap(-1, REGION_BYTES), numpy.uint8)
@@ -31,7 +29,7 @@ def regions():
 @pytest.mark.parametrize("size_bytes", SIZES, ids=lambda size: f"{size >> 10}KiB")
 @pytest.mark.parametrize("way", ["plain", "stream"])
 def test_copy(benchmark, figure, native, regions, way, size_bytes):
-    """All bytes arrive, whichever way they take."""
+    """All bytes arrive, by either way."""
     source, target = regions
     target[:] = 0
     copy = getattr(native, f"copy_{way}")

@@ -1,8 +1,8 @@
 """
 One hop between two processes, what a ring of the doorbell costs, and how many need a system call.
 
-Two processes on one core take turns by the scheduler's rules and not by ours, so each is given a
-core of its own, where there are two.
+Two processes on one core take turns by the scheduler's rules, so each is given a core
+of its own if there are two.
 """
 
 import ctypes
@@ -26,26 +26,20 @@ PACES_NS = {"sender ahead": (0, 5_000), "receiver ahead": (20_000, 0)}
 
 @pytest.fixture
 def memory(native):
-    """
-    The address of shared memory, zeroed, with the two lanes of native.c.
-    """
+    """The address of shared memory, zeroed, with the two lanes of bench/native/hops.c."""
     mapped = mmap.mmap(-1, native.hop_bytes())
     yield ctypes.addressof(ctypes.c_char.from_buffer(mapped))
 
 
 @pytest.fixture(params=["spinning", "parked"])
 def parks(request) -> bool:
-    """
-    How both sides wait: by looking again at once, or on their doorbells.
-    """
+    """How both sides wait: by looking again at once, or on their doorbells."""
     return request.param == "parked"
 
 
 @contextmanager
 def partner(native, memory, function: str, *arguments):
-    """
-    A process that answers on lane 1, until the block is over; each side has a core of its own.
-    """
+    """Run a process that answers on lane 1; each side has a core of its own."""
     cores = sorted(os.sched_getaffinity(0))
 
     def answer():
@@ -100,7 +94,7 @@ def test_futex_calls(benchmark, figure, native, memory, ahead):
 @pytest.mark.benchmark(group="ring the doorbell")
 @pytest.mark.parametrize("owner", ["awake", "parked"])
 def test_ring_doorbell(benchmark, figure, native, memory, owner):
-    """A ring makes a system call only where its owner said that it parks."""
+    """A ring makes a system call only if its owner said that it parks."""
     benchmark.pedantic(
         native.bell_ring_often, args=(memory, RINGS, owner == "parked"), rounds=50, warmup_rounds=3
     )

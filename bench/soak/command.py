@@ -16,7 +16,7 @@ from itertools import accumulate, count, pairwise
 from rich.console import Console
 
 import bench.soak
-from bench import machine
+from bench.report import machine
 from bench.soak import flatness, report
 from bench.soak.flatness import Change
 from bench.soak.phases import PHASES, Phase

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from bench.soak.phases import Phase, draw
-from shmloader.cli.digest import digest_batch
+from shmloader.cli.comparison.digest import digest_batch
 
 _STALLED_S = 60  # without a batch; longer than any number of deaths explains
 

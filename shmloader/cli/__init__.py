@@ -1,8 +1,8 @@
 """
-The command line: one module of this package per command.
+The command line: one module or folder of this package per command, named in `COMMANDS`.
 
-A command's module has `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> int`, imports
-nothing that an extra brings until it runs, and is named in `COMMANDS`.
+A command has `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> int`, and imports nothing
+that an extra brings until it runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shmloader.cli.command import CommandError
 
@@ -25,11 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; default: those of this process.
 
     Returns:
-        The exit status: 0, 1 where the command could not go on or found a fault, 130 after Ctrl-C.
+        The exit status: 0, 1 if the command could not go on or found a fault, 130 after Ctrl-C.
     """
     arguments = build_parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
     try:
-        return arguments.run(arguments)
+        return run(arguments)
     except CommandError as error:
         print(f"shmloader {arguments.command}: {error}", file=sys.stderr)
         return 1
@@ -38,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """
-    Make the parser that knows every command.
-    """
+    """Make the parser that knows every command."""
     parser = argparse.ArgumentParser(
         prog="shmloader", description="A DataLoader whose workers write batches to shared memory."
     )

@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from shmloader.cli.command import positive_integer, require_extra
 
+if TYPE_CHECKING:  # an extra, which need not be there before the command runs
+    from rich.table import Table
+
 SUMMARY = "move batches of four sizes, torch's DataLoader beside shmloader's, in half a minute"
 
-# (shape of a sample, distinct samples, batch size, batches per pass)
+
+class Size(NamedTuple):
+    """What one row of the table is about: the samples, and how many make a batch and a pass."""
+
+    shape: tuple[int, ...]
+    pool_samples: int
+    batch_size: int
+    batches: int
+
+
 SIZES = (
-    ((8,), 65536, 1, 1500),
-    ((3, 32, 32), 8192, 32, 300),
-    ((3, 224, 224), 256, 16, 60),
-    ((3, 224, 224), 256, 64, 24),
+    Size((8,), 65536, 1, 1500),
+    Size((3, 32, 32), 8192, 32, 300),
+    Size((3, 224, 224), 256, 16, 60),
+    Size((3, 224, 224), 256, 64, 24),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """
-    Describe the options of the benchmark.
-    """
+    """Describe the options of the benchmark."""
     parser.add_argument(
         "--workers",
         type=positive_integer,
@@ -54,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def measure(workers: int, rounds: int):
+def measure(workers: int, rounds: int) -> Table:
     """
     Move batches of every size with both loaders, check them, and make the table.
 
@@ -72,21 +83,18 @@ def measure(workers: int, rounds: int):
     return table
 
 
-def measure_size(size: tuple, workers: int, rounds: int) -> list[str]:
-    """
-    Move batches of one size with both loaders, check them, and make a row of the table.
-    """
-    from shmloader.cli.contenders import check_same_batches
-    from shmloader.cli.shared_memory import fitting_batch_size
-    from shmloader.cli.transport import Load, move_batches
+def measure_size(size: Size, workers: int, rounds: int) -> list[str]:
+    """Move batches of one size with both loaders, check them, and make a row of the table."""
+    from shmloader.cli.comparison.contenders import check_same_batches
+    from shmloader.cli.comparison.moving import Load, move_batches
+    from shmloader.cli.comparison.shared_memory import fitting_batch_size
 
-    shape, pool_samples, batch_size, batches = size
-    load = Load(shape, pool_samples, batch_size, batches, rounds, workers)
-    load = replace(load, batch_size=fitting_batch_size(batch_size, load.sample_bytes, workers))
+    load = Load(*size, rounds, workers)
+    load = replace(load, batch_size=fitting_batch_size(size.batch_size, load.sample_bytes, workers))
     torchs, ours = move_batches(load, lambda: None)
-    check_same_batches(f"batches of {load.batch_size} × {shape}", torchs.digests, ours.digests)
+    check_same_batches(f"batches of {load.batch_size} × {load.shape}", torchs.digests, ours.digests)
     return [
-        f"{load.batch_size} × {shape}",
+        f"{load.batch_size} × {load.shape}",
         f"{ours.batch_bytes / 1e6:.5g}",
         f"{torchs.batch_s * 1e3:.3f}",
         f"{ours.batch_s * 1e3:.3f}",

@@ -1,6 +1,4 @@
-"""
-What every command of the command line shares.
-"""
+"""What every command of the command line shares."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ from importlib.util import find_spec
 
 
 class CommandError(RuntimeError):
-    """
-    A command cannot go on; the text is for the person who typed it.
-    """
+    """A command cannot go on; the text is for the user."""
 
 
 def require_extra(extra: str, packages: Mapping[str, str]) -> None:
@@ -35,9 +31,7 @@ def require_extra(extra: str, packages: Mapping[str, str]) -> None:
 
 
 def positive_integer(text: str) -> int:
-    """
-    Parse an argument that must be a whole number of at least 1.
-    """
+    """Parse an argument that must be a whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")

@@ -1,6 +1,4 @@
-"""
-A progress bar that starts no thread, so that workers may be forked and clocks read beside it.
-"""
+"""A progress bar that starts no thread, so that workers may be forked and clocks read beside it."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 @contextmanager
 def progress_bar(console: Console, text: str, total: int) -> Iterator[Callable[[], None]]:
     """
-    Show a bar while the block runs; where the console is no terminal, show nothing.
+    Show a bar while the block runs, and nothing if the console is no terminal.
 
     Args:
         console: Where to show it.
-        text: What is going on.
+        text: The name of the work.
         total: How many advances make it full.
 
     Yields:

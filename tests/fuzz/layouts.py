@@ -192,7 +192,7 @@ def judge(error):
         return type(error).__name__
     trace, reading = error.__traceback__, ""
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename.endswith("decode.pxi"):
+        if trace.tb_frame.f_code.co_filename.endswith("decode.pyx"):
             reading = trace.tb_frame.f_code.co_name.rpartition(".")[2]
         trace = trace.tb_next
     if reading not in BUILDERS:

@@ -1,0 +1,1 @@
+"""What becomes of runs: records that compare them, tables, pictures, and where they ran."""

@@ -1,0 +1,33 @@
+# Declarations of Python's and numpy's C interface that Cython's own lack.
+
+cimport numpy as cnp
+from cpython.object cimport PyObject
+
+
+cdef extern from "Python.h":
+    # Not -1 but anything else than 0 is its error, and Python 3.11 returns 1.
+    int Py_EnterRecursiveCall(const char *where) except *
+    void Py_LeaveRecursiveCall()
+    void drop_reference "Py_DECREF"(void *)
+
+    ctypedef object (*PyCFunction)(object, PyObject *)
+    ctypedef object (*getter)(object, void *)
+    ctypedef struct PyMethodDef:
+        PyCFunction ml_meth
+        int ml_flags
+    ctypedef struct PyMethodDescrObject:
+        PyMethodDef *d_method
+    ctypedef struct PyGetSetDef:
+        getter get
+        void *closure
+    ctypedef struct PyGetSetDescrObject:
+        PyGetSetDef *d_getset
+    enum:
+        METH_NOARGS
+
+
+cdef extern from "numpy/arrayobject.h":
+    # Steals the reference to dtype.
+    object new_array "PyArray_NewFromDescr"(
+        void *subtype, cnp.dtype dtype, int ndim, const cnp.npy_intp *shape,
+        const cnp.npy_intp *strides, void *data, int flags, void *prototype)

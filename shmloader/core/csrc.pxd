@@ -1,0 +1,271 @@
+# Declarations of csrc/, as far as the parts of _core.pyx use them; each cimports what it needs.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef extern from "<stdbool.h>":
+    ctypedef bint c_bool "bool"
+
+
+cdef extern from "platform.h" nogil:
+    const char *PLATFORM_PARKING
+    int64_t platform_now_ns()
+    int platform_reserve(int fd, uint64_t offset, uint64_t bytes)
+    void platform_populate(void *start, size_t bytes)
+    void STEP(const char *name)
+    void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
+
+
+cdef extern from "copy.h" nogil:
+    void copy_bytes(void *to, const void *source, size_t bytes, uint64_t batch_bytes)
+    void copy_plain(void *to, const void *source, size_t bytes)
+    void copy_stream(void *to, const void *source, size_t bytes)
+    void copy_gather(void *to, const void *const *sources, size_t count, size_t piece_bytes)
+
+
+cdef extern from "doorbell.h" nogil:
+    struct doorbell:
+        pass
+
+    void doorbell_ring(doorbell *bell)
+    uint32_t doorbell_arm(doorbell *bell)
+    int doorbell_park(doorbell *bell, uint32_t armed, int64_t timeout_ns)
+    void doorbell_disarm(doorbell *bell)
+
+
+cdef extern from "lease.h" nogil:
+    struct lease:
+        uint32_t slot
+        void *owner
+        void (*end)(lease *self) noexcept nogil
+
+    void lease_begin(lease *self, uint32_t aliases)
+    void lease_take(lease *self)
+    void lease_drop(lease *self)
+    uint32_t lease_aliases(lease *self)
+    lease *lease_count_new()
+    lease *lease_block_new(uint64_t bytes)
+    void *lease_block_start(lease *self)
+
+
+cdef extern from "segment.h" nogil:
+    enum:
+        VERB_PLACE
+        VERB_RESUME
+        VERB_QUIT
+        VERB_READY
+        VERB_WANT
+        VERB_RESUMED
+        REQUEST_INDICES
+        REQUEST_INDEX
+        REQUEST_NONES
+        REQUEST_PICKLED
+        ANSWER_BATCH
+        ANSWER_ERROR
+        ANSWER_END
+        ANSWER_NOTHING
+        ANSWER_KEPT
+        ORDER_COPY_IN
+        ORDER_GUARDED
+        CACHE_LINE
+
+    struct slot_order:
+        uint64_t ticket
+        uint64_t request_bytes
+        uint64_t pages_bytes
+        uint64_t expect_bytes
+        uint32_t request_kind
+        uint32_t mode
+
+    struct slot_answer:
+        uint64_t ticket
+        uint16_t kind
+        uint16_t flags
+        uint32_t snapshot_bytes
+        uint64_t payload_bytes
+        uint64_t layout_offset
+        uint64_t layout_bytes
+        uint64_t pages_bytes
+        uint64_t want_bytes
+        uint64_t pickled_bytes
+
+    struct slot_header:
+        slot_order order
+        slot_answer answer
+
+    struct worker_block:
+        doorbell doorbell
+        uint64_t resume_seed
+        uint64_t resume_has_seed
+
+    struct control_block:
+        doorbell doorbell
+
+    struct geometry:
+        uint32_t workers
+        uint32_t ranges
+        uint32_t page_bytes
+        uint64_t range_bytes
+        uint64_t table_end
+        uint64_t total_bytes
+
+    uint64_t answer_end(const slot_answer *answer)
+    int geometry_init(geometry *self, uint32_t workers, uint32_t ranges, uint64_t range_bytes)
+    uint64_t round_up(uint64_t bytes, uint64_t unit)
+    control_block *segment_control(uint8_t *base)
+    worker_block *segment_worker(uint8_t *base, const geometry *geometry, uint32_t worker)
+    slot_header *segment_header(uint8_t *base, const geometry *geometry, uint32_t slot)
+    uint64_t segment_slot_offset(const geometry *geometry, uint32_t slot)
+    uint32_t cell_verb(uint32_t cell)
+    uint32_t cell_slot(uint32_t cell)
+    uint64_t clock_busy_ns(worker_block *block)
+    uint64_t clock_starved_ns(worker_block *block)
+    uint64_t clock_blocked_ns(worker_block *block)
+    void clock_add(worker_block *block, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
+
+
+cdef extern from "slots.h" nogil:
+    enum:
+        SLOT_FREE
+        SLOT_PLACED
+        SLOT_READY
+        SLOT_LEASED
+        SLOT_RETIRED
+        SLOT_SPARE
+        SLOT_HELD
+
+    struct ledger_entry:
+        uint32_t state
+        uint32_t worker
+        uint64_t ticket
+        uint64_t grant_bytes
+        uint64_t pages_bytes
+        uint64_t want_bytes
+        slot_answer answer
+        int64_t leased_ns
+        lease lease
+
+    struct ledger:
+        uint8_t *base
+        geometry geometry
+        ledger_entry *entries
+        uint32_t free_count
+        uint32_t counts[7]
+        uint32_t wanting
+        uint32_t next_spare
+        uint64_t ring_bytes
+        uint64_t share_bytes
+        uint64_t expect_bytes
+        uint64_t committed_bytes
+        uint64_t kept_bytes
+
+    struct message:
+        uint32_t worker
+        uint32_t verb
+        uint32_t slot
+        const char *broken
+
+    ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, uint32_t slots,
+                       uint64_t ring_bytes)
+    void ledger_unref(ledger *self)
+    int64_t ledger_place(ledger *self, uint32_t worker, uint64_t ticket, int kind,
+                         const void *request, uint64_t bytes, uint32_t mode)
+    c_bool ledger_tell(ledger *self, uint32_t worker, int verb)
+    c_bool ledger_receive(ledger *self, message *message)
+    uint8_t *ledger_open(ledger *self, uint32_t slot)
+    lease *ledger_lease(ledger *self, uint32_t slot, uint32_t aliases)
+    void ledger_free(ledger *self, uint32_t slot)
+    void ledger_reclaim(ledger *self, uint32_t worker)
+    void ledger_restart(ledger *self)
+    void ledger_trim(ledger *self)
+    void ledger_stop(ledger *self, c_bool stopping)
+    void ledger_collect(ledger *self)
+    uint64_t ledger_room(ledger *self, uint32_t slot, uint64_t want_bytes)
+    void ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
+    void ledger_refuse(ledger *self, uint32_t slot)
+    uint64_t order_grant(slot_order *order)
+    uint64_t order_refused(slot_order *order)
+    uint32_t ledger_untaken(ledger *self, uint32_t worker)
+    uint32_t ledger_unread(ledger *self)
+    c_bool ledger_has_news(ledger *self)
+    uint64_t ledger_oldest(const ledger *self)
+    uint32_t ledger_fork(ledger *self, uint8_t *marks)
+    void ledger_unfork(ledger *self, const uint8_t *marks)
+
+    struct desk:
+        uint8_t *base
+        int fd
+        geometry geometry
+        uint32_t worker
+        worker_block *block
+
+    void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
+    c_bool desk_take(desk *self, uint32_t *cell)
+    c_bool desk_stopping(desk *self)
+    c_bool desk_tell(desk *self, int verb, uint32_t slot)
+
+
+cdef extern from "guard.h" nogil:
+    int ledger_guard(ledger *self)
+
+
+cdef extern from "canary.h" nogil:
+    uint64_t canary_bytes(uint64_t end, uint64_t pages_bytes)
+    void canary_write(uint8_t *to, uint64_t bytes, uint64_t ticket, uint32_t slot)
+    uint64_t canary_damage(const uint8_t *start, uint64_t bytes, uint64_t ticket, uint32_t slot)
+
+
+cdef extern from "dlpack.h" nogil:
+    enum:
+        DLPACK_MAJOR_VERSION
+        kDLCPU
+        kDLInt
+        kDLUInt
+        kDLFloat
+        kDLBfloat
+        kDLComplex
+        kDLBool
+
+    ctypedef struct DLPackVersion:
+        uint32_t major
+        uint32_t minor
+
+    ctypedef struct DLDevice:
+        int32_t device_type
+        int32_t device_id
+
+    ctypedef struct DLDataType:
+        uint8_t code
+        uint8_t bits
+        uint16_t lanes
+
+    ctypedef struct DLTensor:
+        void *data
+        DLDevice device
+        int32_t ndim
+        DLDataType dtype
+        int64_t *shape
+        int64_t *strides
+        uint64_t byte_offset
+
+    ctypedef struct DLManagedTensorVersioned:
+        void (*deleter)(DLManagedTensorVersioned *self) noexcept nogil
+        DLTensor dl_tensor
+
+    ctypedef struct DLPackExchangeAPIHeader:
+        DLPackVersion version
+        DLPackExchangeAPIHeader *prev_api
+
+    ctypedef struct DLPackExchangeAPI:
+        DLPackExchangeAPIHeader header
+        int (*managed_tensor_to_py_object_no_sync)(DLManagedTensorVersioned *, void **) except -1
+        int (*dltensor_from_py_object_no_sync)(void *, DLTensor *) noexcept
+
+
+cdef extern from "watch.h" nogil:
+    int watch_start(int pid)
+
+
+cdef extern from "alias.h" nogil:
+    DLManagedTensorVersioned *alias_new(lease *lease, void *data, DLDataType dtype, int32_t ndim,
+                                        const int64_t *shape, const int64_t *strides)

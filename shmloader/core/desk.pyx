@@ -1,0 +1,257 @@
+# The worker's end of a segment: take an order, write the batch into its slot, commit the answer.
+
+from threading import get_ident
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+
+from shmloader.core.csrc cimport (
+    ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, STEP, STEP_COPY,
+    VERB_PLACE, VERB_QUIT, VERB_READY, VERB_RESUMED, answer_end, cell_slot, cell_verb, clock_add,
+    desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
+    geometry_init, platform_now_ns, slot_answer, slot_order, watch_start,
+)
+
+
+def watch_process(int pid):
+    """
+    End this process as soon as another one is gone, even in the middle of user code.
+
+    Raises:
+        OSError: No thread can be started for it. A process that is gone already is no error.
+    """
+    cdef int error = watch_start(pid)
+    if error != 0:
+        raise OSError(-error, f"cannot watch process {pid} ({errno_name(-error)})")
+
+
+@cython.final
+cdef class Desk:
+    """
+    A worker's end of a segment.
+
+    Memory of the slot is handed out on the worker's main thread between take and commit only.
+    """
+
+    def __init__(self, int fd, uint32_t workers, uint32_t ranges, uint64_t range_bytes,
+                 uint64_t ring_bytes, uint32_t worker, check_room):
+        """
+        Map a segment and sit down at a worker's rings.
+
+        Args:
+            fd: The segment; a duplicate is kept.
+            ring_bytes: The ceiling that the trainer keeps, for messages.
+            worker: Which worker this is, counted from 0.
+            check_room: Called with a number of bytes before pages are added; raises if the
+                machine has no room for them.
+        """
+        cdef geometry shape
+        cdef void *base
+        cdef int own_fd
+        self.memory = SlotMemory.__new__(SlotMemory, check_room, ring_bytes)
+        if geometry_init(&shape, workers, ranges, range_bytes) != 0 or worker >= workers:
+            raise ValueError(f"no worker {worker} of {workers}")
+        own_fd = duplicate(fd)
+        base = map_segment(own_fd, shape.total_bytes)
+        if base == NULL:
+            raise_mapping_error(own_fd, shape.total_bytes)
+        STEP("sit: mapped")
+        self.memory.sit(<uint8_t *>base, own_fd, &shape, worker)
+        STEP("sit: seated")
+        self.thread = get_ident()
+
+    def take(self, double timeout_s):
+        """
+        Wait for the next order, at most timeout_s seconds.
+
+        Returns:
+            ("place", index), ("resume", seed or None), ("quit", None), or None after the timeout.
+        """
+        cdef int64_t started = platform_now_ns()
+        cdef uint32_t cell = 0
+        cdef desk *seat = &self.memory.seat
+        cdef bint found = desk_take(seat, &cell)
+        if not found:
+            found = self.park(timeout_s, &cell)
+            self.taken_ns = platform_now_ns()
+            clock_add(seat.block, 0, self.taken_ns - started, 0)
+        else:
+            self.taken_ns = started
+        if not found:
+            return None
+        if cell_verb(cell) == VERB_PLACE:
+            return ("place", self.begin(cell_slot(cell)))
+        if cell_verb(cell) == VERB_QUIT:
+            return ("quit", None)
+        seed = seat.block.resume_seed if seat.block.resume_has_seed else None
+        return ("resume", seed)
+
+    cdef bint park(self, double timeout_s, uint32_t *cell) except -1:
+        cdef int64_t deadline = platform_now_ns() + <int64_t>(timeout_s * 1e9)
+        cdef int64_t left = deadline - platform_now_ns()
+        cdef desk *seat = &self.memory.seat
+        cdef doorbell *bell = &seat.block.doorbell
+        cdef uint32_t armed
+        cdef bint found = False
+        cdef int outcome = 0
+        while not found and left > 0 and not desk_stopping(seat):
+            with nogil:
+                armed = doorbell_arm(bell)
+                found = desk_take(seat, cell)
+                if not found and not desk_stopping(seat):
+                    outcome = doorbell_park(bell, armed, min(left, <int64_t>SLICE_NS))
+                doorbell_disarm(bell)
+            if outcome == -EINTR:
+                PyErr_CheckSignals()
+            if not found:
+                found = desk_take(seat, cell)
+            left = deadline - platform_now_ns()
+        return found
+
+    cdef object begin(self, uint32_t slot):
+        """Take an order in hand and read its request out of the slot."""
+        cdef SlotMemory memory = self.memory
+        cdef slot_order *order
+        STEP("take: begun")
+        memory.open(slot)
+        order = memory.order()
+        return read_request(order.request_kind, memory.start, order.request_bytes)
+
+    @property
+    def stopping(self):
+        """Whether the trainer wants all workers to leave."""
+        return desk_stopping(&self.memory.seat)
+
+    @property
+    def hands_out(self):
+        """Whether slot memory may be handed out here and now."""
+        return self.memory.slot >= 0 and get_ident() == self.thread
+
+    def leave_slot(self):
+        """Forget the order in hand: this is a forked child, the slot is its parent's."""
+        self.memory.leave()
+
+    def keep_slot(self):
+        """Do not let the slot in hand be reused: a child just forked may read from it."""
+        self.memory.forked = self.memory.count != NULL
+
+    def resumed(self):
+        """Tell the trainer that the next epoch has begun here."""
+        self.memory.tell(VERB_RESUMED, 0)
+
+    def write(self, batch, bint is_error, dumps):
+        """
+        Write a batch, or an exception of user code, into the slot in hand.
+
+        The caller drops its references to the batch before it commits.
+
+        Raises:
+            BatchTooLarge: It needs more bytes than the budget or the range allow.
+            OutOfSharedMemory: There is no room for its pages.
+            Exception: Whatever pickling a leaf raises.
+        """
+        cdef slot_answer *answer
+        if self.memory.slot < 0:
+            raise RuntimeError("there is no order in hand whose batch could be written")
+        answer = self.memory.answer()
+        if is_error:
+            self.memory.rewind()
+        encode(self.memory, answer, batch, dumps)
+        answer.snapshot_bytes = 0
+        STEP("write: snapshot_bytes")
+        answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
+        STEP("write: kind")
+
+    def write_snapshot(self, bytes snapshot):
+        """
+        Write behind the answer what a replacement of this worker would need to go on from here.
+
+        Raises:
+            As `write`; the answer in hand is then incomplete and has to be written again.
+        """
+        cdef slot_answer *answer = self.memory.answer()
+        cdef uint64_t start = answer.layout_offset + answer.layout_bytes
+        cdef uint64_t length = PyBytes_GET_SIZE(snapshot)
+        if length > UINT32_MAX:
+            raise OverflowError(f"a snapshot of {length} bytes, of which at most {UINT32_MAX} fit")
+        self.memory.need(start + length)
+        STEP("snapshot: begun")
+        STEP_COPY("snapshot: half", self.memory.start + start, PyBytes_AS_STRING(snapshot), length)
+        STEP("snapshot: written")
+        answer.snapshot_bytes = <uint32_t>length
+        STEP("snapshot: snapshot_bytes")
+        return None
+
+    def write_end(self):
+        """Answer that this worker's iterable dataset is exhausted."""
+        self.write_empty(ANSWER_END)
+
+    def write_nothing(self):
+        """Answer a request that is skipped."""
+        self.write_empty(ANSWER_NOTHING)
+
+    cdef int write_empty(self, int kind) except -1:
+        cdef slot_answer *answer = self.memory.answer()
+        STEP("nothing: begun")
+        answer.kind = kind
+        STEP("nothing: kind")
+        answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
+        STEP("nothing: bytes")
+        answer.layout_offset = answer.snapshot_bytes = 0
+        STEP("nothing: layout_offset")
+        return 0
+
+    def commit(self):
+        """
+        Publish the answer in hand.
+
+        A slot of which an alias is still alive in this process is published as kept: the trainer
+        delivers it and never lets it be written again.
+        """
+        cdef SlotMemory memory = self.memory
+        cdef slot_answer *answer = memory.answer()
+        cdef uint32_t slot = memory.slot
+        STEP("commit: begun")
+        answer.ticket = memory.ticket
+        STEP("commit: ticket")
+        answer.pages_bytes = memory.pages
+        STEP("commit: pages_bytes")
+        answer.flags = 0
+        STEP("commit: flags")
+        if memory.guarded and (answer.kind == ANSWER_BATCH or answer.kind == ANSWER_ERROR):
+            memory.put_canary(answer_end(answer))
+        if memory.close():
+            answer.flags = ANSWER_KEPT
+            STEP("commit: kept")
+        clock_add(memory.seat.block, platform_now_ns() - self.taken_ns - memory.blocked_ns, 0,
+                  memory.blocked_ns)
+        memory.leave()
+        memory.tell(VERB_READY, slot)
+
+    def empty(self, shape, dtype):
+        """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
+        return self.memory.empty(shape, dtype)
+
+    def gather(self, str what, samples):
+        """Collate "tensors", "arrays", "ints" or "floats" into the slot; None where torch must."""
+        if not is_row(samples):
+            return None
+        if what == "tensors":
+            return gather_tensors(self.memory, samples)
+        if what == "arrays":
+            return gather_arrays(self.memory, samples)
+        if what == "ints":
+            return gather_ints(self.memory, samples)
+        return gather_floats(self.memory, samples)
+
+    def collate(self, samples, dict functions, original):
+        """
+        Collate samples into the slot as torch's collate() would with its stock functions.
+
+        Args:
+            functions: torch's map, handed on to original.
+            original: torch's collate(), for what is not covered and for every error.
+        """
+        return collate_samples(self.memory, samples, functions, original)

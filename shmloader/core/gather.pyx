@@ -1,0 +1,318 @@
+# Samples side by side into one piece of memory. Each function returns None where it does not apply,
+# and the caller falls back to torch's own collate with its own results and messages.
+
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.stdlib cimport free, malloc
+
+from shmloader.core.csrc cimport (
+    STEP, DLDataType, DLTensor, copy_bytes, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt,
+    kDLUInt,
+)
+
+
+@cython.final
+@cython.internal
+cdef class Pieces:
+    """Where the samples of one leaf lie: pointers to pieces of equal length."""
+
+    cdef const void **starts
+    cdef Py_ssize_t count
+
+    def __cinit__(self, Py_ssize_t count):
+        self.starts = <const void **>malloc(max(count, 1) * sizeof(void *))
+        if self.starts == NULL:
+            raise MemoryError(f"no memory for {count} pointers")
+        self.count = count
+
+    def __dealloc__(self):
+        free(self.starts)
+
+
+cdef bint is_row(samples):
+    """Whether samples may be read by index, unchecked: a list or tuple that is not empty."""
+    return (type(samples) is list or type(samples) is tuple) and len(samples) > 0
+
+
+cdef bint same_kind(const DLTensor *a, const DLTensor *b):
+    cdef int i
+    if a.ndim != b.ndim or a.dtype.code != b.dtype.code or a.dtype.bits != b.dtype.bits:
+        return False
+    for i in range(a.ndim):
+        if a.shape[i] != b.shape[i]:
+            return False
+    return True
+
+
+cdef Pieces collect_tensors(samples, DLTensor *first):
+    """Find where exact, plain, contiguous tensors of one dtype and shape lie."""
+    cdef Py_ssize_t count = len(samples), i
+    cdef DLTensor other
+    cdef Pieces pieces
+    cdef object sample
+    if count == 0 or type(samples[0]) is not Tensor or not plain_tensor(samples[0], first):
+        return None
+    if not is_contiguous(first):
+        return None
+    pieces = Pieces(count)
+    pieces.starts[0] = tensor_start(first)
+    for i in range(1, count):
+        sample = samples[i]
+        if type(sample) is not Tensor or not plain_tensor(sample, &other):
+            return None
+        if not same_kind(first, &other) or not is_contiguous(&other):
+            return None
+        pieces.starts[i] = tensor_start(&other)
+    return pieces
+
+
+cdef object gather_tensors(SlotMemory memory, samples):
+    """Stack exact, plain, contiguous tensors of one dtype and shape."""
+    cdef DLTensor first
+    cdef Pieces pieces = collect_tensors(samples, &first)
+    if pieces is None:
+        return None
+    return stack_pieces(memory, pieces, first.dtype, first.ndim, first.shape)
+
+
+def gather_into(out, samples):
+    """
+    Copy alike tensors side by side into a tensor that exists, as a worker does into a slot.
+
+    Args:
+        out: A contiguous tensor (B, *shape), not aliased by a sample.
+        samples: A list or tuple of B tensors (*shape), each contiguous and of out's dtype.
+
+    Raises:
+        ValueError: The samples are not alike, or out has another size.
+    """
+    cdef DLTensor first, into
+    cdef Pieces pieces
+    cdef size_t piece_bytes
+    cdef char *start
+    if not is_row(samples) or not plain_tensor(out, &into) or not is_contiguous(&into):
+        raise ValueError("gather_into takes a contiguous tensor and a list or tuple of tensors")
+    pieces = collect_tensors(samples, &first)
+    if pieces is None or first.dtype.code != into.dtype.code or first.dtype.bits != into.dtype.bits:
+        raise ValueError("gather_into takes contiguous tensors of one dtype and shape")
+    piece_bytes = (first.dtype.bits // 8
+                   * span_elements(first.ndim, first.shape, first.strides))
+    if (<uint64_t>pieces.count * piece_bytes != <uint64_t>(
+            into.dtype.bits // 8 * span_elements(into.ndim, into.shape, into.strides))):
+        raise ValueError(f"{pieces.count} samples of {piece_bytes} bytes do not fill the tensor")
+    start = tensor_start(&into)
+    with nogil:
+        copy_gather(start, pieces.starts, pieces.count, piece_bytes)
+
+
+def copy_into(out, source):
+    """
+    Copy one buffer into another of its size, past the caches if it is large.
+
+    Args:
+        out: A writable contiguous buffer; source: a contiguous buffer of as many bytes.
+
+    Raises:
+        ValueError: Their lengths differ.
+    """
+    cdef Py_buffer to
+    cdef Py_buffer origin
+    PyObject_GetBuffer(out, &to, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(source, &origin, PyBUF_SIMPLE)
+        try:
+            if to.len != origin.len:
+                raise ValueError(f"{origin.len} bytes do not fill a buffer of {to.len}")
+            with nogil:
+                copy_bytes(to.buf, origin.buf, origin.len, origin.len)
+        finally:
+            PyBuffer_Release(&origin)
+    finally:
+        PyBuffer_Release(&to)
+
+
+cdef object stack_pieces(SlotMemory memory, Pieces pieces, DLDataType dtype, int ndim,
+                         const int64_t *sample_shape):
+    cdef int64_t shape[MAX_DIMS]
+    cdef size_t piece_bytes = dtype.bits // 8
+    cdef int i
+    cdef char *start
+    if ndim >= MAX_DIMS:
+        return None
+    shape[0] = pieces.count
+    for i in range(ndim):
+        shape[i + 1] = sample_shape[i]
+        piece_bytes *= <size_t>sample_shape[i]
+    start = memory.allocate(pieces.count * piece_bytes)
+    with nogil:
+        copy_gather(start, pieces.starts, pieces.count, piece_bytes)
+    return memory.tensor_at(start, dtype, ndim + 1, shape)
+
+
+cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
+    """The type of an array as torch.as_tensor would take it over; False where it would not."""
+    cdef int kind = array.descr.kind
+    if not cnp.PyArray_ISNOTSWAPPED(array):
+        return False
+    dtype.bits = <uint8_t>(8 * cnp.PyArray_ITEMSIZE(array))
+    dtype.lanes = 1
+    if kind == c"f" and dtype.bits in (16, 32, 64):
+        dtype.code = kDLFloat
+    elif kind == c"i":
+        dtype.code = kDLInt
+    elif kind == c"u":
+        dtype.code = kDLUInt
+    elif kind == c"b":
+        dtype.code = kDLBool
+    elif kind == c"c" and dtype.bits in (64, 128):
+        dtype.code = kDLComplex
+    else:
+        return False
+    return True
+
+
+cdef object gather_arrays(SlotMemory memory, samples):
+    """Stack exact, C-contiguous, writable ndarrays of one dtype and shape into a tensor."""
+    cdef Py_ssize_t count = len(samples), i
+    cdef DLDataType dtype
+    cdef Pieces pieces
+    cdef cnp.ndarray first, other
+    cdef int64_t shape[MAX_DIMS]
+    cdef int axis
+    if count == 0 or type(samples[0]) is not ndarray:
+        return None
+    first = samples[0]
+    if not dlpack_type_of(first, &dtype) or first.ndim >= MAX_DIMS:
+        return None
+    for axis in range(first.ndim):
+        shape[axis] = first.shape[axis]
+    pieces = Pieces(count)
+    for i in range(count):
+        if type(samples[i]) is not ndarray:
+            return None
+        other = samples[i]
+        # torch.as_tensor warns of arrays that are not writable: it shall have them.
+        if not cnp.PyArray_ISCARRAY(other) or other.descr.num != first.descr.num:
+            return None
+        if other.ndim != first.ndim:
+            return None
+        for axis in range(first.ndim):
+            if other.shape[axis] != first.shape[axis]:
+                return None
+        pieces.starts[i] = cnp.PyArray_DATA(other)
+    return stack_pieces(memory, pieces, dtype, first.ndim, shape)
+
+
+cdef object gather_ints(SlotMemory memory, samples):
+    """Turn exact ints that fit into an int64 tensor (B,)."""
+    cdef Py_ssize_t count = len(samples), i = 0
+    cdef int64_t shape[1]
+    cdef DLDataType dtype
+    cdef int overflow = 0
+    cdef int64_t *start
+    cdef object sample
+    for sample in samples:
+        if type(sample) is not int:
+            return None
+        PyLong_AsLongLongAndOverflow(sample, &overflow)
+        if overflow:
+            return None
+    start = <int64_t *>memory.allocate(count * 8)
+    for sample in samples:
+        start[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
+        STEP("gather: int")
+        i += 1
+    dtype.code, dtype.bits, dtype.lanes = kDLInt, 64, 1
+    shape[0] = count
+    return memory.tensor_at(<char *>start, dtype, 1, shape)
+
+
+cdef object gather_floats(SlotMemory memory, samples):
+    """Turn exact floats into a float64 tensor (B,)."""
+    cdef Py_ssize_t count = len(samples), i = 0
+    cdef int64_t shape[1]
+    cdef DLDataType dtype
+    cdef double *start
+    cdef object sample
+    for sample in samples:
+        if type(sample) is not float:
+            return None
+    start = <double *>memory.allocate(count * 8)
+    for sample in samples:
+        start[i] = PyFloat_AS_DOUBLE(sample)
+        STEP("gather: float")
+        i += 1
+    dtype.code, dtype.bits, dtype.lanes = kDLFloat, 64, 1
+    shape[0] = count
+    return memory.tensor_at(<char *>start, dtype, 1, shape)
+
+
+cdef object collate_samples(SlotMemory memory, samples, dict functions, original):
+    """
+    Collate as torch's collate() does with its stock functions, without Python code per sample.
+
+    Covers exact lists, tuples and dicts of what the gathers above cover; everything else, and
+    every error, is original's, which comes back here for the parts.
+    """
+    cdef object kind, collated = None
+    if not is_row(samples):
+        return original(samples, collate_fn_map=functions)
+    kind = type(samples[0])
+    if kind is tuple or kind is list:
+        return collate_sequences(memory, samples, functions, original)
+    if kind is dict:
+        return collate_dicts(memory, samples, functions, original)
+    if kind is Tensor:
+        collated = gather_tensors(memory, samples)
+    elif kind is ndarray:
+        collated = gather_arrays(memory, samples)
+    elif kind is int:
+        collated = gather_ints(memory, samples)
+    elif kind is float:
+        collated = gather_floats(memory, samples)
+    if collated is None:
+        return original(samples, collate_fn_map=functions)
+    return collated
+
+
+cdef object collate_sequences(SlotMemory memory, samples, dict functions, original):
+    cdef Py_ssize_t width = len(samples[0]), i
+    cdef object sample
+    for sample in samples:
+        if (type(sample) is not tuple and type(sample) is not list) or len(sample) != width:
+            return original(samples, collate_fn_map=functions)
+    return [
+        collate_samples(memory, column(samples, i), functions, original) for i in range(width)
+    ]
+
+
+cdef tuple column(samples, Py_ssize_t index):
+    """The index-th part of each sample; a tuple, because torch's string leaves are that."""
+    cdef Py_ssize_t count = len(samples), i = 0
+    cdef tuple parts = PyTuple_New(count)
+    cdef object sample, part
+    for sample in samples:
+        part = (<tuple>sample)[index] if type(sample) is tuple else (<list>sample)[index]
+        Py_INCREF(part)
+        PyTuple_SET_ITEM(parts, i, part)
+        i += 1
+    return parts
+
+
+cdef object collate_dicts(SlotMemory memory, samples, dict functions, original):
+    cdef object sample, key
+    for sample in samples:
+        if type(sample) is not dict:
+            return original(samples, collate_fn_map=functions)
+    return {
+        key: collate_samples(
+            memory, [(<dict>sample)[key] for sample in samples], functions, original
+        )
+        for key in samples[0]
+    }

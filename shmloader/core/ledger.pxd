@@ -1,0 +1,32 @@
+# The trainer's end of a segment.
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmloader.core.csrc cimport ledger, message
+
+
+@cython.final
+cdef class Ledger:
+    cdef ledger *table
+    cdef object __weakref__
+    cdef uint32_t slots
+    cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
+    cdef list resuming          # per worker: how many resumes it has not answered
+    cdef list seeds             # per worker: the seed of the resume it was told last
+    cdef public bint heals        # whether workers publish snapshots, so that they can be replaced
+    cdef readonly list progress   # per worker: the Progress from which another would go on
+    cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
+    cdef public uint64_t waited_ns
+    cdef public uint64_t batches
+    cdef public uint64_t bytes
+    cdef public uint64_t spilled
+    cdef public uint64_t restarts
+    cdef public uint64_t pickled_bytes
+    cdef public uint64_t pickled_batches
+
+    cdef forget_workers(self)
+    cdef keep_snapshot(self, uint32_t worker, uint32_t slot)
+    cdef begin_epoch(self, uint32_t worker)
+    cdef str held_for(self, const message *news)
+    cdef empty_desk(self, uint32_t worker)

@@ -1,0 +1,501 @@
+# The trainer's end of a segment. Each method is one move of csrc/slots.c or one batch.
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR, EPROTO
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from posix.mman cimport munmap
+from posix.unistd cimport close
+
+from shmloader.core.csrc cimport (
+    ANSWER_KEPT, ORDER_COPY_IN, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP,
+    VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, clock_blocked_ns, clock_busy_ns,
+    clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
+    geometry_init, lease, lease_aliases, lease_block_new, lease_block_start, lease_drop,
+    ledger_collect, ledger_entry, ledger_fork, ledger_free, ledger_grant, ledger_guard,
+    ledger_has_news, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
+    ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_room, ledger_stop,
+    ledger_tell, ledger_trim, ledger_unfork, ledger_unread, ledger_unref, ledger_untaken, message,
+    platform_now_ns, platform_reserve, segment_control, segment_worker, slot_answer, worker_block,
+)
+
+from shmloader.core.progress import Progress
+from shmloader.errors import OutOfSharedMemory, WorkerBroken
+
+cdef tuple KIND_NAMES = ("", "batch", "error", "end", "nothing")
+cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
+
+
+@cython.final
+cdef class Ledger:
+    """
+    The trainer's private truth about a segment, and its end of all rings.
+
+    Only the thread that iterates may call it. What it hands out may be dropped on any thread.
+    """
+
+    def __init__(self, int fd, uint32_t workers, uint32_t slots, uint32_t spares,
+                 uint64_t range_bytes, uint64_t ring_bytes, bint guarded=False):
+        """
+        Map a segment and take it over.
+
+        Args:
+            fd: A file of zeros, `segment_bytes(...)` long; a duplicate is kept.
+            slots: Ranges in use; spares: ranges that replace retired ones.
+            ring_bytes: Ceiling in bytes for what the slots keep.
+            guarded: Watch for late uses of slots, as csrc/guard.c says.
+
+        Raises:
+            OSError: The file cannot be mapped.
+        """
+        cdef geometry shape
+        cdef void *base
+        cdef int own_fd
+        if geometry_init(&shape, workers, slots + spares, range_bytes) != 0:
+            raise ValueError(f"no segment of {workers} workers and {slots} slots")
+        own_fd = duplicate(fd)
+        base = map_segment(own_fd, shape.total_bytes)
+        if base == NULL:
+            raise_mapping_error(own_fd, shape.total_bytes)
+        STEP("map: mapped")
+        if platform_reserve(own_fd, 0, shape.table_end) != 0:
+            munmap(base, shape.total_bytes)
+            raise_mapping_error(own_fd, shape.table_end)
+        self.table = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
+        STEP("map: ledger made")
+        note_segment(<size_t>base, shape.total_bytes)
+        self.slots = slots
+        if self.table == NULL:
+            munmap(base, shape.total_bytes)
+            close(own_fd)
+            raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
+        self.forget_workers()
+        if guarded and ledger_guard(self.table) != 0:
+            raise MemoryError(f"no memory for a guard of {slots + spares} slots")
+
+    def __dealloc__(self):
+        if self.table != NULL:
+            ledger_unref(self.table)
+
+    def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False):
+        """
+        Write a request into a free slot and send it to a worker, once for each ticket.
+
+        Returns:
+            Whether there was a free slot; without one nothing has happened.
+
+        Raises:
+            OutOfSharedMemory: There is no room for the request's pages.
+            Exception: Whatever pickling an index that is not made of ints raises.
+        """
+        cdef Request request
+        cdef int64_t outcome
+        cdef object _kept
+        if ticket < self.next_ticket and ticket not in self.recalled:
+            return True
+        ledger_collect(self.table)
+        if self.table.free_count == 0:
+            return False
+        _kept = write_request(index, &request)
+        outcome = ledger_place(self.table, worker, ticket, request.kind, request.start,
+                               request.length, ORDER_COPY_IN if copy_in else 0)
+        if outcome >= 0:
+            self.next_ticket = max(self.next_ticket, ticket + 1)
+            self.recalled.pop(ticket, None)
+            return True
+        if outcome == -EAGAIN or outcome == -EINTR:
+            return False
+        if outcome == -EPROTO:
+            raise WorkerBroken(f"the ring of worker {worker} was overwritten")
+        raise OutOfSharedMemory(
+            f"no room for a request of {request.length} bytes in shared memory "
+            f"({errno_name(-outcome)}): free memory or lower batch_size"
+        )
+
+    def tell_resume(self, uint32_t worker, seed):
+        """
+        Tell a worker to begin the next epoch, with the seed that its data pipe shares.
+
+        Raises:
+            WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
+        """
+        cdef worker_block *block = segment_worker(self.table.base, &self.table.geometry, worker)
+        STEP("resume: begun")
+        block.resume_has_seed = seed is not None
+        STEP("resume: resume_has_seed")
+        block.resume_seed = seed if seed is not None else 0
+        STEP("resume: resume_seed")
+        if not ledger_tell(self.table, worker, VERB_RESUME):
+            raise WorkerBroken(f"the ring of worker {worker} was overwritten")
+        self.resuming[worker] += 1
+        self.seeds[worker] = seed
+        self.progress[worker].owes_resume = False
+
+    def share_seed(self, seed):
+        """Note the seed that all data pipes share in the first epoch."""
+        for progress in self.progress:
+            progress.seed = seed
+
+    def tell_resumes_again(self):
+        """Tell the replacements of dead workers the resumes that those had not answered."""
+        for worker, progress in enumerate(self.progress):
+            if progress.owes_resume and worker not in self.recalled.values():
+                self.tell_resume(worker, self.seeds[worker])
+
+    def tell_quit(self, uint32_t worker):
+        """Tell a worker to leave once it has done what was sent before."""
+        ledger_tell(self.table, worker, VERB_QUIT)
+
+    def stop(self):
+        """Tell all workers to leave as soon as they look, without doing what was sent."""
+        ledger_stop(self.table, True)
+
+    def restart(self):
+        """Make the segment ready for new workers; all old ones have been reaped."""
+        ledger_restart(self.table)
+        self.forget_workers()
+        self.next_ticket = 0
+
+    def trim(self):
+        """Give back the pages of all free slots."""
+        ledger_trim(self.table)
+
+    cdef forget_workers(self):
+        self.resuming = [0] * self.table.geometry.workers
+        self.seeds = [None] * self.table.geometry.workers
+        self.progress = [Progress() for _ in range(self.table.geometry.workers)]
+        self.recalled = {}
+        self.heals = False
+
+    def receive(self):
+        """
+        Take the next news of any worker.
+
+        Returns:
+            (worker, verb, slot, ticket, kind) or None. The verb is "ready", "want", "resumed", or
+            "stale" for the answer to a resume that another has followed; the kind of what is
+            ready is "batch", "error", "end" or "nothing".
+
+        Raises:
+            WorkerBroken: A worker sent what the protocol does not allow.
+        """
+        cdef message news
+        cdef ledger_entry *entry
+        if not ledger_receive(self.table, &news):
+            return None
+        if news.verb == VERB_RESUMED and self.resuming[news.worker] == 0:
+            news.verb, news.broken = 0, b"it was not told to resume"
+        if news.verb == 0:
+            raise WorkerBroken(
+                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}"
+                f"{self.held_for(&news)}; its memory was overwritten, perhaps by native code of "
+                "the dataset"
+            )
+        if news.verb == VERB_RESUMED:
+            self.resuming[news.worker] -= 1
+            self.begin_epoch(news.worker)
+            return (news.worker, "stale" if self.resuming[news.worker] else "resumed", 0, 0, "")
+        entry = &self.table.entries[news.slot]
+        if news.verb == VERB_WANT:
+            return (news.worker, "want", news.slot, entry.ticket, "")
+        if self.heals:
+            self.keep_snapshot(news.worker, news.slot)
+        return (news.worker, "ready", news.slot, entry.ticket, KIND_NAMES[entry.answer.kind])
+
+    # What follows runs no Python, so that no interrupt parts an answer from what it says.
+
+    cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
+        """Copy out what the answer just received says about its worker, if it says anything."""
+        cdef slot_answer *answer = &self.table.entries[slot].answer
+        cdef char *start
+        progress = self.progress[worker]
+        progress.is_known = answer.snapshot_bytes > 0
+        if answer.snapshot_bytes > 0:
+            start = <char *>ledger_open(self.table, slot)
+            start += answer.layout_offset + answer.layout_bytes
+            progress.latest = PyBytes_FromStringAndSize(start, answer.snapshot_bytes)
+            progress.answered = True
+
+    cdef begin_epoch(self, uint32_t worker):
+        """Note that a worker has answered a resume."""
+        progress = self.progress[worker]
+        progress.epoch = progress.latest
+        progress.epoch_is_known = progress.is_known
+        progress.seed = self.seeds[worker]
+        progress.answered = False
+
+    cdef str held_for(self, const message *news):
+        """Say for which ticket a worker holds the slot that it names, if it does."""
+        cdef ledger_entry *entry
+        if news.slot < self.table.geometry.ranges:
+            entry = &self.table.entries[news.slot]
+            if entry.state == SLOT_PLACED and entry.worker == news.worker:
+                return f" (ticket {entry.ticket})"
+        return ""
+
+    def wait(self, double timeout_s):
+        """
+        Park until some worker may have news, at most timeout_s seconds.
+
+        Raises:
+            BaseException: Whatever the handler of a signal that arrives raises.
+        """
+        cdef doorbell *bell = &segment_control(self.table.base).doorbell
+        cdef int64_t started = platform_now_ns()
+        cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
+        cdef uint32_t armed
+        cdef int outcome = 0
+        with nogil:
+            armed = doorbell_arm(bell)
+            if not ledger_has_news(self.table):
+                outcome = doorbell_park(bell, armed, timeout_ns)
+            doorbell_disarm(bell)
+        self.waited_ns += platform_now_ns() - started
+        if outcome == -EINTR:
+            PyErr_CheckSignals()
+
+    def deliver(self, uint32_t slot, bint spill, loads):
+        """
+        Turn a ready slot into its batch.
+
+        Args:
+            spill: Copy the batch to private memory and free the slot now.
+            loads: Turns a pickle and its buffers into an object.
+
+        Returns:
+            The batch; unless spilled its tensors and arrays are views of the slot, which is
+            released when the last of them is gone.
+
+        Raises:
+            WorkerBroken: The layout contradicts itself; the slot is free then.
+            MemoryError: No private memory for a spilled batch; the slot stays ready.
+        """
+        cdef ledger_entry *entry = &self.table.entries[slot]
+        cdef slot_answer answer = entry.answer
+        cdef char *start = <char *>ledger_open(self.table, slot)
+        cdef bytes layout = PyBytes_FromStringAndSize(start + answer.layout_offset,
+                                                      answer.layout_bytes)
+        cdef lease *owner
+        if spill:
+            owner = spill_block(start, answer.payload_bytes)
+            start = <char *>lease_block_start(owner)
+            ledger_free(self.table, slot)
+            self.spilled += 1
+        else:
+            owner = ledger_lease(self.table, slot, 1)
+        self.batches += 1
+        self.bytes += answer.payload_bytes
+        self.pickled_bytes += answer.pickled_bytes
+        self.pickled_batches += answer.pickled_bytes != 0
+        try:
+            return decode(owner, start, answer.payload_bytes, layout, loads)
+        finally:
+            lease_drop(owner)
+
+    def discard(self, uint32_t slot):
+        """Free a ready slot whose batch nobody wants."""
+        ledger_free(self.table, slot)
+
+    def reclaim(self, uint32_t worker):
+        """Free what a worker held that has been reaped, and forget what it was to be sent."""
+        for ticket in [ticket for ticket, owner in self.recalled.items() if owner == worker]:
+            del self.recalled[ticket]
+        self.progress[worker].owes_resume = False
+        self.empty_desk(worker)
+
+    cdef empty_desk(self, uint32_t worker):
+        ledger_reclaim(self.table, worker)
+        self.resuming[worker] = 0
+
+    def recall(self, uint32_t worker):
+        """
+        Free what a worker held that has been reaped, and note what its replacement is to be sent.
+
+        The tickets stand in `recalled` until they are placed again; `tell_resumes_again` tells a
+        resume that was not answered behind them.
+        """
+        cdef uint32_t slot
+        for slot in range(self.table.geometry.ranges):
+            if self.table.entries[slot].state == SLOT_PLACED:
+                if self.table.entries[slot].worker == worker:
+                    self.recalled[self.table.entries[slot].ticket] = worker
+        if self.resuming[worker] > 0:
+            self.progress[worker].owes_resume = True
+        self.empty_desk(worker)
+
+    def unanswered(self, uint32_t worker):
+        """The tickets that a worker was sent and has not answered, in their order."""
+        cdef uint32_t slot
+        cdef list tickets = [ticket for ticket, owner in self.recalled.items() if owner == worker]
+        for slot in range(self.table.geometry.ranges):
+            if self.table.entries[slot].state == SLOT_PLACED:
+                if self.table.entries[slot].worker == worker:
+                    tickets.append(self.table.entries[slot].ticket)
+        return sorted(tickets)
+
+    def is_resuming(self, uint32_t worker):
+        """Whether a worker has not answered a resume that it was told, or is to be told again."""
+        return self.resuming[worker] > 0 or self.progress[worker].owes_resume
+
+    @property
+    def wanting(self):
+        """How many workers wait for a larger grant."""
+        return self.table.wanting
+
+    def wants(self):
+        """The slots whose workers wait for a larger grant: (slot, ticket, bytes)."""
+        return [
+            (slot, self.table.entries[slot].ticket, self.table.entries[slot].want_bytes)
+            for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].want_bytes != 0
+        ]
+
+    @property
+    def ready(self):
+        """How many answers were received and are still in their slots."""
+        return self.table.counts[<int>SLOT_READY]
+
+    def ready_slots(self):
+        """Those answers: (worker, slot, ticket, kind)."""
+        return [
+            (self.table.entries[slot].worker, slot, self.table.entries[slot].ticket,
+             KIND_NAMES[self.table.entries[slot].answer.kind])
+            for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].state == SLOT_READY
+        ]
+
+    def untaken(self, uint32_t worker):
+        """How many orders a worker has not taken yet."""
+        return ledger_untaken(self.table, worker)
+
+    @property
+    def unread(self):
+        """How many answers wait in the rings."""
+        return ledger_unread(self.table)
+
+    @property
+    def copies_in(self):
+        """
+        Whether so many slots were retired that workers should no longer hand out their memory.
+
+        All slots that are on their way then may still be retired, so spares must be left over.
+        """
+        cdef uint32_t spares = self.table.geometry.ranges - self.slots
+        return self.table.counts[<int>SLOT_RETIRED] > <uint32_t>min(self.slots, spares) // 2
+
+    def is_kept(self, uint32_t slot):
+        """Whether the worker that wrote a ready slot still has an alias of it."""
+        return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
+
+    def leasable(self, uint32_t slot, uint32_t reserve):
+        """
+        Whether the bytes of a ready slot can be kept from the workers.
+
+        Beside what is kept, the budget shall have room for `reserve` more batches of this size, or
+        where it cannot hold so many, for all but two that it can hold, at least one.
+        """
+        cdef uint64_t batch_bytes = self.table.entries[slot].pages_bytes + 1
+        cdef uint64_t fitting = self.table.ring_bytes // batch_bytes
+        cdef uint64_t others = fitting - 2 if fitting > 3 else 1
+        if others > reserve:
+            others = reserve
+        return self.table.kept_bytes + (1 + others) * batch_bytes <= self.table.ring_bytes
+
+    def room(self, uint32_t slot, uint64_t want_bytes):
+        """The largest grant within the budget for a placed slot, after trimming free slots."""
+        return ledger_room(self.table, slot, want_bytes)
+
+    def grant(self, uint32_t slot, uint64_t grant_bytes):
+        """Let a worker fill a placed slot up to grant_bytes."""
+        ledger_grant(self.table, slot, grant_bytes)
+
+    def refuse(self, uint32_t slot):
+        """Tell a worker that its batch can never fit."""
+        ledger_refuse(self.table, slot)
+
+    def oldest(self):
+        """The lowest ticket that was placed, or is to be again, and is not delivered; or None."""
+        cdef uint64_t ticket = ledger_oldest(self.table)
+        if self.recalled:
+            ticket = min(ticket, <uint64_t>min(self.recalled))
+        return None if ticket == <uint64_t>-1 else ticket
+
+    def expect(self, uint64_t batch_bytes):
+        """Set how many bytes of each slot are touched ahead."""
+        self.table.expect_bytes = batch_bytes
+
+    def mark_fork(self):
+        """Note the leased slots, which a child forked now may read; None if there are none."""
+        cdef bytes marks = bytes(self.table.geometry.ranges)
+        ledger_collect(self.table)
+        if ledger_fork(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
+            return None
+        return marks
+
+    def unmark_fork(self, bytes marks):
+        """Take the note back: that child is gone."""
+        ledger_unfork(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
+
+    def held(self):
+        """The slots that are leased: (ticket, seconds since delivery, aliases) each."""
+        cdef int64_t now = platform_now_ns()
+        ledger_collect(self.table)
+        return [
+            (self.table.entries[slot].ticket, (now - self.table.entries[slot].leased_ns) / 1e9,
+             lease_aliases(&self.table.entries[slot].lease))
+            for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].state == SLOT_LEASED
+        ]
+
+    def counts(self):
+        """How many slots are in each state, by name."""
+        ledger_collect(self.table)
+        return {name: self.table.counts[i] for i, name in enumerate(STATE_NAMES)}
+
+    def idle_slots(self):
+        """How many slots are free, placed or ready: those that keep the workers busy."""
+        ledger_collect(self.table)
+        return (self.table.counts[<int>SLOT_FREE] + self.table.counts[<int>SLOT_PLACED]
+                + self.table.counts[<int>SLOT_READY])
+
+    @property
+    def ring_bytes(self):
+        """Ceiling in bytes for what the slots keep."""
+        return self.table.ring_bytes
+
+    @property
+    def range_bytes(self):
+        """Length in bytes of each slot's range."""
+        return self.table.geometry.range_bytes
+
+    @property
+    def resident_bytes(self):
+        """Bytes of pages that the slots are known to have."""
+        cdef uint64_t total = 0
+        cdef uint32_t slot
+        for slot in range(self.table.geometry.ranges):
+            total += self.table.entries[slot].pages_bytes
+        return total
+
+    def clocks(self):
+        """Per worker: (busy, starved, blocked) in seconds."""
+        cdef uint32_t worker
+        cdef list result = []
+        for worker in range(self.table.geometry.workers):
+            result.append(read_clock(segment_worker(self.table.base, &self.table.geometry, worker)))
+        return result
+
+
+cdef tuple read_clock(worker_block *block):
+    return (clock_busy_ns(block) / 1e9, clock_starved_ns(block) / 1e9,
+            clock_blocked_ns(block) / 1e9)
+
+
+cdef lease *spill_block(const char *start, uint64_t length) except NULL:
+    cdef lease *block = lease_block_new(length)
+    if block == NULL:
+        raise MemoryError(f"no private memory for a batch of {length} bytes that is copied out")
+    with nogil:
+        copy_plain(lease_block_start(block), start, length)
+    return block

@@ -1,0 +1,12 @@
+# A request as bytes in a slot: the trainer writes it, a worker reads it.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+cdef struct Request:
+    int kind
+    char *start
+    uint64_t length
+
+
+cdef object write_request(object index, Request *request)
+cdef object read_request(uint32_t kind, const char *start, uint64_t length)

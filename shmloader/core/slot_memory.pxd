@@ -1,0 +1,59 @@
+# The memory of the slot that a worker has in hand.
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from shmloader.core.csrc cimport DLDataType, desk, geometry, lease, slot_answer, slot_order
+
+cdef enum:
+    SLICE_NS = 1000000000   # longest park of a worker before it looks again
+
+
+@cython.final
+@cython.internal
+cdef class SlotMemory:
+    cdef desk seat
+    cdef object check_room
+    cdef uint64_t ring_bytes
+    cdef uint64_t *populated   # per range: how many bytes this process has mapped ahead
+    # The slot in hand.
+    cdef int64_t slot          # -1: none
+    cdef char *start
+    cdef uint64_t ticket
+    cdef uint64_t grant
+    cdef uint64_t pages
+    cdef uint64_t expected
+    cdef uint64_t cursor       # behind what was handed out
+    cdef bint copy_in
+    cdef bint guarded          # a canary stands behind what was handed out so far
+    cdef uint64_t canary       # how long it is; 0: none
+    cdef bint forked           # user code forked while memory of the slot was handed out
+    cdef lease *count          # counts the aliases of this slot; NULL until memory is handed out
+    cdef lease *source         # the lease of the last allocation
+    cdef uint64_t blocked_ns   # waiting for grants
+
+    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1
+    cdef slot_order *order(self) noexcept
+    cdef slot_answer *answer(self) noexcept
+    cdef void open(self, uint32_t slot) noexcept
+    cdef void leave(self) noexcept
+    cdef void rewind(self) noexcept
+    cdef bint close(self) noexcept
+
+    cdef char *allocate(self, uint64_t length) except NULL
+    cdef object empty(self, shape, dtype)
+    cdef object tensor_at(self, char *start, DLDataType dtype, int ndim, const int64_t *shape)
+    cdef int64_t offset_of(self, const char *start, uint64_t length) noexcept
+    cdef int need(self, uint64_t end) except -1
+
+    cdef void put_canary(self, uint64_t end) noexcept
+    cdef int check_canary(self) except -1
+
+    cdef int add_pages(self, uint64_t end) except -1
+    cdef int add_pieces(self, uint64_t target) except -1
+    cdef int reserve(self, uint64_t start, uint64_t length) except? 1
+    cdef int populate(self) except -1
+
+    cdef int ask(self, uint64_t wanted) except -1
+    cdef int raise_refusal(self, uint64_t wanted) except -1
+    cdef int tell(self, int verb, uint32_t slot) except -1

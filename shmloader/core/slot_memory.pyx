@@ -1,0 +1,311 @@
+# The memory of the slot in hand: leaves are allocated from it one behind the other, pages are added
+# within the trainer's grant, and a larger grant is asked for. Nothing here knows what a batch is.
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from shmloader.core.csrc cimport (
+    CACHE_LINE, ORDER_COPY_IN, ORDER_GUARDED, STEP, VERB_WANT, DLDataType, canary_bytes,
+    canary_damage, canary_write, desk_init, desk_stopping, desk_tell, doorbell, doorbell_arm,
+    doorbell_disarm, doorbell_park, geometry, lease, lease_aliases, lease_block_new,
+    lease_block_start, lease_count_new, lease_drop, order_grant, order_refused, platform_now_ns,
+    platform_populate, platform_reserve, round_up, segment_header, segment_slot_offset, slot_answer,
+    slot_header, slot_order,
+)
+
+from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
+
+cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
+cdef uint64_t PIECE_BYTES = 32 << 20   # pages that are added between two looks for room
+
+
+class Stopping(BaseException):
+    """The trainer wants this worker to leave while user code waits for pages."""
+
+
+cdef lease *new_count() except NULL:
+    cdef lease *count = lease_count_new()
+    if count == NULL:
+        raise MemoryError("no memory for a lease")
+    return count
+
+
+@cython.final
+@cython.internal
+cdef class SlotMemory:
+    """A worker's seat at a segment, and the memory of the slot that it has in hand."""
+
+    def __cinit__(self, object check_room, uint64_t ring_bytes):
+        self.slot = -1
+        self.check_room = check_room
+        self.ring_bytes = ring_bytes
+
+    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1:
+        """Take a worker's seat at a mapped segment."""
+        self.populated = <uint64_t *>malloc(shape.ranges * sizeof(uint64_t))
+        if self.populated == NULL:
+            raise MemoryError(f"no memory for {shape.ranges} ranges")
+        memset(self.populated, 0, shape.ranges * sizeof(uint64_t))
+        desk_init(&self.seat, base, fd, shape, worker)
+        return 0
+
+    # The mapping stays until the process ends: an alias may outlive this object.
+
+    def __dealloc__(self):
+        free(self.populated)
+
+    cdef slot_order *order(self) noexcept:
+        return &segment_header(self.seat.base, &self.seat.geometry, self.slot).order
+
+    cdef slot_answer *answer(self) noexcept:
+        return &segment_header(self.seat.base, &self.seat.geometry, self.slot).answer
+
+    cdef void open(self, uint32_t slot) noexcept:
+        """Take a slot in hand, with nothing handed out of it yet."""
+        cdef slot_order *order
+        self.slot = slot
+        self.start = <char *>self.seat.base + segment_slot_offset(&self.seat.geometry, slot)
+        order = self.order()
+        self.ticket = order.ticket
+        self.pages = order.pages_bytes
+        self.grant = order_grant(order)
+        self.expected = order.expect_bytes
+        self.copy_in = order.mode & ORDER_COPY_IN
+        self.guarded = order.mode & ORDER_GUARDED
+        self.canary = 0
+        self.cursor = 0
+        self.forked = False
+        self.blocked_ns = 0
+
+    cdef void leave(self) noexcept:
+        """Forget the slot in hand."""
+        self.slot = -1
+
+    cdef void rewind(self) noexcept:
+        """Make room for an error: what was handed out is of no use, unless an alias is alive."""
+        # A damaged canary is already being reported, or is less important than this error.
+        self.canary = 0
+        if self.count == NULL or lease_aliases(self.count) == 1:
+            # Its pages may be all there are.
+            self.cursor = 0
+
+    cdef bint close(self) noexcept:
+        """Hand out nothing more. Returns True if an alias is alive here, or in a forked child."""
+        cdef bint is_kept = False
+        if self.count != NULL:
+            is_kept = self.forked or lease_aliases(self.count) != 1
+            lease_drop(self.count)
+            self.count = NULL
+        return is_kept
+
+    cdef char *allocate(self, uint64_t length) except NULL:
+        """Memory of the slot, or private memory where the order says so, on a cache line."""
+        cdef uint64_t at
+        if self.copy_in:
+            self.source = lease_block_new(length)
+            if self.source == NULL:
+                raise MemoryError(f"no memory for {length} bytes of a batch")
+            return <char *>lease_block_start(self.source)
+        if self.count == NULL:
+            self.count = new_count()
+        self.source = self.count
+        self.check_canary()
+        at = round_up(self.cursor, CACHE_LINE)
+        self.need(at + length)
+        self.cursor = at + length
+        if self.guarded:
+            self.put_canary(self.cursor)
+        return self.start + at
+
+    cdef object empty(self, shape, dtype):
+        """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
+        cdef object code = dtype_codes.get(dtype)
+        cdef int64_t dims[MAX_DIMS]
+        cdef DLDataType type_
+        cdef uint64_t total
+        cdef int ndim = 0
+        if code is None or len(shape) > MAX_DIMS:
+            return None
+        type_.code, type_.bits, type_.lanes = code[0], code[1], 1
+        total = type_.bits // 8
+        for size in shape:
+            dims[ndim] = size
+            if dims[ndim] < 0 or (size and total > (<uint64_t>1 << 62) // <uint64_t>size):
+                return None
+            total *= <uint64_t>dims[ndim]
+            ndim += 1
+        return self.tensor_at(self.allocate(total), type_, ndim, dims)
+
+    cdef object tensor_at(self, char *start, DLDataType dtype, int ndim, const int64_t *shape):
+        """A contiguous tensor over what allocate() returned last."""
+        cdef int64_t strides[MAX_DIMS]
+        cdef int64_t stride = 1
+        cdef int i
+        for i in range(ndim - 1, -1, -1):
+            strides[i] = stride
+            stride *= max(shape[i], 1)
+        try:
+            return tensor_over(self.source, start, dtype, ndim, shape, strides)
+        finally:
+            if self.copy_in:
+                lease_drop(self.source)
+
+    cdef int64_t offset_of(self, const char *start, uint64_t length) noexcept:
+        """Where in the slot's used part the bytes lie, or -1."""
+        if start < self.start or start + length > self.start + self.cursor:
+            return -1
+        return start - self.start
+
+    cdef int need(self, uint64_t end) except -1:
+        """Make sure that the slot's first end bytes exist."""
+        if end > self.pages:
+            self.add_pages(end)
+        elif self.populated[self.slot] < end:
+            self.populate()
+        return 0
+
+    cdef void put_canary(self, uint64_t end) noexcept:
+        """Put a canary behind the slot's first end bytes, as far as its pages reach."""
+        self.canary = canary_bytes(end, self.pages)
+        canary_write(<uint8_t *>self.start + end, self.canary, self.ticket, self.slot)
+
+    cdef int check_canary(self) except -1:
+        """Make sure that nobody wrote behind what was handed out, before it is written over."""
+        cdef uint8_t *start = <uint8_t *>self.start + self.cursor
+        cdef uint64_t whole = canary_damage(start, self.canary, self.ticket, self.slot)
+        if whole >= self.canary:
+            self.canary = 0
+            return 0
+        raise WorkerBroken(
+            f"worker {self.seat.worker}, ticket {self.ticket}, slot {self.slot}: something was "
+            f"written beyond the end of the batch, at byte {self.cursor + whole} where "
+            f"{self.cursor} were handed out; perhaps by native code of the dataset"
+        )
+
+    cdef int add_pages(self, uint64_t end) except -1:
+        cdef uint64_t page = self.seat.geometry.page_bytes
+        cdef uint64_t wanted = round_up(end, page)
+        cdef uint64_t target
+        if wanted > self.grant:
+            # It may have been raised since, when user code gave up waiting for it.
+            self.grant = order_grant(self.order())
+        if wanted > self.grant:
+            self.ask(wanted)
+        # What follows will probably need pages too: as learnt, or an eighth of what is there.
+        target = self.expected
+        if wanted > target:
+            target = wanted + self.pages // 8 // page * page
+        target = min(round_up(target, page), self.grant)
+        try:
+            self.add_pieces(max(target, wanted))
+        finally:
+            self.populate()
+        return 0
+
+    cdef int add_pieces(self, uint64_t target) except -1:
+        """Add pages up to target, looking for room before each piece: others add theirs now too."""
+        cdef uint64_t others = self.seat.geometry.workers - 1
+        cdef uint64_t piece
+        cdef int error
+        while self.pages < target:
+            piece = min(target - self.pages, PIECE_BYTES)
+            self.check_room(target - self.pages + others * piece)
+            STEP("pages: room seen")
+            error = self.reserve(self.pages, piece)
+            if error != 0:
+                raise OutOfSharedMemory(
+                    f"no room for {target - self.pages} more bytes of shared memory "
+                    f"({errno_name(-error)}): free memory, raise the limit, or lower batch_size, "
+                    "slots or prefetch_factor"
+                )
+            self.pages += piece
+            STEP("pages: piece counted")
+        return 0
+
+    cdef int reserve(self, uint64_t start, uint64_t length) except? 1:
+        cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, self.slot) + start
+        cdef int error = -EINTR
+        while error == -EINTR:
+            with nogil:
+                error = platform_reserve(self.seat.fd, offset, length)
+            PyErr_CheckSignals()
+        return error
+
+    cdef int populate(self) except -1:
+        """Map the slot's pages into this process at once, which is cheaper than one by one."""
+        cdef uint64_t done = self.populated[self.slot]
+        cdef uint64_t end = self.pages
+        if end > done:
+            with nogil:
+                platform_populate(self.start + done, end - done)
+            self.populated[self.slot] = end
+        return 0
+
+    cdef int ask(self, uint64_t wanted) except -1:
+        """Ask the trainer for a larger grant and wait for its answer."""
+        cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
+        cdef doorbell *bell = &self.seat.block.doorbell
+        cdef int64_t started = platform_now_ns()
+        cdef uint32_t armed
+        cdef int outcome = 0
+        if order_refused(&header.order) == wanted:
+            # User code that tries again: the answer is known, and each want takes a cell.
+            self.raise_refusal(wanted)
+        STEP("ask: begun")
+        header.answer.ticket = self.ticket
+        STEP("ask: ticket")
+        header.answer.want_bytes = wanted
+        STEP("ask: want_bytes")
+        self.tell(VERB_WANT, self.slot)
+        while order_grant(&header.order) < wanted:
+            if desk_stopping(&self.seat):
+                raise Stopping()
+            if order_refused(&header.order) == wanted:
+                self.raise_refusal(wanted)
+            with nogil:
+                armed = doorbell_arm(bell)
+                if (order_grant(&header.order) < wanted
+                        and order_refused(&header.order) != wanted
+                        and not desk_stopping(&self.seat)):
+                    outcome = doorbell_park(bell, armed, SLICE_NS)
+                doorbell_disarm(bell)
+            if outcome == -EINTR:
+                PyErr_CheckSignals()
+        STEP("ask: granted")
+        self.grant = order_grant(&header.order)
+        self.blocked_ns += platform_now_ns() - started
+        return 0
+
+    cdef int raise_refusal(self, uint64_t wanted) except -1:
+        if wanted > self.ring_bytes:
+            raise BatchTooLarge(
+                f"batch of {wanted / 1e6:.1f} MB does not fit ring_bytes of "
+                f"{self.ring_bytes / 1e6:.1f} MB: raise ring_bytes to at least {wanted} or lower "
+                "batch_size"
+            )
+        raise BatchTooLarge(
+            f"batch of {wanted / 1e6:.1f} MB does not fit a slot's range of "
+            f"{self.seat.geometry.range_bytes / 1e6:.1f} MB: lower slots, prefetch_factor or "
+            "batch_size"
+        )
+
+    cdef int tell(self, int verb, uint32_t slot) except -1:
+        """
+        Push a cell. Wants that user code gave up may fill the ring: then wait for the trainer.
+
+        No handler of a signal runs meanwhile, because the answer must not be lost to its exception.
+        """
+        cdef doorbell *bell = &self.seat.block.doorbell
+        cdef uint32_t armed
+        while not desk_tell(&self.seat, verb, slot):
+            if desk_stopping(&self.seat):
+                raise Stopping()
+            with nogil:
+                armed = doorbell_arm(bell)
+                if not desk_stopping(&self.seat):
+                    doorbell_park(bell, armed, FULL_NS)
+                doorbell_disarm(bell)
+        return 0

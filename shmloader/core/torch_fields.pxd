@@ -1,0 +1,32 @@
+# Whether autograd knows a tensor, and whether its values are to be negated.
+
+from shmloader.core.capi cimport PyCFunction, PyGetSetDef
+
+cdef Py_ssize_t tensor_at
+cdef Py_ssize_t keys_at
+cdef Py_ssize_t autograd_at
+cdef size_t negative_key
+cdef PyCFunction is_neg_of
+cdef PyGetSetDef *requires_grad_of
+
+
+cdef inline size_t word_at(const void *start, Py_ssize_t at) noexcept:
+    return (<const size_t *>(<const char *>start + at))[0]
+
+
+cdef inline const void *notes_of(object tensor) noexcept:
+    return <const void *>word_at(<const void *>tensor, tensor_at)
+
+
+cdef inline bint is_negated(object tensor) except -1:
+    if keys_at != 0:
+        return word_at(notes_of(tensor), keys_at) & negative_key != 0
+    return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
+
+
+cdef inline bint needs_grad(object tensor) except -1:
+    if autograd_at != 0 and word_at(notes_of(tensor), autograd_at) == 0:
+        return False
+    if requires_grad_of == NULL:
+        return tensor.requires_grad
+    return requires_grad_of.get(tensor, requires_grad_of.closure) is True

@@ -1,0 +1,74 @@
+"""What users type; neither checker may complain of a line."""
+
+from typing import Any, assert_type
+
+import torch
+import torch.utils.data
+from torch.utils.data import TensorDataset
+
+import shmloader
+from shmloader import DataLoader, Held, Stats, wrap
+
+dataset = TensorDataset(torch.zeros(8, 3))
+
+every_option = DataLoader(
+    dataset,
+    4,
+    True,
+    num_workers=2,
+    collate_fn=torch.stack,
+    timeout=1.5,
+    multiprocessing_context="spawn",
+    generator=torch.Generator(),
+    prefetch_factor=2,
+    persistent_workers=True,
+    in_order=False,
+    slots=8,
+    slot_bytes=1 << 20,
+    ring_bytes=1 << 30,
+    keep_pages=False,
+    restarts=3,
+)
+defaults = DataLoader(dataset, slots=None, slot_bytes=None, ring_bytes=None)
+no_batches = DataLoader(dataset, batch_size=None)
+sampled = DataLoader(dataset, batch_sampler=[[0, 1], [2, 3]])
+
+
+def takes_torchs(loader: torch.utils.data.DataLoader[Any]) -> None:
+    """Ours is a subclass of torch's."""
+
+
+takes_torchs(defaults)
+
+with DataLoader(dataset) as loader:
+    assert_type(loader.slots, int | None)
+    for batch in loader:
+        print(batch)
+    loader.close()
+
+stats = defaults.stats()
+assert_type(stats, Stats)
+assert_type(stats.batches, int)
+assert_type(stats.wait_s, float)
+assert_type(stats.slots, dict[str, int])
+assert_type(stats + stats, Stats)
+assert_type(defaults.held(), list[Held])
+assert_type([held.held_s for held in defaults.held()], list[float])
+
+integers: torch.utils.data.DataLoader[int] = torch.utils.data.DataLoader([1, 2])  # type: ignore
+assert_type(wrap(integers), DataLoader[int])
+assert_type(wrap(integers, slots=None, restarts=2), DataLoader[int])
+
+assert_type(shmloader.empty(3), torch.Tensor)
+assert_type(shmloader.empty((2, 3), torch.uint8), torch.Tensor)
+assert_type(shmloader.empty([2, 3], dtype=torch.uint8), torch.Tensor)
+assert_type(shmloader.__version__, str)
+
+try:
+    next(iter(defaults))
+except shmloader.BatchTooLarge as error:
+    value_error: ValueError = error
+except shmloader.OutOfSharedMemory as error:
+    memory_error: MemoryError = error
+except shmloader.ShmloaderError:
+    pass
