@@ -289,15 +289,6 @@ class Ledger:
         Tell whether the worker that wrote a ready slot still has an alias of it.
         """
 
-    def leasable(self, slot: int, reserve: int) -> bool:
-        """
-        Tell whether the bytes of a ready slot can be kept from the workers.
-
-        Args:
-            reserve: How many more batches of this size the budget should have room for; where it
-                cannot hold so many, all but two that it can hold, at least one.
-        """
-
     def room(self, slot: int, want_bytes: int) -> int:
         """
         Find the largest grant within the budget for a placed slot, trimming free slots for it.
@@ -387,11 +378,12 @@ class Ledger:
         """
 
     @property
-    def copies_in(self) -> bool:
-        """
-        Whether so many slots were retired that workers should no longer hand out their memory.
-        """
-
+    def retired(self) -> int: ...
+    @property
+    def spares(self) -> int: ...
+    @property
+    def kept_bytes(self) -> int: ...
+    def pages_bytes(self, slot: int) -> int: ...
     @property
     def ring_bytes(self) -> int:
         """

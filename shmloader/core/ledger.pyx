@@ -404,16 +404,6 @@ cdef class Ledger:
         return ledger_unread(self.table)
 
     @property
-    def copies_in(self):
-        """
-        Whether so many slots were retired that workers should no longer hand out their memory.
-
-        All slots that are on their way then may still be retired, so spares must be left over.
-        """
-        cdef uint32_t spares = self.table.geometry.ranges - self.slots
-        return self.table.counts[<int>SLOT_RETIRED] > <uint32_t>min(self.slots, spares) // 2
-
-    @property
     def retired(self):
         """Number of slots that were taken out of use."""
         return self.table.counts[<int>SLOT_RETIRED]
@@ -435,20 +425,6 @@ cdef class Ledger:
     def is_kept(self, uint32_t slot):
         """Returns True if the worker that wrote a ready slot still has an alias of it."""
         return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
-
-    def leasable(self, uint32_t slot, uint32_t reserve):
-        """
-        Whether the bytes of a ready slot can be kept from the workers.
-
-        Beside what is kept, the budget shall have room for `reserve` more batches of this size, or
-        where it cannot hold so many, for all but two that it can hold, at least one.
-        """
-        cdef uint64_t batch_bytes = self.table.entries[slot].pages_bytes + 1
-        cdef uint64_t fitting = self.table.ring_bytes // batch_bytes
-        cdef uint64_t others = fitting - 2 if fitting > 3 else 1
-        if others > reserve:
-            others = reserve
-        return self.table.kept_bytes + (1 + others) * batch_bytes <= self.table.ring_bytes
 
     def room(self, uint32_t slot, uint64_t want_bytes):
         """The largest grant within the budget for a placed slot, after trimming free slots."""
