@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shmloader.core import pickling
+from shmloader.core import Verb, pickling
 from shmloader.memory.segment import Segment, first_shape
 
 SLOTS = 8
@@ -36,9 +36,9 @@ class Ends:
             The slot, ready to be delivered or discarded.
         """
         self.desk.commit()
-        _, verb, slot, _, _ = self.ledger.receive()
-        assert verb == "ready"
-        return slot
+        news = self.ledger.receive()
+        assert news is not None and news.verb is Verb.READY
+        return news.slot
 
     def deliver(self, slot: int) -> Any:
         """Turn a ready slot into its batch."""

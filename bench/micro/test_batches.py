@@ -129,7 +129,7 @@ def test_gather(benchmark, figure, ends, way, sample_bytes):
         return (pool[start : start + SAMPLES],), {}
 
     def gather(samples):
-        ends.desk.gather("tensors", samples)
+        ends.desk.gather_tensors(samples)
 
     def stack(samples):
         torch.stack(samples, out=warm)
@@ -139,7 +139,7 @@ def test_gather(benchmark, figure, ends, way, sample_bytes):
     )
 
     figure("GB/s", lambda median: SAMPLES * sample_bytes / median / 1e9)
-    gathered = warm if way == "torch.stack" else ends.desk.gather("tensors", pool[start:][:SAMPLES])
+    gathered = warm if way == "torch.stack" else ends.desk.gather_tensors(pool[start:][:SAMPLES])
     assert torch.equal(torch.stack(pool[start:][:SAMPLES]), gathered)
     del gathered
     ends.discard()

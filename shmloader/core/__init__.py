@@ -3,6 +3,7 @@
 from shmloader.core._core import (
     Desk,
     Ledger,
+    News,
     Stopping,
     lies_in_segment,
     parking,
@@ -10,12 +11,17 @@ from shmloader.core._core import (
     watch_process,
 )
 from shmloader.core.progress import Progress
+from shmloader.core.protocol import Kind, Order, Verb
 
 __all__ = [
     "Desk",
+    "Kind",
     "Ledger",
+    "News",
+    "Order",
     "Progress",
     "Stopping",
+    "Verb",
     "lies_in_segment",
     "parking",
     "segment_bytes",

@@ -59,17 +59,17 @@ def watch_process(pid: int) -> None:
         OSError: No thread can be started for it. A process that is gone already is no error.
     """
 
-def find_notes() -> None:
+def find_fields() -> None:
     """
     Find where torch notes in its own object what is asked of every sample.
     """
 
-def forget_notes() -> None:
+def forget_fields() -> None:
     """
     Ask torch about each tensor from here on, as where its notes were not found.
     """
 
-def note_places() -> tuple[int, int]:
+def field_places() -> tuple[int, int]:
     """
     Where the dispatch keys and autograd's notes were found, in bytes; 0: not.
     """
@@ -427,7 +427,7 @@ class Desk:
         range_bytes: int,
         ring_bytes: int,
         worker: int,
-        check_room: Callable[[int], None],
+        check_available: Callable[[int], None],
     ) -> None:
         """
         Map a segment and sit down at a worker's rings.
@@ -436,7 +436,7 @@ class Desk:
             fd: The segment; a duplicate is kept.
             ring_bytes: The ceiling that the trainer keeps, for messages.
             worker: Which worker this is.
-            check_room: Called with a number of bytes before pages are added; raises where the
+            check_available: Called with a number of bytes before pages are added; raises where the
                 machine has no room for them.
 
         Raises:

@@ -14,6 +14,12 @@ from shmloader.core.csrc cimport (
     geometry_init, platform_now_ns, slot_answer, slot_order, watch_start,
 )
 
+from shmloader.core.protocol import Order
+
+cdef object PLACE = Order.PLACE
+cdef object RESUME = Order.RESUME
+cdef tuple QUIT = (Order.QUIT, None)
+
 
 def watch_process(int pid):
     """
@@ -36,7 +42,7 @@ cdef class Desk:
     """
 
     def __init__(self, int fd, uint32_t workers, uint32_t ranges, uint64_t range_bytes,
-                 uint64_t ring_bytes, uint32_t worker, check_room):
+                 uint64_t ring_bytes, uint32_t worker, check_available):
         """
         Map a segment and sit down at a worker's rings.
 
@@ -44,13 +50,13 @@ cdef class Desk:
             fd: The segment; a duplicate is kept.
             ring_bytes: The ceiling that the trainer keeps, for messages.
             worker: Which worker this is, counted from 0.
-            check_room: Called with a number of bytes before pages are added; raises if the
+            check_available: Called with a number of bytes before pages are added; raises if the
                 machine has no room for them.
         """
         cdef geometry shape
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, check_room, ring_bytes)
+        self.memory = SlotMemory.__new__(SlotMemory, check_available, ring_bytes)
         if geometry_init(&shape, workers, ranges, range_bytes) != 0 or worker >= workers:
             raise ValueError(f"no worker {worker} of {workers}")
         own_fd = duplicate(fd)
@@ -67,7 +73,8 @@ cdef class Desk:
         Wait for the next order, at most timeout_s seconds.
 
         Returns:
-            ("place", index), ("resume", seed or None), ("quit", None), or None after the timeout.
+            (Order.PLACE, index), (Order.RESUME, seed or None), (Order.QUIT, None), or None after
+            the timeout.
         """
         cdef int64_t started = platform_now_ns()
         cdef uint32_t cell = 0
@@ -82,11 +89,11 @@ cdef class Desk:
         if not found:
             return None
         if cell_verb(cell) == VERB_PLACE:
-            return ("place", self.begin(cell_slot(cell)))
+            return (PLACE, self.begin(cell_slot(cell)))
         if cell_verb(cell) == VERB_QUIT:
-            return ("quit", None)
+            return QUIT
         seed = seat.block.resume.seed if seat.block.resume.has_seed else None
-        return ("resume", seed)
+        return (RESUME, seed)
 
     cdef bint park(self, double timeout_s, uint32_t *cell) except -1:
         cdef int64_t deadline = platform_now_ns() + <int64_t>(timeout_s * 1e9)
@@ -224,17 +231,21 @@ cdef class Desk:
         """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
         return self.memory.empty(shape, dtype)
 
-    def gather(self, str what, samples):
-        """Collate "tensors", "arrays", "ints" or "floats" into the slot; None where torch must."""
-        if not is_row(samples):
-            return None
-        if what == "tensors":
-            return gather_tensors(self.memory, samples)
-        if what == "arrays":
-            return gather_arrays(self.memory, samples)
-        if what == "ints":
-            return gather_ints(self.memory, samples)
-        return gather_floats(self.memory, samples)
+    def gather_tensors(self, samples):
+        """Stack plain tensors of one dtype and shape into the slot; None if torch has to."""
+        return gather_tensors(self.memory, samples) if is_row(samples) else None
+
+    def gather_arrays(self, samples):
+        """Stack ndarrays of one dtype and shape into a tensor in the slot; None if torch has to."""
+        return gather_arrays(self.memory, samples) if is_row(samples) else None
+
+    def gather_ints(self, samples):
+        """Turn ints into an int64 tensor (B,) in the slot; None if torch has to."""
+        return gather_ints(self.memory, samples) if is_row(samples) else None
+
+    def gather_floats(self, samples):
+        """Turn floats into a float64 tensor (B,) in the slot; None if torch has to."""
+        return gather_floats(self.memory, samples) if is_row(samples) else None
 
     def collate(self, samples, dict functions, original):
         """

@@ -7,10 +7,21 @@ from shmloader.core.csrc cimport ledger, news
 
 
 @cython.final
+@cython.freelist(8)
+@cython.no_gc
+cdef class News:
+    cdef readonly uint32_t worker
+    cdef readonly object verb
+    cdef readonly uint32_t slot
+    cdef readonly uint64_t ticket
+    cdef readonly object kind
+
+
+@cython.final
 cdef class Ledger:
     cdef ledger *table
     cdef object __weakref__
-    cdef uint32_t slots
+    cdef readonly uint32_t slots   # in use; spare ranges come on top
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
     cdef list resuming          # per worker: how many resumes it has not answered
     cdef list seeds             # per worker: the seed of the resume it was told last

@@ -22,10 +22,38 @@ from shmloader.core.csrc cimport (
 )
 
 from shmloader.core.progress import Progress
+from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
-cdef tuple KIND_NAMES = ("", "batch", "error", "end", "nothing")
+cdef object READY = Verb.READY
+cdef object WANT = Verb.WANT
+cdef object RESUMED = Verb.RESUMED
+cdef object STALE = Verb.STALE
+cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by csrc's number
 cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
+
+
+@cython.final
+@cython.freelist(8)
+@cython.no_gc
+cdef class News:
+    """
+    What a worker told the trainer; only the ledger makes it.
+
+    Attributes:
+        verb: A `Verb`; slot and ticket mean nothing for RESUMED and STALE.
+        kind: The `Kind` of an answer; None unless the verb is READY.
+    """
+
+    def __repr__(self):
+        return (f"News(worker={self.worker}, verb={self.verb}, slot={self.slot}, "
+                f"ticket={self.ticket}, kind={self.kind})")
+
+
+cdef News make_news(uint32_t worker, object verb, uint32_t slot, uint64_t ticket, object kind):
+    cdef News made = News.__new__(News)
+    made.worker, made.verb, made.slot, made.ticket, made.kind = worker, verb, slot, ticket, kind
+    return made
 
 
 @cython.final
@@ -174,9 +202,7 @@ cdef class Ledger:
         Take the next news of any worker.
 
         Returns:
-            (worker, verb, slot, ticket, kind) or None. The verb is "ready", "want", "resumed", or
-            "stale" for the answer to a resume that another has followed; the kind of what is
-            ready is "batch", "error", "end" or "nothing".
+            The `News`, or None if there is none.
 
         Raises:
             WorkerBroken: A worker sent what the protocol does not allow.
@@ -196,15 +222,16 @@ cdef class Ledger:
         if heard.verb == VERB_RESUMED:
             self.resuming[heard.worker] -= 1
             self.begin_epoch(heard.worker)
-            return (heard.worker, "stale" if self.resuming[heard.worker] else "resumed", 0, 0, "")
+            return make_news(heard.worker, STALE if self.resuming[heard.worker] else RESUMED, 0, 0,
+                             None)
         entry = &self.table.entries[heard.slot]
         if heard.verb == VERB_WANT:
-            return (heard.worker, "want", heard.slot, entry.ticket, "")
+            return make_news(heard.worker, WANT, heard.slot, entry.ticket, None)
         if self.heals:
             self.keep_snapshot(heard.worker, heard.slot)
-        return (heard.worker, "ready", heard.slot, entry.ticket, KIND_NAMES[entry.answer.kind])
+        return make_news(heard.worker, READY, heard.slot, entry.ticket, KINDS[entry.answer.kind])
 
-    # What follows runs no Python, so that no interrupt parts an answer from what it says.
+    # No bytecode runs below, so an interrupt cannot separate receiving an answer from recording it.
 
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
         """Copy out what the answer just received says about its worker, if it says anything."""
@@ -354,14 +381,15 @@ cdef class Ledger:
 
     @property
     def ready(self):
-        """How many answers were received and are still in their slots."""
+        """Number of answers that were received and are still in their slots."""
         return self.table.counts[<int>SLOT_READY]
 
     def ready_slots(self):
-        """Those answers: (worker, slot, ticket, kind)."""
+        """List the answers that were received and are still in their slots, as `News`."""
+        cdef uint32_t slot
         return [
-            (self.table.entries[slot].worker, slot, self.table.entries[slot].ticket,
-             KIND_NAMES[self.table.entries[slot].answer.kind])
+            make_news(self.table.entries[slot].worker, READY, slot, self.table.entries[slot].ticket,
+                      KINDS[self.table.entries[slot].answer.kind])
             for slot in range(self.table.geometry.ranges)
             if self.table.entries[slot].state == SLOT_READY
         ]
@@ -385,8 +413,27 @@ cdef class Ledger:
         cdef uint32_t spares = self.table.geometry.ranges - self.slots
         return self.table.counts[<int>SLOT_RETIRED] > <uint32_t>min(self.slots, spares) // 2
 
+    @property
+    def retired(self):
+        """Number of slots that were taken out of use."""
+        return self.table.counts[<int>SLOT_RETIRED]
+
+    @property
+    def spares(self):
+        """Number of ranges that replace retired slots, used ones included."""
+        return self.table.geometry.ranges - self.slots
+
+    @property
+    def kept_bytes(self):
+        """Bytes of pages in slots that the workers cannot have: leased, retired or forked."""
+        return self.table.kept_bytes
+
+    def pages_bytes(self, uint32_t slot):
+        """Bytes of pages that a slot has."""
+        return self.table.entries[slot].pages_bytes
+
     def is_kept(self, uint32_t slot):
-        """Whether the worker that wrote a ready slot still has an alias of it."""
+        """Returns True if the worker that wrote a ready slot still has an alias of it."""
         return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
 
     def leasable(self, uint32_t slot, uint32_t reserve):

@@ -13,7 +13,7 @@ cdef enum:
 @cython.internal
 cdef class SlotMemory:
     cdef desk seat
-    cdef object check_room
+    cdef object check_available
     cdef uint64_t ring_bytes
     cdef uint64_t *populated   # per range: how many bytes this process has mapped ahead
     # The slot in hand.

@@ -38,9 +38,9 @@ cdef lease *new_count() except NULL:
 cdef class SlotMemory:
     """A worker's seat at a segment, and the memory of the slot that it has in hand."""
 
-    def __cinit__(self, object check_room, uint64_t ring_bytes):
+    def __cinit__(self, object check_available, uint64_t ring_bytes):
         self.slot = -1
-        self.check_room = check_room
+        self.check_available = check_available
         self.ring_bytes = ring_bytes
 
     cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1:
@@ -213,7 +213,7 @@ cdef class SlotMemory:
         cdef int error
         while self.pages < target:
             piece = min(target - self.pages, PIECE_BYTES)
-            self.check_room(target - self.pages + others * piece)
+            self.check_available(target - self.pages + others * piece)
             STEP("pages: room seen")
             error = self.reserve(self.pages, piece)
             if error != 0:

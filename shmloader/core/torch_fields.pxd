@@ -2,7 +2,7 @@
 
 from shmloader.core.capi cimport PyCFunction, PyGetSetDef
 
-cdef Py_ssize_t tensor_at
+cdef Py_ssize_t impl_at
 cdef Py_ssize_t keys_at
 cdef Py_ssize_t autograd_at
 cdef size_t negative_key
@@ -14,18 +14,18 @@ cdef inline size_t word_at(const void *start, Py_ssize_t at) noexcept:
     return (<const size_t *>(<const char *>start + at))[0]
 
 
-cdef inline const void *notes_of(object tensor) noexcept:
-    return <const void *>word_at(<const void *>tensor, tensor_at)
+cdef inline const void *impl_of(object tensor) noexcept:
+    return <const void *>word_at(<const void *>tensor, impl_at)
 
 
 cdef inline bint is_negated(object tensor) except -1:
     if keys_at != 0:
-        return word_at(notes_of(tensor), keys_at) & negative_key != 0
+        return word_at(impl_of(tensor), keys_at) & negative_key != 0
     return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
 
 
 cdef inline bint needs_grad(object tensor) except -1:
-    if autograd_at != 0 and word_at(notes_of(tensor), autograd_at) == 0:
+    if autograd_at != 0 and word_at(impl_of(tensor), autograd_at) == 0:
         return False
     if requires_grad_of == NULL:
         return tensor.requires_grad

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import Progress, pickling
+from shmloader.core import Kind, News, Progress, Verb, pickling
 from shmloader.errors import WorkerBroken
 from shmloader.memory import forks
 from shmloader.memory.pool import SegmentPool
@@ -168,7 +168,7 @@ class Transport:
     def _drain(self) -> None:
         """Take all answers out of the rings: an answer published before a death counts."""
         while (news := self.ledger.receive()) is not None:
-            answer = self._accept(*news)
+            answer = self._accept(news)
             if answer is not None:
                 self._drained.append(answer)
 
@@ -196,8 +196,8 @@ class Transport:
         self._drained.clear()
         self._ended.clear()
         self._early = 0
-        for _, slot, _, _ in self.ledger.ready_slots():
-            self.ledger.discard(slot)
+        for news in self.ledger.ready_slots():
+            self.ledger.discard(news.slot)
 
     def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another iterator."""
@@ -231,7 +231,7 @@ class Transport:
             news = self.ledger.receive()
             if news is None:
                 return None
-            found = self._accept(*news)
+            found = self._accept(news)
         return found
 
     def _find_end(
@@ -259,44 +259,44 @@ class Transport:
             return None
         return wanted, self._received[wanted]
 
-    def _accept(self, worker: int, verb: str, slot: int, ticket: int, kind: str) -> _Answer | None:
-        if verb == "resumed":
+    def _accept(self, news: News) -> _Answer | None:
+        if news.verb is Verb.RESUMED:
             return _ResumeIteration(), None
-        if verb == "want":
+        if news.verb is Verb.WANT:
             self._settle_wants()
-        if verb != "ready":
+        if news.kind is None:
             return None
-        self._requests.pop(ticket, None)
-        number = self._numbers.get(ticket)
-        if number is None or kind in ("end", "nothing"):
-            self._accept_empty(worker, slot, number, kind)
+        self._requests.pop(news.ticket, None)
+        number = self._numbers.get(news.ticket)
+        if number is None or news.kind in (Kind.END, Kind.NOTHING):
+            self._accept_empty(news, news.kind, number)
             return None
-        self._received[number] = pending = PendingBatch(slot, number)
-        del self._numbers[ticket]
+        self._received[number] = pending = PendingBatch(news.slot, number)
+        del self._numbers[news.ticket]
         return number, pending
 
-    def _accept_empty(self, worker: int, slot: int, number: int | None, kind: str) -> None:
+    def _accept_empty(self, news: News, kind: Kind, number: int | None) -> None:
         """Free the slot of an answer without a batch, or of an abandoned epoch."""
         if number is not None:
             # First: once the slot is free, an end is recorded nowhere else.
-            self._check_end(worker, number, kind)
-        self.ledger.discard(slot)
+            self._check_end(news.worker, number, kind)
+        self.ledger.discard(news.slot)
         self.pump()
 
-    def _check_end(self, worker: int, number: int, kind: str) -> None:
+    def _check_end(self, worker: int, number: int, kind: Kind) -> None:
         """Refuse an answer that loses a batch: an impossible end, or nothing before the end."""
-        if kind == "end" and self._is_iterable:
+        if kind is Kind.END and self._is_iterable:
             self._ended[worker] = number
         if not self._is_iterable or not self._is_at_end(worker):
             raise WorkerBroken(
-                f"worker {worker} sent {kind!r} in place of a batch; its memory was overwritten, "
-                "perhaps by native code of the dataset"
+                f"worker {worker} sent {kind.value!r} in place of a batch; its memory was "
+                "overwritten, perhaps by native code of the dataset"
             )
 
     def _is_at_end(self, worker: int) -> bool:
         """Returns True if a worker has sent its end, even in an answer that an interrupt lost."""
         return worker in self._ended or any(
-            (owner, kind) == (worker, "end") for owner, _, _, kind in self.ledger.ready_slots()
+            news.worker == worker and news.kind is Kind.END for news in self.ledger.ready_slots()
         )
 
     def wait(self, timeout_s: float, pending: Collection[int]) -> None:
@@ -322,9 +322,9 @@ class Transport:
             True if there were any.
         """
         known = {pending.slot for pending in self._received.values() if pending.in_slot}
-        lost = [answer for answer in self.ledger.ready_slots() if answer[1] not in known]
-        for worker, slot, ticket, kind in lost:
-            self._accept(worker, "ready", slot, ticket, kind)
+        lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
+        for news in lost:
+            self._accept(news)
         return bool(lost)
 
     def deliver(self, pending: PendingBatch) -> Any:

@@ -101,7 +101,7 @@ def _into_slot(
 
 
 def _gather_tensors(batch: Any, _: _Functions) -> Any:
-    stacked = _desk.gather("tensors", batch)
+    stacked = _desk.gather_tensors(batch)
     return _stack_into_slot(batch) if stacked is None else stacked
 
 
@@ -133,15 +133,15 @@ def _gather_arrays(batch: Any, functions: _Functions) -> Any:
     # If the user replaced the tensor entry, let it see the samples, as torch's function does.
     if functions is None or functions.get(torch.Tensor) is not _collate_tensors:
         return None
-    return _desk.gather("arrays", batch)
+    return _desk.gather_arrays(batch)
 
 
 def _gather_ints(batch: Any, _: _Functions) -> Any:
-    return _desk.gather("ints", batch)
+    return _desk.gather_ints(batch)
 
 
 def _gather_floats(batch: Any, _: _Functions) -> Any:
-    return _desk.gather("floats", batch)
+    return _desk.gather_floats(batch)
 
 
 _collate_tensors = _into_slot(_gather_tensors, torch_collate.collate_tensor_fn)

@@ -16,7 +16,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
-from shmloader.core import Stopping, pickling
+from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
 from shmloader.processes.watching import ParentWatch
@@ -167,9 +167,9 @@ class Worker:
             if order is None:
                 continue
             verb, value = order
-            if verb == "quit":
+            if verb is Order.QUIT:
                 return
-            if verb == "resume":
+            if verb is Order.RESUME:
                 self._resume(value)
             else:
                 self._answer(value)

@@ -158,7 +158,7 @@ class Forger:
         """
         Receive the next answer and turn it into a batch.
         """
-        _, _, slot, _, _ = self.ledger.receive()
+        slot = self.ledger.receive().slot
         return self.ledger.deliver(slot, spill, pickling.loads)
 
     def cell_position(self, back=0):

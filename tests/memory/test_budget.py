@@ -4,9 +4,9 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
-from shmloader.trainer.budget import Budget, Spill, reserved_slots, shape_of
 
 from shmloader import RetentionWarning
+from shmloader.trainer.budget import Budget, Spill, reserved_slots, shape_of
 
 MANY = 1 << 40
 

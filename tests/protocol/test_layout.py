@@ -475,7 +475,7 @@ def test_late_writes_change_nothing(forger):
     What a worker writes after the trainer received its answer is not looked at.
     """
     slot = forger.write([torch.ones(3), "text"])
-    _, _, received, _, _ = forger.ledger.receive()
+    received = forger.ledger.receive().slot
     forger.forge_answer(slot, payload_bytes=1 << 62, layout_bytes=1 << 62, ticket=9, kind=0)
 
     assert received == slot
@@ -485,7 +485,7 @@ def test_late_writes_change_nothing(forger):
 FUZZ = """
 import gc, random, resource, struct, warnings
 import numpy, torch
-from shmloader.core import pickling
+from shmloader.core import Verb, pickling
 from tests.helpers.forgery import ANSWER, ANSWER_FIELDS, Forger
 from tests.protocol.test_layout import BATCHES
 warnings.simplefilter("ignore")
@@ -561,11 +561,11 @@ def step(count):
     disturb(slot)
     try:
         news = forger.ledger.receive()
-        if news[1] == "ready":
-            payload_bytes = forger.answer(news[2])["payload_bytes"]
-            value = forger.ledger.deliver(news[2], False, pickling.loads)
-            if news[2] in starts:
-                look(value, starts[news[2]], starts[news[2]] + payload_bytes)
+        if news.verb is Verb.READY:
+            payload_bytes = forger.answer(news.slot)["payload_bytes"]
+            value = forger.ledger.deliver(news.slot, False, pickling.loads)
+            if news.slot in starts:
+                look(value, starts[news.slot], starts[news.slot] + payload_bytes)
             return "delivered"
     except Exception as error:
         return type(error).__name__

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
 from shmloader import DataLoader
-from shmloader.core import pickling
+from shmloader.core import Kind, Order, Verb, pickling
 from shmloader.memory.segment import Segment, first_shape
 from tests.helpers.datasets import Computed
 
@@ -417,12 +417,12 @@ class Direct:
         ledger = self.segment.ledger
         assert ledger.place(0, self.ticket, [self.ticket])
         self.ticket += 1
-        assert self.desk.take(1.0) == ("place", [self.ticket - 1])
+        assert self.desk.take(1.0) == (Order.PLACE, [self.ticket - 1])
         self.desk.write(batch, False, pickling.dumps)
         self.desk.commit()
-        _, verb, slot, _, kind = ledger.receive()
-        assert (verb, kind) == ("ready", "batch")
-        return ledger.deliver(slot, False, pickling.loads)
+        news = ledger.receive()
+        assert (news.verb, news.kind) == (Verb.READY, Kind.BATCH)
+        return ledger.deliver(news.slot, False, pickling.loads)
 
     def counts(self):
         return self.segment.ledger.counts()

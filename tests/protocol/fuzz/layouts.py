@@ -19,7 +19,7 @@ import numpy
 import torch
 
 from shmloader import WorkerBroken
-from shmloader.core import pickling
+from shmloader.core import Kind, Verb, pickling
 from shmloader.memory.segment import Segment, first_shape
 from tests.helpers.forgery import ANSWER, LINE, READY, SLOT_BITS, Geometry, round_up
 from tests.protocol.fuzz import names
@@ -95,7 +95,7 @@ class Reader:
     def _find_slot(self):
         """Where the ledger's own mapping has the slot."""
         self._commit((), b"x", bytes([12, 1, 8, 0]) + bytes(8))  # a uint8 tensor without dimensions
-        _, _, slot, _, _ = self._ledger.receive()
+        slot = self._ledger.receive().slot
         start = self._ledger.deliver(slot, False, pickling.loads).data_ptr()
         self._ledger.restart()
         return start
@@ -142,14 +142,14 @@ class Reader:
         return outcome
 
     def _read(self, spill, length, offset, layout_length):
-        _, verb, slot, _, kind = self._ledger.receive()
-        if (verb, slot) != ("ready", 0):
-            raise Wrong(f"an answer was taken for {verb} of slot {slot}")
-        if kind in ("end", "nothing"):
-            self._ledger.discard(slot)
-            return kind
+        news = self._ledger.receive()
+        if (news.verb, news.slot) != (Verb.READY, 0):
+            raise Wrong(f"an answer was taken for {news}")
+        if news.kind in (Kind.END, Kind.NOTHING):
+            self._ledger.discard(news.slot)
+            return news.kind.value
         self._fence.raise_around(self._start, length, offset, layout_length)
-        batch = self._ledger.deliver(slot, spill, pickling.loads)
+        batch = self._ledger.deliver(news.slot, spill, pickling.loads)
         for start, count in leaves(batch):
             self._check_place(start, count, length)
             ctypes.string_at(start, count)
