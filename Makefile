@@ -7,6 +7,9 @@ PYTHON ?= $(or $(shell for python in python3.11 python3; do \
   && echo $$python && break; done),$(error Python 3.11 or later is needed: set PYTHON to one))
 ARGS ?=
 
+# Most tests wait for processes, so two files of tests run at once, each file in one process.
+two_at_once := -n 2 --dist loadfile --benchmark-disable
+
 venv := .venv/bin
 core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/core/*.pyx shmloader/core/*.pxd)
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
@@ -19,15 +22,21 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wex
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test bench bench-peers kept soak lint sanitize fuzz package clean always
+.PHONY: build demo test rest check bench bench-peers kept soak lint sanitize fuzz package clean always
 
 build: .venv/built
 
 demo: build
 	$(venv)/python -m shmloader demo $(ARGS)
 
+# The core of every kind of test, a few minutes; `rest` runs all others, `check` both.
 test: build
-	$(venv)/python -m pytest $(ARGS)
+	$(venv)/python -m pytest $(two_at_once) $(ARGS)
+
+rest: build
+	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
+
+check: test rest
 
 bench: build
 	$(venv)/python -m bench $(ARGS)
@@ -42,7 +51,7 @@ kept: build
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows.
 soak: build
-	$(venv)/python -m bench soak $(ARGS)
+	$(venv)/python -m tests.deaths.soak $(ARGS)
 
 lint: build
 	$(venv)/ruff check .
@@ -61,23 +70,23 @@ lint: build
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
 # a minute of each fuzzer, and the protocol's models where SPIN is installed.
 sanitize:
-	$(MAKE) -C tests/c run SAN=address,undefined
-	$(MAKE) -C tests/c run SAN=address,undefined PORTABLE=1
-	$(MAKE) -C tests/c run SAN=thread
-	$(MAKE) -C tests/c run SAN=thread PORTABLE=1
+	$(MAKE) -C tests/protocol/c run SAN=address,undefined
+	$(MAKE) -C tests/protocol/c run SAN=address,undefined PORTABLE=1
+	$(MAKE) -C tests/protocol/c run SAN=thread
+	$(MAKE) -C tests/protocol/c run SAN=thread PORTABLE=1
 	$(MAKE) fuzz
-	@if command -v spin >/dev/null; then $(PYTHON) -m tests.model; else \
+	@if command -v spin >/dev/null; then $(PYTHON) -m tests.protocol.model; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
 fuzz: build
-	PYTHONPATH=tests $(venv)/python -m fuzz.run $(ARGS)
+	$(venv)/python -m tests.protocol.fuzz.run $(ARGS)
 
 # What would be published: the sdist, the wheel built from it alone, and that wheel imported.
 package: build
 	rm -rf dist build/package
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(venv)/python -m build --outdir dist
-	$(venv)/pip install --quiet --no-deps --target build/package dist/*.whl
+	$(venv)/python -m pip install --quiet --no-deps --target build/package dist/*.whl
 	cd build/package && ../../$(venv)/python -c \
 	  'import os, shmloader.core._core as core; assert core.__file__.startswith(os.getcwd()), core'
 
@@ -89,20 +98,20 @@ clean:
 # What a build needs, at the versions of constraints.txt.
 .venv/ready: constraints.txt
 	$(PYTHON) -m venv .venv
-	$(venv)/pip install --quiet --constraint constraints.txt setuptools cython numpy
+	$(venv)/python -m pip install --quiet --constraint constraints.txt setuptools cython numpy
 	touch $@
 
 # An editable install, so that what runs is this folder and only the extension can fall behind its
 # sources; tests/conftest.py refuses to start when it did. Without build isolation: what was just
 # installed builds it, and torch comes once, at its pinned version.
 .venv/built: .venv/ready pyproject.toml build/switches $(core_sources)
-	$(venv)/pip install --quiet --constraint constraints.txt --no-build-isolation \
+	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[demo,bench,test,lint]'
 	touch $@
 
 # Other projects' loaders, for bench-peers alone, which runs without those that are not here.
 .venv/peers: .venv/built pyproject.toml
-	$(venv)/pip install --quiet --constraint constraints.txt --no-build-isolation \
+	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
 
 # Holds the switches of the last build: a change of them is a reason to build again.

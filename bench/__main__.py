@@ -5,7 +5,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench gil | kinds | retention | scaling | soak | start   one each, see README.md
+    python -m bench gil | kinds | retention | scaling | start   one question each, see README.md
 """
 
 import argparse
@@ -37,7 +37,6 @@ _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 _QUESTIONS = ("gil", "kinds", "retention", "scaling", "start")
 _COMMANDS = {
     **{name: f"bench.questions.{name}" for name in _QUESTIONS},
-    "soak": "bench.soak",
     "w1": "bench.questions.scaling",  # its name in earlier results
 }
 

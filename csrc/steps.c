@@ -32,7 +32,7 @@ struct step {
   _Atomic uint32_t passages[SIDES];
 };
 
-_Static_assert(sizeof(struct step) == 64, "tests/kill_steps.py writes the same layout");
+_Static_assert(sizeof(struct step) == 64, "kill_steps.py writes the same layout");
 
 /* The file. Written by the test, but for the counts and the last death. */
 struct steps {
@@ -48,7 +48,7 @@ struct steps {
   struct step steps[];
 };
 
-_Static_assert(offsetof(struct steps, steps) == 64, "tests/kill_steps.py writes the same layout");
+_Static_assert(offsetof(struct steps, steps) == 64, "kill_steps.py writes the same layout");
 
 /* NULL: nobody asked for anything. Set before any step, never changed. */
 static struct steps *shared;

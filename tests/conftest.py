@@ -12,9 +12,7 @@ import random
 import time
 import zlib
 from collections.abc import Iterator
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import NamedTuple
 
 import hypothesis
 import numpy
@@ -22,12 +20,13 @@ import pytest
 import torch
 
 from shmloader.memory import forks
+from tests.helpers.belongings import belongings
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # per test; ten times what the slowest takes, so that only a hang meets it
 GRACE_S = 5.0  # for a child that is just exiting
 
-pytest_plugins = ["golden.plugin", "endings"]
+pytest_plugins = ["tests.torch.golden.plugin", "tests.helpers.endings", "tests.helpers.selection"]
 
 PASSED = pytest.StashKey[bool]()
 
@@ -56,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = int.from_bytes(os.urandom(4), "little")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
+    if hasattr(config, "workerinput"):  # one of several processes that run tests at once
+        os.setpgrp()  # its orphans are known by their group, and are not another's
     refuse_stale_extension()
 
 
@@ -156,104 +157,3 @@ def children_are_forgotten() -> Iterator[None]:
     gc.collect()
     multiprocessing.active_children()
     forks.poll()
-
-
-def belongings() -> set[str]:
-    """
-    Name what this run holds of the machine: shared memory, descriptors, processes.
-
-    Returns:
-        One phrase per thing, the same for as long as it exists; nothing where there is no /proc.
-    """
-    if not Path("/proc/self/fd").is_dir():
-        return set()
-    return {*shared_memory(), *mappings(), *descriptors(), *processes()}
-
-
-def shared_memory() -> Iterator[str]:
-    """
-    Name the POSIX shared-memory objects and semaphores of the machine.
-
-    Those of torch carry their maker's pid, and count only while it is one of this run's processes:
-    a worker of torch's own loader that is told to leave while it sends a batch leaves its file.
-    """
-    table = process_table()
-    for name in os.listdir("/dev/shm"):
-        maker = int(name.split("_")[1]) if name.startswith("torch_") else os.getpid()
-        if maker in table and os.getpid() in (maker, *ancestors(maker, table)):
-            yield f"/dev/shm/{name}"
-
-
-def mappings() -> Iterator[str]:
-    """
-    Name the shared memory that this process maps: its descriptor may be closed already.
-    """
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        *_, inode, target = line.split(maxsplit=5)
-        if target.startswith(("/memfd:", "/dev/shm/")):
-            yield f"mapping of {target} (inode {inode})"
-
-
-def descriptors() -> Iterator[str]:
-    """
-    Name the open descriptors of this process, apart from those to multiprocessing's own helpers.
-    """
-    helpers = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:  # the descriptor of the listing itself
-            continue
-        if int(number) not in helpers:
-            yield f"descriptor {number} of {target}"
-
-
-def processes() -> Iterator[str]:
-    """
-    Name the processes that come from this one, apart from multiprocessing's own helpers.
-
-    One whose parent has died is known by its process group, which it keeps.
-    """
-    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
-    table = process_table()
-    me = os.getpid()
-    strangers = {me, *ancestors(me, table), *helpers}
-    for pid, process in table.items():
-        parent = table.get(process.parent)
-        orphan = process.group == os.getpgrp() and (parent is None or parent.group != process.group)
-        if pid not in strangers and (me in ancestors(pid, table) or (orphan and process.alive)):
-            yield f"process {pid}"
-
-
-class Process(NamedTuple):
-    """
-    What the kernel says of a process: its parent's pid, its group's, and whether it still runs.
-    """
-
-    parent: int
-    group: int
-    alive: bool
-
-
-def process_table() -> dict[int, Process]:
-    """
-    Read every process of the machine, by pid.
-    """
-    table = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            stat = Path("/proc", pid, "stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # it has just exited
-            continue
-        state, parent, group = stat.rpartition(")")[2].split()[:3]
-        table[int(pid)] = Process(int(parent), int(group), state not in "ZX")
-    return table
-
-
-def ancestors(pid: int, table: dict[int, Process]) -> Iterator[int]:
-    """
-    List the parent of a process, its parent, and so on.
-    """
-    while pid in table:
-        pid = table[pid].parent
-        yield pid

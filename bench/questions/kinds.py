@@ -15,10 +15,10 @@ from shmloader import DataLoader
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table of tests/test_kinds.py; the exit code is 1 if any kind differs."""
+    """Print the table of tests/torch/test_kinds.py; the exit code is 1 if any kind differs."""
     argparse.ArgumentParser(prog="python -m bench kinds", description=__doc__).parse_args(arguments)
-    sys.path.insert(0, str(CHECKOUT / "tests"))
-    import test_kinds as table  # needs pytest and hypothesis, as the tests do
+    sys.path.insert(0, str(CHECKOUT))
+    from tests.torch import test_kinds as table  # needs pytest and hypothesis, as the tests do
 
     warnings.simplefilter("ignore")
     print("| kind | torch | ours | verdict | way |")

@@ -3,16 +3,15 @@
 
 cimport cython
 cimport numpy as cnp
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from shmloader.core.csrc cimport (
-    STEP, DLDataType, DLTensor, copy_bytes, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt,
+    STEP, DLDataType, DLTensor, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt,
     kDLUInt,
 )
 
@@ -79,62 +78,6 @@ cdef object gather_tensors(SlotMemory memory, samples):
     if pieces is None:
         return None
     return stack_pieces(memory, pieces, first.dtype, first.ndim, first.shape)
-
-
-def gather_into(out, samples):
-    """
-    Copy alike tensors side by side into a tensor that exists, as a worker does into a slot.
-
-    Args:
-        out: A contiguous tensor (B, *shape), not aliased by a sample.
-        samples: A list or tuple of B tensors (*shape), each contiguous and of out's dtype.
-
-    Raises:
-        ValueError: The samples are not alike, or out has another size.
-    """
-    cdef DLTensor first, into
-    cdef Pieces pieces
-    cdef size_t piece_bytes
-    cdef char *start
-    if not is_row(samples) or not plain_tensor(out, &into) or not is_contiguous(&into):
-        raise ValueError("gather_into takes a contiguous tensor and a list or tuple of tensors")
-    pieces = collect_tensors(samples, &first)
-    if pieces is None or first.dtype.code != into.dtype.code or first.dtype.bits != into.dtype.bits:
-        raise ValueError("gather_into takes contiguous tensors of one dtype and shape")
-    piece_bytes = (first.dtype.bits // 8
-                   * span_elements(first.ndim, first.shape, first.strides))
-    if (<uint64_t>pieces.count * piece_bytes != <uint64_t>(
-            into.dtype.bits // 8 * span_elements(into.ndim, into.shape, into.strides))):
-        raise ValueError(f"{pieces.count} samples of {piece_bytes} bytes do not fill the tensor")
-    start = tensor_start(&into)
-    with nogil:
-        copy_gather(start, pieces.starts, pieces.count, piece_bytes)
-
-
-def copy_into(out, source):
-    """
-    Copy one buffer into another of its size, past the caches if it is large.
-
-    Args:
-        out: A writable contiguous buffer; source: a contiguous buffer of as many bytes.
-
-    Raises:
-        ValueError: Their lengths differ.
-    """
-    cdef Py_buffer to
-    cdef Py_buffer origin
-    PyObject_GetBuffer(out, &to, PyBUF_WRITABLE)
-    try:
-        PyObject_GetBuffer(source, &origin, PyBUF_SIMPLE)
-        try:
-            if to.len != origin.len:
-                raise ValueError(f"{origin.len} bytes do not fill a buffer of {to.len}")
-            with nogil:
-                copy_bytes(to.buf, origin.buf, origin.len, origin.len)
-        finally:
-            PyBuffer_Release(&origin)
-    finally:
-        PyBuffer_Release(&to)
 
 
 cdef object stack_pieces(SlotMemory memory, Pieces pieces, DLDataType dtype, int ndim,

@@ -1,0 +1,1 @@
+"""The tests of shmloader; README.md is the map."""

@@ -1,0 +1,1 @@
+"""Whatever dies, and whenever: is the outcome right, and is nothing left?"""

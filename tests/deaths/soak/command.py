@@ -1,0 +1,133 @@
+"""
+The command: phases one by one, a line of JSON on stdout, tables and progress on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import accumulate, count, pairwise
+
+from rich.console import Console
+
+from bench.report import machine
+from bench.workloads import SEED
+from shmloader.cli.command import positive_integer
+from shmloader.cli.progress import progress_bar
+from shmloader.errors import RetentionWarning
+from tests.deaths import soak
+from tests.deaths.soak import flatness, report
+from tests.deaths.soak.flatness import Change
+from tests.deaths.soak.phases import PHASES, Phase
+from tests.deaths.soak.trial import Result, Settings, Trial
+
+_DRAWN_EVERY = 10  # batches
+
+console = Console(stderr=True, width=120)
+
+
+def run(arguments: list[str]) -> int:
+    """
+    Go through the phases; the exit code tells whether all was as it should be.
+    """
+    options = _options(arguments)
+    warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+    warnings.simplefilter("ignore", RetentionWarning)  # a phase keeps more than is for free
+    phases = [phase for phase in PHASES if phase.name in (options.phase or phase.name)]
+    settings = Settings(options.period, options.kills, options.workers, options.seed)
+    trials = [
+        Trial(phase, batches, settings)
+        for phase, batches in zip(phases, shares(phases, options.batches), strict=True)
+    ]
+    try:
+        idle = _try(trials)
+    except KeyboardInterrupt:
+        return 130
+    return _report([trial.result for trial in trials], idle, options)
+
+
+def shares(phases: list[Phase], batches: int) -> list[int]:
+    """
+    Divide the batches among the phases, at least one for each.
+    """
+    total = sum(phase.share for phase in phases)
+    ends = [round(batches * part / total) for part in accumulate(phase.share for phase in phases)]
+    return [max(1, end - begin) for begin, end in pairwise([0, *ends])]
+
+
+def _try(trials: list[Trial]) -> list[Change]:
+    """
+    Make all runs, and compare what is held before and after those in which workers die.
+    """
+    for trial in trials:
+        result = trial.result
+        with _bar(result, "nobody dies", result.batches + result.torch_batches) as advance:
+            trial.deliver_calmly(advance)
+        _say(f"{result.phase}: {result.batches} batches in {result.calm_s:.1f} s")
+    flatness.settle()
+    before = flatness.sample()
+    for trial in trials:
+        with _bar(trial.result, "workers die", trial.result.batches) as advance:
+            trial.deliver_with_deaths(advance)
+        _say(_summary(trial.result))
+    return flatness.between(before, flatness.sample())
+
+
+@contextlib.contextmanager
+def _bar(result: Result, run: str, batches: int) -> Iterator[Callable[[], None]]:
+    """
+    Show a bar; it is drawn once in a while, because drawing takes time.
+    """
+    turns = count(1)
+    with progress_bar(console, f"{result.phase}, {run}", batches // _DRAWN_EVERY) as advance:
+        yield lambda: advance() if next(turns) % _DRAWN_EVERY == 0 else None
+
+
+def _say(text: str) -> None:
+    console.print(text, highlight=False, markup=False)
+
+
+def _summary(result: Result) -> str:
+    verdict = "; ".join(result.mistakes) or "as it should be"
+    return (
+        f"{result.phase}: {result.killed} killed, {result.stopped} stopped, {result.restarts} "
+        f"replaced in {result.killed_s:.1f} s: {verdict}"
+    )
+
+
+def _report(results: list[Result], idle: list[Change], options: argparse.Namespace) -> int:
+    """
+    Print the tables and the record.
+    """
+    mistakes = [mistake for result in results for mistake in result.mistakes]
+    mistakes += [f"without a loader: {change}" for change in idle if change.is_growth]
+    console.print(report.deliveries(results, options.period))
+    console.print(report.holdings(results, idle))
+    for mistake in mistakes:
+        _say(f"WRONG: {mistake}")
+    about = {
+        "command": shlex.join(["python", "-m", "tests.deaths.soak", *sys.argv[1:]]),
+        "machine": machine.describe(),
+    }
+    print(json.dumps({**report.record(results, idle, mistakes), **about}))
+    return 1 if mistakes else 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.deaths.soak",
+        description=soak.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--batches", type=positive_integer, default=10_000)
+    parser.add_argument("--period", type=float, default=0.2, help="seconds between two kills")
+    parser.add_argument("--kills", type=int, default=0, help="at most so many in each phase")
+    parser.add_argument("--workers", type=positive_integer, default=3)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--phase", action="append", choices=[phase.name for phase in PHASES])
+    return parser.parse_args(arguments)

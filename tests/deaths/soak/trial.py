@@ -1,0 +1,233 @@
+"""
+One phase: the run in which nobody dies, torch's, and the one with the killer, compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from shmloader import DataLoader
+from shmloader.errors import RestartWarning
+from tests.deaths.soak import flatness
+from tests.deaths.soak.delivery import Mistake, compare, digests
+from tests.deaths.soak.killer import Killer
+from tests.deaths.soak.phases import Phase, make_loader
+
+TORCH_PART = 4  # of so many batches of ours, torch delivers the first one too
+_SAMPLES = 24
+_SAMPLES_APART = 5  # batches, at least, because a sample takes as long as some of them
+_STOP_TIMEOUTS = 3  # from one stop to the next, in timeouts of the loader
+_NO_END = 1_000_000_000  # restarts: the budget is not what is tried here
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What all phases have in common.
+
+    Args:
+        period_s: Seconds from one kill to the next.
+        most_kills: In each phase; 0: as many as there is time for.
+        workers: How many the loader has.
+        seed: Of everything that is drawn.
+    """
+
+    period_s: float
+    most_kills: int
+    workers: int
+    seed: int
+
+
+@dataclass
+class Result:
+    """
+    What came of a phase.
+
+    Attributes:
+        killed, stopped: Workers that were sent a signal.
+        restarts: Workers that were replaced; `hung` of them because the timeout ran out.
+        changes: What was held at first and at last, while batches flowed and workers died.
+        mistakes: What must not be; empty if all is well.
+    """
+
+    phase: str
+    batches: int
+    torch_batches: int = 0
+    calm_s: float = 0.0
+    killed_s: float = 0.0
+    killed: int = 0
+    stopped: int = 0
+    restarts: int = 0
+    hung: int = 0
+    changes: list[flatness.Change] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
+
+
+class Trial:
+    """
+    Puts one phase to the trial.
+    """
+
+    def __init__(self, phase: Phase, batches: int, settings: Settings):
+        self._phase = phase
+        self._settings = settings
+        self._expected: list[str] = []
+        self._samples: list[dict[str, float]] = []
+        self.result = Result(phase.name, batches, -(-batches // TORCH_PART))
+
+    def deliver_calmly(self, advance: Callable[[], None]) -> None:
+        """
+        Run it while nobody dies, and its first part with torch's loader.
+
+        Args:
+            advance: Called for each batch.
+        """
+        result = self.result
+        with self._noting("nobody dies"):
+            begin = time.perf_counter()
+            with self._make_loader(DataLoader) as loader:
+                self._expected = list(self._digests(loader, result.batches, advance))
+            result.calm_s = time.perf_counter() - begin
+        if not result.mistakes:
+            self._compare_with_torch(advance)
+
+    def deliver_with_deaths(self, advance: Callable[[], None]) -> None:
+        """
+        Run it once more while workers die, and judge what came of it.
+
+        Args:
+            advance: Called for each batch.
+        """
+        if self.result.mistakes:
+            return  # there is nothing to compare with
+        told = RestartCount()
+        with self._noting("workers die"):
+            try:
+                counted = self._compare_with_deaths(told, advance)
+            finally:
+                self.result.restarts, self.result.hung = told.restarts, told.hung
+            self._judge(counted)
+
+    def _compare_with_torch(self, advance: Callable[[], None]) -> None:
+        with self._noting("torch"):
+            loader = self._make_loader(TorchDataLoader)
+            batches = self.result.torch_batches
+            compare(self._expected[:batches], self._digests(loader, batches, advance))
+
+    def _compare_with_deaths(self, told: RestartCount, advance: Callable[[], None]) -> int:
+        """
+        Compare, and return how many restarts the loader has counted.
+        """
+        result, timeout_s = self.result, self._phase.timeout_s
+        killer = self._make_killer()
+        options = {"restarts": _NO_END, "timeout": timeout_s}
+        try:
+            # The killer ends first: whom it has stopped must go on before the loader can close.
+            with told, self._make_loader(DataLoader, **options) as loader, killer:
+                found = self._digests(loader, result.batches, advance)
+                compare(self._expected, self._sampled(found))
+                return loader.stats().restarts
+        finally:
+            result.killed, result.stopped = killer.killed, killer.stopped
+
+    def _make_killer(self) -> Killer:
+        settings = self._settings
+        stop_s = _STOP_TIMEOUTS * self._phase.timeout_s
+        return Killer(settings.period_s, stop_s, settings.most_kills, settings.seed)
+
+    def _make_loader(self, loader_class: type, **options):
+        settings = self._settings
+        return make_loader(self._phase, loader_class, settings.workers, settings.seed, **options)
+
+    def _digests(self, loader, batches: int, advance: Callable[[], None]) -> Iterator[str]:
+        for digest in digests(self._phase, loader, batches):
+            advance()
+            yield digest
+
+    def _sampled(self, found: Iterable[str]) -> Iterator[str]:
+        """
+        Pass hashes on and take samples in between, whose time does not count.
+        """
+        every = max(_SAMPLES_APART, self.result.batches // _SAMPLES)
+        begin = time.perf_counter()
+        for number, digest in enumerate(found, start=1):
+            if number % every == 0:
+                self.result.killed_s += time.perf_counter() - begin
+                self._samples.append(flatness.sample())
+                begin = time.perf_counter()
+            yield digest
+        self.result.killed_s += time.perf_counter() - begin
+
+    def _judge(self, counted: int) -> None:
+        result = self.result
+        healed = result.restarts - result.hung
+        result.changes = flatness.changes(self._samples)
+        self._require(
+            counted == result.restarts, f"{counted} restarts in stats(), {result.restarts} warnings"
+        )
+        self._require(
+            healed <= result.killed,
+            f"{healed} dead workers were replaced, but only {result.killed} were killed",
+        )
+        self._require(healed > 0, "no worker that was killed was replaced")
+        self._require(
+            bool(result.hung) == bool(self._phase.timeout_s),
+            f"{result.hung} workers were replaced because they hung",
+        )
+        for change in result.changes:
+            self._require(not change.is_growth, str(change))
+
+    def _require(self, is_so: bool, otherwise: str) -> None:
+        if not is_so:
+            self._note("workers die", otherwise)
+
+    @contextlib.contextmanager
+    def _noting(self, run: str) -> Iterator[None]:
+        """
+        Turn what is raised into a mistake of the phase.
+        """
+        try:
+            yield
+        except Mistake as mistake:
+            self._note(run, str(mistake))
+        except Exception as error:  # whatever it is, it is the phase's result
+            self._note(run, f"{type(error).__name__}: {error}")
+
+    def _note(self, run: str, text: str) -> None:
+        self.result.mistakes.append(f"{self.result.phase}, {run}: {text}")
+
+
+class RestartCount:
+    """
+    A context in which warnings of restarts are counted instead of shown.
+
+    Attributes:
+        restarts: How many there were; `hung` of them because a timeout ran out.
+    """
+
+    def __init__(self) -> None:
+        self.restarts = self.hung = 0
+
+    def __enter__(self) -> None:
+        self._context = warnings.catch_warnings()
+        self._context.__enter__()
+        # Shown always, or Python would remember every text for ever.
+        warnings.simplefilter("always", RestartWarning)
+        self._show = warnings.showwarning
+        warnings.showwarning = self._count
+
+    def __exit__(self, *details: object) -> None:
+        self._context.__exit__(*details)
+
+    def _count(self, message, category, *place) -> None:
+        if not issubclass(category, RestartWarning):
+            self._show(message, category, *place)
+            return
+        self.restarts += 1
+        self.hung += "hung" in str(message)

@@ -1,0 +1,198 @@
+"""
+Every state at a normal exit: nobody says anything, and nothing is left.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.endings import assert_ended
+from tests.helpers.programs import search_path
+from tests.helpers.stage import Play
+
+STATES = {
+    "nothing": "",
+    "held everywhere": """
+iterator = iter(make(Numbers(99)))
+held = [next(iterator) for _ in range(2)]
+view = memoryview(next(iterator).numpy())
+cycle = [iterator, next(iterator)]
+cycle.append(cycle)
+torch.held = Touching(next(iterator))
+sys.held = Touching(next(iterator))
+touching = Touching(next(iterator))
+touching.itself = touching
+atexit.register(lambda: held[0].sum())
+last_actions.append(lambda: held[1].sum())
+threading.Thread(target=held[0].sum).start()
+""",
+    "several loaders": """
+iterators = [iter(make(Numbers(99), persistent_workers=bool(i % 2))) for i in range(4)]
+held = [next(iterator) for iterator in iterators]
+pairs = zip(iterators[0], iterators[1])
+next(pairs)
+""",
+    "one worker": "iterator = iter(make(Numbers(99), num_workers=1)); held = next(iterator)",
+    "64 workers": "iterator = iter(make(Numbers(999), num_workers=64)); held = next(iterator)",
+    "a whole epoch, persistent": """
+loader = make(Numbers(9), persistent_workers=True)
+for batch in loader:
+    held = batch
+""",
+    "a whole epoch, healing": """
+for batch in make(Numbers(9), restarts=1):
+    held = batch
+""",
+    "healing": "iterator = iter(make(Numbers(99), restarts=1)); held = next(iterator)",
+    "posix backing": """
+os.environ["SHMLOADER_BACKING"] = "posix"
+iterator = iter(make(Numbers(99)))
+held = next(iterator)
+""",
+    "a daemon thread waits": """
+iterator = iter(make(Numbers(99, pause_s=1.0), restarts=1))
+threading.Thread(target=next, args=[iterator], daemon=True).start()
+last_actions.append(lambda: time.sleep(0.3))
+time.sleep(0.1)
+""",
+    "another thread iterates on": """
+def iterate():
+    main = threading.main_thread()
+    main.join()
+    for _ in range(2):
+        assert 9 == sum(1 for _ in make(Numbers(9)))
+
+threading.Thread(target=iterate).start()
+""",
+    "a handler of exit iterates": """
+iterator = iter(make(Numbers(9)))
+next(iterator)
+atexit.register(lambda: say(sum(1 for _ in iterator)))
+atexit.register(lambda: say(sum(1 for _ in make(Numbers(9)))))
+""",
+    "the very last handler iterates": """
+def iterate():
+    try:
+        sum(1 for _ in iterator)
+    except RuntimeError as error:
+        say(str(error)[:17])
+
+iterator = iter(make(Numbers(99)))
+next(iterator)
+last_actions.append(iterate)
+""",
+    "a forked child ends first": """
+iterator = iter(make(Numbers(12, pause_s=0.01), restarts=1))
+loader = make(Numbers(12), persistent_workers=True)
+assert 12 == sum(1 for _ in loader)
+held = next(iterator)
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+assert 11 == sum(1 for _ in iterator)
+assert 12 == sum(1 for _ in loader)
+""",
+    "a forked child ends last": """
+iterator = iter(make(Numbers(99)))
+held = next(iterator)
+if os.fork() == 0:
+    time.sleep(0.2)
+    assert 1 == len(list(make(Numbers(1))))
+""",
+    "multiprocessing's child iterates": """
+def iterate():
+    global iterator
+    iterator = iter(make(Numbers(99)))
+    next(iterator)
+
+iterator = iter(make(Numbers(99)))
+process = multiprocessing.get_context("fork").Process(target=iterate)
+process.start()
+process.join()
+assert 0 == process.exitcode
+""",
+    "a loader in a worker": """
+try:
+    next(iter(make(InWorker(9))))
+except AssertionError as error:
+    say("daemonic processes" in str(error))
+""",
+    "children are not waited for": """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+iterators = []
+thread = threading.Thread(target=lambda: iterators.append(iter(make(Numbers(99)))))
+thread.start()
+thread.join()
+next(iterators[0])
+""",
+    "run as a module": """
+import runpy
+with open("module.py", "w") as module:
+    module.write("iterator = iter(make(Numbers(99)))\\nheld = next(iterator)\\n")
+runpy.run_path("module.py", {"make": make, "Numbers": Numbers}, run_name="__main__")
+""",
+    "an error is kept": """
+iterator = iter(make(Numbers(99)))
+held = next(iterator)
+try:
+    fail()
+except ValueError as error:
+    sys.last_value = error
+    sys.last_traceback = error.__traceback__
+""",
+}
+SAID = {
+    "a handler of exit iterates": ["9", "8"],
+    "the very last handler iterates": ["DataLoader worker"],
+    "a loader in a worker": ["True"],
+}
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("state", STATES)
+def test_exit_is_silent(stage, tmp_path, state):
+    """
+    A program that just ends prints nothing and leaves nothing, whatever is alive.
+    """
+    with Play(stage, tmp_path, STATES[state]) as program:
+        assert_ended(program, 0)
+        assert SAID.get(state, []) == program.lines()
+
+
+MODULE_UNDER_PYTEST = """
+from torch.utils.data import TensorDataset
+import torch
+from shmloader import DataLoader
+
+loader = DataLoader(TensorDataset(torch.arange(99)), num_workers=2, persistent_workers=True)
+iterator = iter(DataLoader(TensorDataset(torch.arange(99)), num_workers=2))
+held = next(iterator)
+
+
+def test_epoch():
+    assert 99 == sum(1 for _ in loader)
+"""
+
+
+@pytest.mark.thorough
+def test_exit_of_pytest_is_silent(tmp_path):
+    """
+    Loaders that live in modules under pytest end with it, and neither of them complains.
+    """
+    module = tmp_path / "test_module.py"
+    module.write_text(MODULE_UNDER_PYTEST)
+    strict = ["-X", "dev", "-W", "error"]
+    done = subprocess.run(
+        [sys.executable, *strict, "-m", "pytest", "-q", "-p", "no:cacheprovider", module],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": search_path()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr), done.stdout
+    assert re.fullmatch(r"\.\s+\[100%\]\n1 passed in \S+s\n", done.stdout)

@@ -1,0 +1,374 @@
+"""
+Workers that die are replaced, and every batch is the one that torch's loader gives, in which nobody
+dies: map-style datasets, and what holds for all.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader, RestartWarning
+from tests.helpers.healing import (
+    assert_case_heals,
+    assert_heals,
+    epoch,
+    healed,
+    open_loader,
+    undisturbed,
+)
+from tests.helpers.mortal import WAYS_TO_DIE, Collate, Init, Mortal, Script, draws
+from tests.helpers.programs import wait_until
+
+THREE_EPOCHS = {"persistent_workers": True, "plan": (None, 3, None)}
+
+
+def plain(script):
+    """
+    Draws in samples alone.
+    """
+    return Mortal(script)
+
+
+def full(script):
+    """
+    Draws in samples, in collate_fn, and in worker_init_fn.
+    """
+    return Mortal(script), {"collate_fn": Collate(script), "worker_init_fn": Init(script)}
+
+
+class ByKey(Mortal):
+    """
+    Asked for by keys that are no ints.
+    """
+
+    def __getitem__(self, key):
+        return super().__getitem__(int(key["number"]))
+
+
+class Unspoilt(Mortal):
+    """
+    Samples that are the same whichever worker makes them.
+    """
+
+    def __getitem__(self, index):
+        return super().__getitem__(index)[:1]
+
+
+class Keeping(Mortal):
+    """
+    Keeps every batch that is collated, in a list of this process.
+    """
+
+    def __init__(self, script):
+        super().__init__(script)
+        self.kept = []
+
+    def collate(self, samples):
+        batch = torch.utils.data.default_collate(samples)
+        self.kept.append(batch)
+        return batch
+
+
+def keeping(script):
+    dataset = Keeping(script)
+    return dataset, {"collate_fn": dataset.collate}
+
+
+def with_failing_init(script):
+    """
+    Worker 1 cannot be set up: torch answers its first request with that, and others with less.
+    """
+    return Mortal(script), {"worker_init_fn": Init(script, raises_in=(1,))}
+
+
+class Large(Mortal):
+    """
+    Samples of 16 KB.
+    """
+
+    def __getitem__(self, index):
+        return torch.cat([super().__getitem__(index), torch.rand(2000, dtype=torch.float64)])
+
+
+ERRORS = [0, 1, 2, 3, 1000, 5, 6, 7, 8, 9, 10, 11, 1000, 13, 14, 15, 16, 17, 18, 19, 20]
+KEYS = [{"number": str(number)} for number in range(24)]
+UNEVEN = [[5, 1], [7], [2, 2, 2, 9], [3], [4, 8], [11, 10], [0]]
+
+CASES = {
+    # what is tried: how the dataset is made, where workers die, options
+    "before a sample's draws": (full, ["item 4"], {}),
+    "after a sample's draws": (full, ["drawn 4"], {}),
+    "at the first and the last sample": (full, ["item 0", "drawn 23"], {}),
+    "at one sample again and again": (full, ["item 7"] * 3, {}),
+    "all at once": (full, ["item 0", "item 3"], {}),
+    "all at once, later": (full, ["drawn 13", "drawn 16"], {}),
+    "in collate_fn": (full, ["collate 6", "collate 9", "collate 6"], {}),
+    "in worker_init_fn": (full, ["init 0", "init 1", "init 1"], {}),
+    "while it takes over": (full, ["item 9", "init 1", "init 1"], {}),
+    "shuffled": (full, ["item 4", "item 20"], {"shuffle": True}),
+    "drop_last": (full, ["item 4", "item 19"], {"batch_size": 5, "drop_last": True}),
+    "one by one": (plain, ["item 4", "drawn 20"], {"batch_size": None}),
+    "batch_sampler": (plain, ["item 2", "item 11"], {"batch_size": 1, "batch_sampler": UNEVEN}),
+    "as they come": (Unspoilt, ["item 4", "item 5", "drawn 20"], {"in_order": False}),
+    "keys that are pickled": (ByKey, ["item 4", "drawn 21"], {"sampler": KEYS}),
+    "after an error": (plain, ["item 9", "drawn 15"], {"sampler": ERRORS}),
+    "before an error": (plain, ["item 3", "item 11"], {"sampler": ERRORS}),
+    "an error while setting up": (
+        with_failing_init,
+        ["init 1"],
+        {**THREE_EPOCHS, "later": ["item 3", "item 9", "item 6", "init 0", "item 15"]},
+    ),
+    "one slot": (full, ["item 4", "drawn 20"], {"slots": 1}),
+    "two slots": (full, ["item 4", "drawn 20", "item 3"], {"slots": 2}),
+    "deep prefetch": (full, ["item 4", "drawn 20"], {"prefetch_factor": 7}),
+    "more workers than batches": (full, ["item 4", "drawn 20", "init 2"], {"num_workers": 10}),
+    "a budget that is always short": (
+        Large,
+        ["item 4", "drawn 8", "item 20"],
+        {"ring_bytes": 1 << 16, "slots": 6},
+    ),
+    "pages beyond the budget": (Large, ["drawn 4", "item 20"], {"ring_bytes": 90_000}),
+    "aliases kept by the worker": (keeping, ["item 9", "drawn 21"], {}),
+    "persistent": (
+        full,
+        ["item 4", "drawn 20"],
+        {**THREE_EPOCHS, "later": ["item 0", "drawn 5", "init 0", "drawn 20"]},
+    ),
+}
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("case", CASES)
+def test_no_batch_changes(tmp_path, case):
+    """Whoever dies wherever, batches, their order and all random draws are torch's."""
+    assert_case_heals(tmp_path, *CASES[case])
+
+
+@pytest.mark.parametrize("way", WAYS_TO_DIE)
+def test_every_way_to_end_is_healed(tmp_path, way):
+    """A signal, an exit with any status and an exception that nobody catches are all deaths."""
+    script = Script(tmp_path, "item 4", "drawn 9", way=way)
+
+    assert_heals(full, script, Script(tmp_path))
+
+
+def test_batches_held_over_deaths(tmp_path):
+    """Batches that are held while workers die stay right, and cost the workers no slot."""
+    script = Script(tmp_path, "item 8", "drawn 20", "item 21")
+    expected = undisturbed(Mortal(Script(tmp_path)))
+    with open_loader(DataLoader, Mortal(script), restarts=9, slots=4) as loader:
+        with pytest.warns(RestartWarning):
+            held = list(loader)
+        spilled = loader.stats().spilled
+
+    assert expected == [[batch.tolist() for batch in held]]
+    assert spilled > 0
+
+
+# Deaths between batches
+
+
+def kill_idle(*workers):
+    """
+    Make something that kills a loader's idle workers and waits until they are gone.
+    """
+
+    def kill(loader):
+        for process in [loader._iterator._workers[worker] for worker in workers]:
+            os.kill(process.pid, signal.SIGKILL)
+            assert wait_until(lambda process=process: not process.is_alive())
+
+    return kill
+
+
+@pytest.mark.parametrize("workers", [(0,), (1, 0)])
+@pytest.mark.parametrize("plan", [(None, None), (2, None), (4, 1, None, None)])
+def test_death_between_epochs(tmp_path, plan, workers):
+    """An idle worker of a persistent loader that dies is replaced when the next epoch begins."""
+    options = {"persistent_workers": True, "plan": plan}
+    dataset, own = full(Script(tmp_path))
+    expected = undisturbed(dataset, **own, **options)
+    actual, restarts, warned = healed(dataset, **own, **options, between=kill_idle(*workers))
+    deaths = len(workers) * (len(plan) - 1)
+
+    assert expected == actual
+    assert (deaths, deaths) == (restarts, warned)
+
+
+@pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
+def test_death_after_the_last_answer(tmp_path):
+    """A worker that dies when it has answered all is replaced or not noticed; no batch is lost."""
+    dataset = Mortal(Script(tmp_path), count=6)
+    (expected,) = undisturbed(dataset)
+    with open_loader(DataLoader, dataset, restarts=2) as loader:
+        iterator = iter(loader)
+        assert wait_until(lambda: iterator._transport.ready == 2)
+        for process in iterator._workers:
+            os.kill(process.pid, signal.SIGKILL)
+            assert wait_until(lambda process=process: not process.is_alive())
+
+        assert expected == [batch.tolist() for batch in iterator]
+
+
+# Where the trainer is
+
+
+def test_iteration_in_a_thread(tmp_path):
+    """Deaths are healed where no signal tells of them: on a thread that is not the main one."""
+    results = []
+
+    def iterate():
+        results.extend(healed(Mortal(Script(tmp_path, "item 4", "drawn 20")))[:2])
+
+    thread = threading.Thread(target=iterate)
+    thread.start()
+    thread.join(60)
+
+    assert [undisturbed(Mortal(Script(tmp_path))), 2] == results
+
+
+def test_trainer_that_is_a_forked_child(tmp_path):
+    """A process that multiprocessing forked may be a trainer whose workers are healed."""
+    near, far = multiprocessing.get_context("fork").Pipe(duplex=False)
+
+    def iterate():
+        far.send(healed(Mortal(Script(tmp_path, "item 4", "drawn 20")))[:2])
+
+    child = multiprocessing.get_context("fork").Process(target=iterate)
+    child.start()
+    assert near.poll(60)
+    results = near.recv()
+    child.join()
+    near.close()
+    far.close()
+
+    assert (undisturbed(Mortal(Script(tmp_path))), 2) == results
+    assert 0 == child.exitcode
+
+
+def test_two_loaders_heal_side_by_side(tmp_path):
+    """Each of two live iterators replaces its own workers."""
+    scripts = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        scripts.append(Script(tmp_path / name, "item 4", "drawn 14"))
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    loaders = [open_loader(DataLoader, Mortal(script), restarts=2) for script in scripts]
+    with pytest.warns(RestartWarning), loaders[0], loaders[1]:
+        pairs = [(first.tolist(), second.tolist()) for first, second in zip(*loaders, strict=True)]
+        counts = [loader.stats().restarts for loader in loaders]
+
+    assert [(batch, batch) for batch in expected] == pairs
+    assert [2, 2] == counts
+
+
+def test_torchs_own_loader_beside_it(tmp_path):
+    """torch's handler of SIGCHLD, there for a loader of torch's, takes no notice of our deaths."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    stock = open_loader(torch.utils.data.DataLoader, Mortal(Script(tmp_path)))
+    script = Script(tmp_path, "item 4", "drawn 14")
+    with pytest.warns(RestartWarning), open_loader(DataLoader, Mortal(script), restarts=2) as ours:
+        pairs = [(one.tolist(), two.tolist()) for one, two in zip(stock, ours, strict=True)]
+
+    assert [(batch, batch) for batch in expected] == pairs
+
+
+# Other ways to start workers
+
+
+class Fragile(Dataset):
+    """
+    Dies in samples, and tells a change that comes after it was pickled.
+    """
+
+    def __init__(self, script):
+        self.script = script
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        self.script(f"item {index}")
+        return draws(index, self.script.deaths["changed"])
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_start_methods_that_pickle(tmp_path, method):
+    """Replacements start from the dataset as it was pickled when the iterator was made."""
+    options = {"multiprocessing_context": method, "worker_init_fn": Init(Script(tmp_path))}
+    expected = undisturbed(Fragile(Script(tmp_path)), worker_init_fn=options["worker_init_fn"])
+    script = Script(tmp_path, "item 2", "item 7")
+    with (
+        pytest.warns(RestartWarning) as warned,
+        open_loader(DataLoader, Fragile(script), restarts=2, **options) as loader,
+    ):
+        iterator = iter(loader)
+        script.deaths["changed"] += 1
+        actual = [batch.tolist() for batch in iterator]
+
+    assert expected == [actual]
+    assert 2 == len(warned)
+    assert [("changed", 0)] == script.left
+
+
+class Unpickled(Mortal):
+    """
+    A dataset that notes which processes unpickle it.
+    """
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        Path(self.script.folder, f"unpickled by {os.getpid()}").touch()
+
+
+@pytest.mark.thorough
+def test_replacements_unpickle_for_themselves(tmp_path):
+    """What unpickling a dataset makes, such as files and threads, is each worker's own."""
+    dataset = Unpickled(Script(tmp_path, "item 7"))
+    with (
+        pytest.warns(RestartWarning),
+        open_loader(DataLoader, dataset, restarts=1, multiprocessing_context="spawn") as loader,
+    ):
+        iterator = iter(loader)
+        pids = {process.pid for process in iterator._workers}
+        list(iterator)
+        pids |= {process.pid for process in iterator._workers}
+
+    assert 3 == len(pids)
+    assert {f"unpickled by {pid}" for pid in pids} == {
+        path.name for path in tmp_path.glob("unpickled by *")
+    }
+
+
+def test_dataset_that_changes_after_iter(tmp_path):
+    """Under fork too a replacement starts from the dataset as it was when the iterator was made."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    dataset = Mortal(Script(tmp_path, "item 5"))
+    with open_loader(DataLoader, dataset, restarts=1) as loader:
+        iterator = iter(loader)
+        dataset.script = None  # a replacement that has this one would raise
+        with pytest.warns(RestartWarning):
+            actual = [batch.tolist() for batch in iterator]
+
+    assert expected == actual
+
+
+def test_every_epoch_has_all_restarts(tmp_path):
+    """Each epoch has all restarts, with persistent workers or without; stats() counts them all."""
+    script = Script(tmp_path, "item 4", "item 4", later=["item 10", "item 10"])
+    with open_loader(DataLoader, Mortal(script), restarts=2) as loader:
+        with pytest.warns(RestartWarning):
+            epochs = [epoch(loader)]
+            script.arm()
+            epochs.append(epoch(loader))
+        restarts = loader.stats().restarts
+
+    assert undisturbed(Mortal(Script(tmp_path)), plan=(None, None)) == epochs
+    assert 4 == restarts

@@ -1,0 +1,145 @@
+"""
+An interrupt between any two lines of healing loses no batch, no slot and no process.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+
+import shmloader
+from shmloader import DataLoader
+from shmloader.memory.segment import Segment, first_shape
+from shmloader.trainer.healing import Healer
+from shmloader.trainer.iterator import RingIterator
+from tests.helpers.belongings import process_table
+from tests.helpers.healing import open_loader, undisturbed
+from tests.helpers.mortal import Mortal, MortalStream, Script
+from tests.helpers.programs import wait_until
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::shmloader.RestartWarning"),
+    # What an interrupt leaves open where it meets the very line of a `with`, the collector closes.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+PACKAGE = str(Path(shmloader.__file__).parent)
+WORKERS = 2
+DEATHS = 40
+
+
+class Interrupt(KeyboardInterrupt):
+    """
+    What a handler of a signal raises.
+    """
+
+
+class Interrupter:
+    """
+    Raises at the n-th line of the package that runs within one function, once; n is settable.
+    """
+
+    def __init__(self, function):
+        self.code = function.__code__
+        self.depth = self.line = 0
+        self.target = 1
+
+    def __enter__(self):
+        self.depth = self.line = 0
+        sys.settrace(self.called)
+
+    def __exit__(self, kind, *_):
+        sys.settrace(None)
+        self.target += kind is not None and issubclass(kind, Interrupt)
+        return False
+
+    def called(self, frame, event, argument):
+        if frame.f_code is self.code:
+            self.depth += 1
+            self.line = 0
+        elif not self.depth or not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        return self.moved
+
+    def moved(self, frame, event, argument):
+        if event == "line":
+            self.line += 1
+            if self.line == self.target:
+                print(f"interrupted {frame.f_code.co_qualname}, line {frame.f_lineno}")
+                raise Interrupt()
+        elif event == "return" and frame.f_code is self.code:
+            self.depth -= 1
+        return self.moved
+
+
+def insist(interrupter, action):
+    """
+    Repeat what is interrupted, each time one line later.
+    """
+    while True:
+        with contextlib.suppress(Interrupt), interrupter:
+            return action()
+
+
+def workers_of(iterator):
+    """
+    Count the processes that work for an iterator: its own and its nursery's.
+    """
+    own = {process.pid for process in iterator._workers}
+    mothers = (iterator._processes.nursery.process.pid,)
+    table = process_table()
+    return len({pid for pid in table if pid in own or table[pid].parent in mothers})
+
+
+def test_oldest_ticket_may_wait_to_be_placed_again():
+    """Between a death and its healing too, the ticket that must be granted is the oldest."""
+    segment = Segment(first_shape(2, 4, 1 << 20))
+    for ticket in range(3):
+        assert segment.ledger.place(ticket % 2, ticket, [ticket])
+    segment.ledger.recall(0)
+
+    assert (0, [0, 2]) == (segment.ledger.oldest(), segment.ledger.unanswered(0))
+    segment.ledger.reclaim(0)
+    assert (1, []) == (segment.ledger.oldest(), segment.ledger.unanswered(0))
+    segment.close()
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize("function", [Healer.heal, RingIterator._wait_for_answer])
+@pytest.mark.parametrize("kind", [Mortal, MortalStream])
+def test_interrupts_at_every_line(tmp_path, function, kind):
+    """Whoever goes on after each interrupt gets torch's batches, from one worker at each desk."""
+    if kind is Mortal:
+        points = [f"item {number}" for number in range(DEATHS)]
+        dataset, options = kind(Script(tmp_path), count=DEATHS), {"batch_size": 1}
+    else:
+        points = [f"drawn {number % 2}.{number // 2}" for number in range(DEATHS)]
+        dataset, options = kind(Script(tmp_path), count=DEATHS // 2), {"batch_size": 2}
+    (expected,) = undisturbed(dataset, **options)
+    dataset.script = Script(tmp_path, *points)
+    interrupter = Interrupter(function)
+
+    batches, whole, slots = iterate_interrupted(dataset, interrupter, options)
+
+    assert expected == batches
+    assert len(expected) == whole
+    # What was asked of an exhausted worker occupies its slot until the next epoch.
+    assert 5 == slots["free"] + slots["placed"], slots
+    assert [] == dataset.script.left
+    assert interrupter.target > 60
+
+
+def iterate_interrupted(dataset, interrupter, options):
+    """
+    Iterate twice; return the batches, how many there were without interrupts, and all slots.
+    """
+    batches = []
+    with open_loader(
+        DataLoader, dataset, **options, restarts=10 * DEATHS, slots=5, persistent_workers=True
+    ) as loader:
+        iterator = iter(loader)
+        while (batch := insist(interrupter, lambda: next(iterator, None))) is not None:
+            batches.append(batch.tolist())
+        assert wait_until(lambda: workers_of(iterator) <= WORKERS)
+        whole = sum(1 for _ in loader)
+        return batches, whole, loader.stats().slots

@@ -1,0 +1,303 @@
+"""
+What healing does not do for ever: the budget, timeouts, what is said, answers without a snapshot.
+"""
+
+import contextlib
+import copy
+import itertools
+import multiprocessing
+import pickle
+import re
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, wrap
+from shmloader.trainer.healing import describe_request
+from shmloader.worker import loop as worker
+from tests.helpers.healing import epoch, healed, open_loader, undisturbed
+from tests.helpers.mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
+from tests.helpers.programs import wait_until
+
+# The option
+
+
+def reinstantiated(loader):
+    """
+    Make a loader anew from the attributes of one, as Lightning does.
+    """
+    names = ("dataset", "batch_size", "num_workers", "collate_fn", "generator", "prefetch_factor")
+    names += ("multiprocessing_context", "slots", "ring_bytes", "keep_pages", "restarts")
+    return type(loader)(**{name: getattr(loader, name) for name in names})
+
+
+COPIES = {
+    "as it is": lambda loader: loader,
+    "by attributes": reinstantiated,
+    "pickled": lambda loader: pickle.loads(pickle.dumps(loader)),
+    "copied": copy.copy,
+    "wrapped": lambda loader: wrap(TorchDataLoader(loader.dataset, 3, num_workers=2), restarts=2),
+    "wrapped and pickled": lambda loader: COPIES["pickled"](COPIES["wrapped"](loader)),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_restarts_go_with_the_loader(tmp_path, way):
+    """However a loader is made from another or from torch's, it heals as often as it was told."""
+    made = open_loader(
+        DataLoader, Mortal(Script(tmp_path, "item 4", "drawn 9")), restarts=2, generator=None
+    )
+    with COPIES[way](made) as loader:
+        assert 2 == loader.restarts
+        with pytest.warns(RestartWarning):
+            batches = list(loader)
+
+    assert list(range(24)) == [int(number) for batch in batches for number in batch[:, 0]]
+
+
+@pytest.mark.parametrize(
+    ("restarts", "error"),
+    [(-1, ValueError), (True, TypeError), ("3", TypeError), (1.5, TypeError), (None, TypeError)],
+)
+def test_bad_restarts_are_refused(restarts, error):
+    """What is no count is refused when the loader is made, and by wrap()."""
+    with pytest.raises(error, match="restarts should be"):
+        DataLoader(range(3), restarts=restarts)
+    with pytest.raises(error, match="restarts should be"):
+        wrap(TorchDataLoader(range(3)), restarts=restarts)
+
+
+def test_without_restarts_nothing_is_added(tmp_path):
+    """With restarts=0 there is no further process, no snapshot, and no request is kept."""
+    with open_loader(DataLoader, Mortal(Script(tmp_path))) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        ledger = iterator._transport.ledger
+
+        assert set(iterator._workers) == set(multiprocessing.active_children())
+        assert [None, None] == [progress.latest for progress in ledger.progress]
+        assert ({}, {}) == (iterator._transport._requests, ledger.recalled)
+
+
+# The budget
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("restarts", [2, 3])
+def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
+    """After one death more than there are restarts, the error names the samples; others go on."""
+    script = Script(tmp_path, *["drawn 10"] * (restarts + 1), later=["item 4"])
+    options = {"restarts": restarts, "persistent_workers": persistent}
+    with open_loader(DataLoader, Mortal(script), **options) as loader:
+        with script.held_back():
+            iterator = iter(loader)
+            first = [next(iterator).tolist() for _ in range(3)]
+        with pytest.warns(RestartWarning) as warned, pytest.raises(RuntimeError) as raised:
+            next(iterator)
+        rest = [batch.tolist() for batch in iterator]
+        script.arm()
+        with pytest.warns(RestartWarning):
+            later = epoch(loader)
+        count = loader.stats().restarts
+    expected, again = undisturbed(Mortal(Script(tmp_path)), plan=(None, None))
+
+    assert ([], restarts) == (script.left, len(warned))
+    assert re.match(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly", str(raised.value))
+    assert "was killed by SIGKILL with dataset indices [9, 10, 11] in hand" in str(raised.value)
+    assert f"all {restarts} restarts of this epoch are used" in str(raised.value)
+    # What the dead one had in hand is lost; the rest of its share is the other's now.
+    assert (expected[:3], [expected[4], expected[6]]) == (first, rest[:2])
+    assert [21, 22, 23] == [sample[0] for sample in rest[2]]
+    assert restarts + 1 + persistent == count  # in the next epoch the dead one is replaced too
+    if persistent:
+        again, later = numbers(again), numbers(later)  # the workers have drawn otherwise
+    assert again == later
+
+
+def numbers(batches):
+    return [[sample[0] for sample in batch] for batch in batches]
+
+
+def test_budget_is_everybodys(tmp_path):
+    """Deaths of all workers count together."""
+    script = Script(tmp_path, "item 0", "item 3", "item 6", "item 9")
+    with (
+        open_loader(DataLoader, Mortal(script), restarts=3) as loader,
+        pytest.warns(RestartWarning),
+        pytest.raises(RuntimeError, match="all 3 restarts"),
+    ):
+        list(loader)
+
+
+def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
+    """What a worker held that nobody replaces, and what was to be sent again, occupies no slot."""
+    script = Script(tmp_path, "item 10", "item 10")
+    with open_loader(DataLoader, Mortal(script), restarts=1, slots=4) as loader:
+        with script.held_back():
+            iterator = iter(loader)
+            for _ in range(3):
+                next(iterator)
+        with pytest.warns(RestartWarning), pytest.raises(RuntimeError):
+            next(iterator)
+        assert 4 == sum(1 for _ in iterator) + 1
+        slots = loader.stats().slots
+
+    assert 4 == slots["free"]
+
+
+# Workers that hang
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("way", WAYS_TO_HANG)
+@pytest.mark.parametrize("kind", [Mortal, MortalStream])
+def test_hung_worker_is_replaced(tmp_path, way, kind):
+    """With a timeout, whoever keeps the trainer waiting for so long is killed and replaced."""
+    point = "item 4" if kind is Mortal else "item 1.4"
+    script = Script(tmp_path, point, way=way)
+    expected = undisturbed(kind(Script(tmp_path)))
+    with (
+        open_loader(DataLoader, kind(script), restarts=1, timeout=2) as loader,
+        pytest.warns(RestartWarning, match=r"was killed after it hung for timeout=2 s"),
+    ):
+        assert expected == [epoch(loader)]
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
+    """Where no restart is left, a worker that hangs is torch's error, and is left alone."""
+    script = Script(tmp_path, "item 3", "item 3", way="sleep")
+    with open_loader(DataLoader, Mortal(script), restarts=restarts, timeout=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(RuntimeError, match=r"^DataLoader timed out after 1 seconds$"):
+            if restarts:
+                with pytest.warns(RestartWarning):
+                    next(iterator)
+            next(iterator)
+        assert iterator._workers[1].is_alive()
+
+
+def test_slow_workers_are_not_hung(tmp_path):
+    """The clock starts anew with every answer: many slow batches are no long silence."""
+
+    class Slow(Mortal):
+        def __getitem__(self, index):
+            time.sleep(0.1)
+            return super().__getitem__(index)
+
+    slow = Slow(Script(tmp_path), count=18)
+    expected = undisturbed(Mortal(Script(tmp_path), count=18))
+
+    assert (expected, 0, 0) == healed(slow, timeout=1)
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (None, "no batch"),
+        ([3, 1, 2], "dataset indices [3, 1, 2]"),
+        ((3, "x"), "dataset indices [3, 'x']"),
+        (7, "dataset index 7"),
+        ("key", "dataset index 'key'"),
+        ([torch.tensor(3)], "dataset indices [tensor(3)]"),
+        ([None] * 5, "the next 5 samples of its iterable dataset"),
+        (list(range(20)), f"dataset indices {str(list(range(16)))[:-1]}, and 4 more]"),
+    ],
+)
+def test_requests_are_described(index, words):
+    """A message names what was asked for, of many indices the first."""
+    assert words == describe_request(index)
+
+
+def test_warning_names_worker_end_and_samples(tmp_path):
+    """A warning says which process ended, how, with what in hand, and what is left to use."""
+    with (
+        open_loader(DataLoader, Mortal(Script(tmp_path, "drawn 4")), restarts=2) as loader,
+        pytest.warns(RestartWarning) as warned,
+    ):
+        iterator = iter(loader)
+        pid = iterator._workers[1].pid
+        assert wait_until(lambda: not iterator._workers[1].is_alive())
+        list(iterator)
+
+    assert [
+        f"DataLoader worker 1 (pid {pid}) was killed by SIGKILL with dataset indices [3, 4, 5] in "
+        "hand; another takes its place, and no batch changes (restart 1 of 2 in this epoch)"
+    ] == [str(warning.message) for warning in warned]
+
+
+@pytest.mark.parametrize("plan", [(None,), (2, None)])
+def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
+    """Where warnings raise, the call after one goes on with the batch that was waited for."""
+    script = Script(tmp_path, "item 0", "item 3", "drawn 9", "item 23")
+    expected = undisturbed(Mortal(Script(tmp_path)), plan=plan, persistent_workers=True)
+    options = {"restarts": 9, "persistent_workers": True}
+    raised = 0
+
+    def insist(action):
+        nonlocal raised
+        while True:
+            try:
+                return action()
+            except RestartWarning:  # conftest's filters make every warning an error
+                raised += 1
+
+    with open_loader(DataLoader, Mortal(script), **options) as loader:
+        epochs = []
+        for stop_after in plan:
+            iterator = insist(lambda: iter(loader))
+            batches = iter(lambda it=iterator: insist(lambda: next(it, None)), None)
+            epochs.append([batch.tolist() for batch in itertools.islice(batches, stop_after)])
+        restarts = loader.stats().restarts
+
+    assert (expected, 4) == (epochs, restarts)
+    assert 1 < raised <= 4  # two that died at once raise one after the other, as one
+
+
+# Answers without room for a snapshot
+
+
+def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
+    """One that could not say where it is cannot be replaced until it has; the error says so."""
+    write = worker.Worker._write_snapshot
+
+    def write_if_there_is_room(self):
+        if self._spec.worker_id == 1:
+            raise OutOfSharedMemory("no room")
+        write(self)
+
+    monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
+    # Of worker 1's third batch, which it is asked for after its first has arrived.
+    script = Script(tmp_path, "item 15")
+    with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(OutOfSharedMemory, match="no room"):
+            next(iterator)
+        with pytest.raises(RuntimeError, match="had no room to say where another could go on"):
+            while True:
+                with contextlib.suppress(OutOfSharedMemory):
+                    next(iterator)
+
+
+def test_end_without_room_for_a_snapshot(tmp_path, monkeypatch):
+    """Nothing stands in the place of an end, not even that its snapshot had no room."""
+    write = worker.Worker._write_snapshot
+
+    def write_if_there_is_room(self):
+        if self._position.is_exhausted:
+            raise OutOfSharedMemory("no room")
+        write(self)
+
+    monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
+    dataset = MortalStream(Script(tmp_path))
+
+    assert (undisturbed(dataset), 0, 0) == healed(dataset)

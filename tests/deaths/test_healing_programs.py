@@ -1,0 +1,299 @@
+"""
+Healing in programs of their own: who kills whom, and what is left of it; kill storms.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+
+from shmloader import DataLoader, RestartWarning
+from tests.deaths.test_deaths import HEAD as DEATHS_HEAD
+from tests.deaths.test_deaths import INTERRUPTS, START_METHODS
+from tests.helpers.healing import epoch, open_loader, undisturbed
+from tests.helpers.mortal import Mortal, MortalStream, Script
+from tests.helpers.programs import Program, lives, run
+
+HEAD = (
+    DEATHS_HEAD
+    + """
+import warnings
+from shmloader import RestartWarning
+
+
+class Dying(Numbers):
+    \"\"\"Every worker dies at one of these numbers, once.\"\"\"
+
+    def __init__(self, count, *numbers):
+        super().__init__(count)
+        self.numbers = numbers
+
+    def __getitem__(self, index):
+        if index in self.numbers and not os.path.exists(f"died at {index}"):
+            open(f"died at {index}", "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class DyingThenBlocked(Dying):
+    \"\"\"Replacements block, in a sleep and in C code that keeps Python's lock.\"\"\"
+
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        if os.path.exists(f"died at {index}"):
+            say("blocked")
+            if index == 0:
+                time.sleep(1000)
+            ctypes.PyDLL(None).sleep(1000)
+        return sample
+
+
+"""
+)
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("method", START_METHODS[:2])
+def test_trainers_death_ends_replacements(tmp_path, method):
+    """Killing the trainer ends the nursery and replacements that are blocked in user code."""
+    script = f"""
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", RestartWarning)
+    for batch in make(
+        DyingThenBlocked(40, 0, 1), multiprocessing_context={method!r}, restarts=4
+    ):
+        held = batch
+"""
+    with Program(tmp_path, HEAD + script) as program:
+        assert ["blocked", "blocked"] == [program.line(), program.line()]
+        program.send(signal.SIGKILL)
+
+        assert -signal.SIGKILL == program.wait()
+        assert set() == program.left()
+        assert "" == program.errors
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_exit_after_healing_says_nothing_else(tmp_path, persistent):
+    """A program that healed and ends, in mid-epoch too, prints the warnings and leaves nothing."""
+    script = f"""
+if __name__ == "__main__":
+    loader = make(Dying(12, 0, 5), restarts=4, persistent_workers={persistent})
+    list(loader)
+    iterator = iter(make(Dying(50, 20, 21), restarts=4, persistent_workers={persistent}))
+    for _, held in zip(range(30), iterator):
+        continue
+    cycle = [loader, iterator]
+    cycle.append(cycle)
+"""
+    with Program(tmp_path, HEAD + script) as program:
+        assert 0 == program.wait(), program.errors
+        assert set() == program.left()
+        said = program.errors.splitlines()
+        assert [] == program.lines()
+
+    loops = ["list(loader)", "for _, held in zip(range(30), iterator):"]
+    assert [loops[0], loops[0], loops[1], loops[1]] == [line.strip() for line in said[1::2]]
+    assert all("program.py" in line and "RestartWarning: " in line for line in said[::2])
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("method", START_METHODS)
+def test_signals_to_the_whole_group(tmp_path, method):
+    """A trainer that handles SIGTERM goes on when its group is sent one: its workers are healed."""
+    script = f"""
+if __name__ == "__main__":
+    came = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: came.append(number))
+    warnings.simplefilter("ignore", RestartWarning)
+    loader = make(
+        Dying(60, 0), restarts=9, prefetch_factor=1, multiprocessing_context={method!r}
+    )
+    iterator = iter(loader)
+    numbers = [next(iterator)[0, 0].item() for _ in range(10)]
+    say("healed")
+    while len(came) < 2:
+        time.sleep(0.01)
+    while sum(process.is_alive() for process in iterator._workers):
+        time.sleep(0.01)
+    numbers += [batch[0, 0].item() for batch in iterator]
+    say(numbers == list(range(60)), loader.stats().restarts)
+"""
+    with Program(tmp_path, HEAD + script) as program:
+        assert "healed" == program.line()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            program.send_to_all(number)
+
+        assert "True 3" == program.line(), program.errors
+        assert 0 == program.wait()
+        assert set() == program.left()
+        assert "" == program.errors
+
+
+@pytest.mark.thorough
+def test_interrupts_in_a_kill_storm(tmp_path, seeded):
+    """After an interrupt at any moment of healing the next epoch is whole, and nothing is left."""
+    script = f"""
+class Doomed(Numbers):
+    def __getitem__(self, index):
+        if os.urandom(1)[0] < 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+if __name__ == "__main__":
+    random.seed({seeded})
+    warnings.simplefilter("ignore", RestartWarning)
+    signal.signal(signal.SIGALRM, interrupt)
+    loader = make(Doomed(12), persistent_workers=True, slots=12, restarts=100000)
+    iterate(loader)
+    interrupts = 0
+    ends = time.monotonic() + 4
+    while interrupts < 60 and time.monotonic() < ends:
+        interrupts += disturbed(0.1, lambda: iterate(loader))
+        if random.random() < 0.3 and numbers(loader) != list(range(12)):
+            fail()
+    held.clear()
+    gc.collect()
+    list(loader)
+    slots = loader.stats().slots
+    say(interrupts > 5, slots["free"], sum(slots.values()) - slots["spare"])
+    loader.close()
+"""
+    with Program(tmp_path, HEAD + INTERRUPTS + script) as program:
+        assert 0 == program.wait(), (seeded, program.errors)
+        assert set() == program.left()
+        assert ["True 12 12"] == program.lines(), (seeded, program.errors)
+
+
+def test_healings_leave_nothing_behind(tmp_path):
+    """After many healings neither trainer nor nursery has more descriptors, or processes."""
+    script = """
+def belongings(pid):
+    children = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    return len(os.listdir(f"/proc/{pid}/fd")), len(children)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", RestartWarning)
+    iterator = iter(make(Dying(80, *range(10, 60)), restarts=60, slots=6, prefetch_factor=1))
+    seen = []
+    for number, batch in enumerate(iterator):
+        if number in (20, 70):
+            pids = os.getpid(), iterator._processes.nursery.process.pid
+            seen.append([belongings(pid) for pid in pids])
+    say(seen[0][0][0] == seen[1][0][0], seen[0][1] == seen[1][1], seen[1][1][1])
+"""
+    status, lines, errors = run(tmp_path, HEAD + script)
+
+    assert (0, ["True True 2"], "") == (status, lines, errors)
+
+
+def test_replacement_that_nobody_reaps(tmp_path):
+    """An orphan that ends is known to have ended, where it stays a zombie too: in a container."""
+    script = """
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(36, 1)  # orphans become children of this process, which reaps none
+    warnings.simplefilter("ignore", RestartWarning)
+    iterator = iter(make(Dying(60, 0), restarts=9, prefetch_factor=1))
+    next(iterator), next(iterator)
+    iterator._processes.nursery.process.kill()
+    iterator._processes.nursery.process.join()
+    next(iterator)
+    os.kill(iterator._workers[0].pid, signal.SIGKILL)
+    try:
+        list(iterator)
+    except RuntimeError as error:
+        say("that starts replacements is gone" in str(error))
+"""
+    status, lines, errors = run(tmp_path, HEAD + script)
+
+    assert (0, ["True"], "") == (status, lines, errors)
+
+
+# Force
+
+
+class Storm:
+    """
+    Kills a random worker of an iterator again and again, until it is left.
+    """
+
+    def __init__(self, loader, seed, period_s=0.03):
+        self.loader = loader
+        self.random = random.Random(seed)
+        self.period_s = period_s
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.rage)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+    def rage(self):
+        while not self.ended.wait(self.period_s):
+            for iterator in list(self.loader._iterators):
+                self.kill_one(list(iterator._workers))
+
+    def kill_one(self, workers):
+        process = self.random.choice(workers)
+        # A replacement of which nobody has heard yet has no pid, and pid would wait for it.
+        pid = process.ident
+        number = self.random.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGKILL])
+        if pid is not None and process.exitcode is None and lives(pid, os.getsid(0)):
+            os.kill(pid, number)
+
+
+class Slow(Mortal):
+    """
+    Samples that take long enough for somebody to be killed in the middle.
+    """
+
+    def __getitem__(self, index):
+        time.sleep(0.0005)
+        return super().__getitem__(index)
+
+
+class SlowStream(MortalStream):
+    """
+    The same, one after the other.
+    """
+
+    def samples(self, start, eager):
+        for sample in super().samples(start, eager):
+            time.sleep(0.0005)
+            yield sample
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("kind", [Slow, SlowStream])
+def test_kill_storm(tmp_path, kind, persistent, stress_seconds, seeded):
+    """Epoch after epoch under fire is what it is in peace."""
+    dataset = kind(Script(tmp_path), count=300 if kind is Slow else 90)
+    options = {"num_workers": 3, "persistent_workers": persistent, "batch_size": 7}
+    restarts = 0
+    ends = time.monotonic() + stress_seconds
+    while time.monotonic() < ends:
+        expected = undisturbed(dataset, plan=(None, 20, None), **options)
+        with (
+            warnings.catch_warnings(),
+            open_loader(DataLoader, dataset, restarts=sys.maxsize, **options) as loader,
+        ):
+            warnings.simplefilter("ignore", RestartWarning)
+            with Storm(loader, seeded):
+                actual = [epoch(loader), epoch(loader, 20), epoch(loader)]
+            restarts += loader.stats().restarts
+
+        assert expected == actual, seeded
+    assert restarts > 0

@@ -1,0 +1,228 @@
+"""
+The process that starts replacements: it dies, is stopped, cannot fork, and is spoken to no more.
+"""
+
+import errno
+import os
+import signal
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from shmloader import DataLoader, RestartWarning
+from shmloader.processes import nursery, nursery_process
+from tests.helpers.healing import epoch, healed, open_loader, undisturbed
+from tests.helpers.mortal import Mortal, Script
+
+
+def kill_nursery(iterator):
+    process = iterator._processes.nursery.process
+    process.kill()
+    process.join()
+
+
+def test_death_of_the_nursery(tmp_path):
+    """Without it batches come as before; the next death is an error that says why."""
+    script = Script(tmp_path, "item 9")
+    with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
+        with script.held_back():
+            iterator = iter(loader)
+            kill_nursery(iterator)
+            first = [next(iterator).tolist() for _ in range(3)]
+        with pytest.raises(RuntimeError, match=r"\[9, 10, 11\].*that starts replacements is gone"):
+            next(iterator)
+
+        assert [12, 18, 21] == [int(batch[0][0]) for batch in iterator]
+
+    assert undisturbed(Mortal(Script(tmp_path)))[0][:3] == first
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_nursery_is_deaf(tmp_path, method):
+    """Signals that would end any other process leave the nursery alone, whatever threads it has."""
+    script = Script(tmp_path, "item 0", later=["item 23"])
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(
+            DataLoader, Mortal(script), restarts=2, multiprocessing_context=method
+        ) as loader,
+        pytest.warns(RestartWarning) as warned,
+    ):
+        iterator = iter(loader)
+        actual = [next(iterator).tolist()]
+        for number in numbers * 5:
+            os.kill(iterator._processes.nursery.process.pid, number)
+        script.arm()
+        actual += [batch.tolist() for batch in iterator]
+
+    assert expected == actual
+    assert 2 == len(warned)
+
+
+def test_replacements_survive_the_nursery(tmp_path):
+    """A replacement works on when the nursery is gone; its own death is an error then."""
+    script = Script(tmp_path, "item 3", later=["item 15"])
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
+        iterator = iter(loader)
+        with pytest.warns(RestartWarning):
+            actual = [next(iterator).tolist() for _ in range(2)]
+        kill_nursery(iterator)
+        with script.held_back():
+            script.arm()
+            actual += [next(iterator).tolist() for _ in range(3)]
+        with pytest.raises(RuntimeError, match="that starts replacements is gone"):
+            next(iterator)
+
+    assert expected[:5] == actual
+
+
+def failing_fork(monkeypatch, folder, times):
+    """
+    Let that many forks of the nursery fail.
+    """
+    fork, trainer = os.fork, os.getpid()
+
+    def fail_or_fork():
+        if os.getpid() != trainer and len(os.listdir(folder)) < times:
+            (folder / f"{len(os.listdir(folder))}").touch()
+            raise OSError(errno.EAGAIN, "no")
+        return fork()
+
+    folder.mkdir()
+    monkeypatch.setattr(os, "fork", fail_or_fork)
+    monkeypatch.setattr(nursery_process, "_PAUSE_S", 0.0)
+
+
+def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
+    """A fork that fails counts as a death, said with its reason; the next one may work."""
+    failing_fork(monkeypatch, tmp_path / "failed", 2)
+    script = Script(tmp_path, "item 9")
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(DataLoader, Mortal(script), restarts=3) as loader,
+        pytest.warns(RestartWarning) as warned,
+    ):
+        assert expected == epoch(loader)
+
+    assert 3 == len(warned)
+    for warning in warned[1:]:
+        assert "worker 1 could not be started (Resource temporarily unavailable)" in str(
+            warning.message
+        )
+
+
+def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
+    """When all restarts went into forks that failed, the error says why; no descriptor is left."""
+    failing_fork(monkeypatch, tmp_path / "failed", 1000)
+    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=30) as loader:
+        iterator = iter(loader)
+        descriptors = f"/proc/{iterator._processes.nursery.process.pid}/fd"
+        before = len(os.listdir(descriptors))
+        with pytest.warns(RestartWarning), pytest.raises(RuntimeError) as raised:
+            list(iterator)
+
+        assert str(raised.value).startswith(
+            "DataLoader worker 1 could not be started (Resource temporarily unavailable) with "
+            "dataset indices [9, 10, 11] in hand, and all 30 restarts of this epoch are used: "
+        )
+        # It was starting before, and might have had some more.
+        assert len(os.listdir(descriptors)) < before + 50
+
+
+def test_trainer_without_descriptors(tmp_path, monkeypatch):
+    """An order that cannot be written is a replacement that could not be started."""
+    make, failures = os.memfd_create, [errno.EMFILE]
+
+    def fail_or_make(name, flags):
+        if failures and name == "shmloader-progress":
+            raise OSError(failures.pop(), "no")
+        return make(name, flags)
+
+    monkeypatch.setattr(os, "memfd_create", fail_or_make)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=2) as loader,
+        pytest.warns(RestartWarning) as warned,
+    ):
+        assert expected == epoch(loader)
+
+    assert "could not be started (Too many open files)" in str(warned[1].message)
+
+
+def test_nursery_that_is_stopped(tmp_path, monkeypatch):
+    """With a timeout a nursery that does nothing ends in torch's error, and nothing is left."""
+    monkeypatch.setattr(nursery, "_PATIENCE_S", 0.5)
+    with open_loader(
+        DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=9, timeout=1
+    ) as loader:
+        iterator = iter(loader)
+        os.kill(iterator._processes.nursery.process.pid, signal.SIGSTOP)
+        with pytest.warns(RestartWarning), pytest.raises(RuntimeError, match="timed out"):
+            next(iterator), next(iterator)
+
+
+class SilentProcess:
+    """
+    A nursery that reads no order, with its end of the line.
+    """
+
+    ident = None
+
+    def __init__(self, args, **_):
+        self.args = args
+
+    def start(self):
+        self.line = self.args[4].dup()
+
+    def is_alive(self):
+        return False
+
+
+def test_report_behind_an_order_that_nobody_read():
+    """A replacement that reports beside a nursery that dies is known, whatever that left unread."""
+    context = SimpleNamespace(get_start_method=lambda: "fork", Process=SilentProcess)
+    mother = nursery.Nursery(context, SimpleNamespace(parent=None, signal_mask=set()), print)
+    mother.start()
+    first, second = (mother.replacement(worker_id, None) for worker_id in range(2))
+    first.start()
+    line = mother.process.line
+    os.close(*socket.recv_fds(line, nursery_process.ORDER.size, 1)[1])
+    second.start()
+    line.send(nursery_process.REPORT.pack(0, os.getpid(), nursery_process.RUNS))
+    line.close()
+
+    assert [True, False] == [first.is_alive(), second.is_alive()]
+    assert (True, os.getpid()) == (mother.is_lost, first.ident)
+    assert mother.close()
+
+
+def test_trainer_that_ends_with_reports_unread():
+    """That is the end of the nursery's work too, and no error."""
+    trainers_end, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    home = nursery_process._Server(None, None, print, set(), line, {})
+    home._report(0, os.getpid(), nursery_process.RUNS)
+    trainers_end.close()
+
+    home.serve()
+    line.close()
+
+
+def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
+    """One that never says that it runs is known from the nursery, and ended by the timeout."""
+    be_worker = nursery_process._Server._be_worker
+
+    def stop_once(*arguments):
+        if not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        be_worker(*arguments)
+
+    monkeypatch.setattr(nursery_process._Server, "_be_worker", stop_once)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    dataset = Mortal(Script(tmp_path, "item 9"))
+
+    assert ([expected], 2, 2) == healed(dataset, timeout=1)

@@ -1,0 +1,160 @@
+"""The steps in which a replacement becomes the worker that it follows, one by one."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from shmloader.core import Progress
+from shmloader.worker import snapshot
+from shmloader.worker.replacement import ReplacementWorker
+from shmloader.worker.snapshot import Position
+
+
+class Steps(ReplacementWorker):
+    """
+    A replacement that notes its steps instead of fetching.
+
+    Args:
+        fails: The names of the steps that raise.
+    """
+
+    def __init__(self, progress, dataset=(), is_iterable=False, fails=()):
+        super().__init__(SimpleNamespace(worker_id=0, dataset=dataset), progress)
+        self.steps = []
+        self._fails = fails
+        self._iterable = is_iterable
+        self._fetcher = SimpleNamespace(fetch=self._fetch, dataset_iter=Restored("iterator", self))
+
+    @property
+    def _is_iterable(self):
+        return self._iterable
+
+    def note(self, step):
+        self.steps.append(step)
+        if step in self._fails:
+            raise self._fails[step]
+
+    def _run_init_function(self):
+        self.note("init")
+
+    def _begin_epoch(self):
+        self.note(f"begin {random.random():.3f}")
+
+    def _fetch(self, index):
+        self.note(f"fetch {index}")
+
+
+class Restored:
+    """A dataset, or its iterator, that notes when its state is restored."""
+
+    def __init__(self, name, worker=None):
+        self.name = name
+        self.worker = worker
+
+    def load_state_dict(self, state):
+        self.worker.note(f"{self.name} at {state}")
+
+
+class OwnIterator(Restored):
+    """A dataset that is its own iterator."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise StopIteration
+
+
+def taken(seed, **position):
+    """Returns a snapshot whose generators have that seed, and the first two draws after it."""
+    random.seed(seed)
+    state = snapshot.take(Position(**position))
+    return state, [f"{random.random():.3f}" for _ in range(2)]
+
+
+def initialised(progress, **options):
+    """Returns a replacement after its first steps."""
+    worker = Steps(progress, **options)
+    if isinstance(worker._dataset, Restored):
+        worker._dataset.worker = worker
+    worker._initialise()
+    return worker
+
+
+def test_without_an_answer_it_begins_as_the_dead_worker_did():
+    """If the dead worker had answered nothing, its replacement enters the epoch as it did."""
+    random.seed(5)
+    expected = f"{random.random():.3f}"
+    random.seed(5)
+    worker = initialised(Progress(seed=7))
+
+    assert (["init", f"begin {expected}"], Position()) == (worker.steps, worker._position)
+    assert 7 == worker._first_shared_seed
+
+
+def test_an_epoch_begins_with_the_random_states_of_then():
+    """The epoch is entered with the states of its beginning, and left with those of the answer."""
+    began, at_begin = taken(1)
+    latest, after = taken(2, has_begun=True, attempts=3)
+    worker = initialised(Progress(latest=latest, answered=True, epoch=began))
+
+    assert (["init", f"begin {at_begin[0]}"], 3) == (worker.steps, worker._position.attempts)
+    assert after[0] == f"{random.random():.3f}"
+
+
+def test_what_was_answered_is_fetched_again():
+    """An iterable dataset without a state is brought to its place by as many fetches."""
+    latest, _ = taken(2, has_begun=True, attempts=3, index=[None, None])
+    worker = initialised(Progress(latest=latest, answered=True), is_iterable=True)
+
+    assert ["fetch [None, None]"] * 3 == worker.steps[2:]
+
+
+def test_errors_of_repeated_fetches_are_old_news():
+    """A fetch that fails again was answered with its error; the end of the data ends them all."""
+    latest, _ = taken(2, has_begun=True, attempts=3, index=0)
+    for error, count in ((ValueError(), 3), (StopIteration(), 1)):
+        progress = Progress(latest=latest, answered=True)
+        worker = initialised(progress, is_iterable=True, fails={"fetch 0": error})
+
+        assert (["fetch 0"] * count, None) == (worker.steps[2:], worker._init_error)
+
+
+@pytest.mark.parametrize(("kind", "place"), [(Restored, 1), (OwnIterator, 2)])
+def test_a_dataset_goes_back_to_its_state(kind, place):
+    """A state is restored before iter(), or after it if the dataset is its own iterator."""
+    latest, _ = taken(2, has_begun=True, attempts=3, dataset={"at": 3})
+    dataset = kind("dataset")
+    progress = Progress(latest=latest, answered=True)
+    worker = initialised(progress, dataset=dataset, is_iterable=True)
+
+    assert "dataset at {'at': 3}" == worker.steps[place]
+    assert 3 == len(worker.steps)
+
+
+def test_an_iterators_state_saves_the_fetches():
+    """If the iterator can tell its state, nothing is fetched again."""
+    latest, _ = taken(2, has_begun=True, attempts=3, iterator={"at": 3})
+    worker = initialised(Progress(latest=latest, answered=True), is_iterable=True)
+
+    assert "iterator at {'at': 3}" == worker.steps[-1]
+    assert 3 == len(worker.steps)
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_error_of_the_init_function(has_answered):
+    """Only if the dead worker had not answered with that error is it the replacement's answer."""
+    latest, _ = taken(2, has_begun=False)
+    progress = Progress(latest=latest, answered=True) if has_answered else Progress()
+    worker = initialised(progress, fails={"init": ValueError("no")})
+
+    assert (has_answered, ["init"]) == (worker._init_error is None, worker.steps)
+
+
+def test_a_skipped_epoch_is_not_entered():
+    """A worker that died between two epochs is replaced without entering the one that is over."""
+    latest, _ = taken(2, has_begun=True, attempts=3)
+    worker = initialised(Progress(latest=latest, answered=True, skips_epoch=True))
+
+    assert (["init"], 3) == (worker.steps, worker._position.attempts)

@@ -1,0 +1,241 @@
+"""
+The short form of the soak, and that the soak would notice: wrong batches, growth, other deaths.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from shmloader.cli.comparison.digest import digest_batch
+from shmloader.errors import RestartWarning, RetentionWarning
+from tests.deaths.soak import delivery, flatness
+from tests.deaths.soak.delivery import Mistake, compare, digests
+from tests.deaths.soak.flatness import QUANTITIES
+from tests.deaths.soak.phases import PHASES, Phase, draw
+from tests.deaths.soak.trial import RestartCount
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT_FORM = ["--batches", "300", "--period", "0.1", "--kills", "20"]
+LONGEST_S = 240  # on a machine that is busy with other things
+MANY_BYTES = 100_000_000
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(LONGEST_S + 60)
+def test_batches_are_right_and_nothing_grows_while_workers_die():
+    """Every phase delivers the right batches, heals, and holds no more at its end."""
+    command = [sys.executable, "-m", "tests.deaths.soak", *SHORT_FORM]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_S)
+    assert ended.stdout, ended.stderr
+    record = json.loads(ended.stdout)
+
+    assert [] == record["mistakes"]
+    assert 0 == ended.returncode
+    assert [phase.name for phase in PHASES] == [each["phase"] for each in record["phases"]]
+    assert 300 == record["batches"]
+    assert all(each["restarts"] > 0 for each in record["phases"])
+
+
+class Epochs:
+    """
+    A loader without workers: the same batches in every epoch.
+    """
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+def numbered(count):
+    """
+    Make batches of which each is its number.
+    """
+    return [torch.tensor(number) for number in range(count)]
+
+
+def test_every_third_epoch_is_left_in_its_middle():
+    """Epochs follow each other until there are enough batches; the third is left early."""
+    found = [int(batch) for batch in draw(Epochs(numbered(20)), 75)]
+
+    assert [*range(20), *range(20), *range(10), *range(20), *range(5)] == found
+
+
+def test_first_batch_that_differs_is_named():
+    """A hash that is not the expected one ends the comparison and says which batch it was."""
+    with pytest.raises(Mistake, match="batch 1 differs"):
+        compare(["a", "b", "c"], iter(["a", "x", "y"]))
+
+
+def test_right_batches_pass():
+    """Hashes that are the expected ones are no mistake."""
+    compare(["a", "b"], iter(["a", "b"]))
+
+
+def test_batch_that_changes_while_it_is_kept_is_named():
+    """A batch in the window is hashed again when it leaves, and must be what it was."""
+    batches = numbered(4)
+    found = digests(Phase("kept", 1, torch.utils.data.Dataset, window=2), Epochs(batches), 4)
+    next(found), next(found)
+    batches[1] += 1
+
+    with pytest.raises(Mistake, match="batch 1 changed while it was kept"):
+        list(found)
+
+
+def test_batch_that_does_not_come_is_named(monkeypatch):
+    """When the next batch takes too long, the run ends and says which one it was."""
+    monkeypatch.setattr(delivery, "_STALLED_S", 1)
+    stalled = (time.sleep(LONGEST_S) if number else number for number in range(2))
+    found = digests(Phase("stalled", 1, torch.utils.data.Dataset), stalled, 2)
+    next(found)
+
+    with pytest.raises(Mistake, match="no batch 1 within 1 s"):
+        next(found)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        numpy.arange(5000.0),
+        numpy.arange(5000, dtype=numpy.float32),
+        numpy.arange(5000.0).reshape(50, 100),
+        torch.arange(5000, dtype=torch.float64),
+    ],
+    ids=["value", "dtype", "shape", "type"],
+)
+def test_arrays_are_hashed_to_the_last_bit(other):
+    """Two batches that differ in one bit of an array, or in its dtype or shape, differ in hash."""
+    array = numpy.arange(5000.0)
+    array[2500] = numpy.nextafter(array[2500], numpy.inf)
+
+    assert digest_batch([array]) == digest_batch([array.copy()])
+    assert digest_batch([array]) != digest_batch([other])
+
+
+def one_descriptor():
+    """
+    Open a descriptor.
+    """
+    number = os.open(os.devnull, os.O_RDONLY)
+    return lambda: os.close(number)
+
+
+def one_process():
+    """
+    Start a process.
+    """
+    process = subprocess.Popen(["sleep", "1000"])
+    return lambda: (process.kill(), process.wait())
+
+
+def one_thread():
+    """
+    Start a thread.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    return lambda: (over.set(), thread.join())
+
+
+def written_memory(kind, size_bytes):
+    """
+    Map memory of that kind, and write to all of it.
+    """
+    memory = mmap.mmap(-1, size_bytes, kind | mmap.MAP_ANONYMOUS)
+    for place in range(0, size_bytes, mmap.PAGESIZE):
+        memory[place] = 1
+    return memory.close
+
+
+def large_process():
+    """
+    Start a process that holds more memory than those that other tests have left running.
+    """
+    size_bytes = MANY_BYTES + int(1e6 * flatness.sample()["other_mb"])
+    program = f"held = b'x' * {size_bytes}; print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", program], **pipes)
+    process.stdout.readline()
+    return lambda: process.communicate(b"\n")
+
+
+def many_objects():
+    """
+    Make Python objects.
+    """
+    return [[] for _ in range(1000)].clear
+
+
+# How often what is planted, so that it exceeds the tolerance.
+PLANTED = {
+    "trainer_mb": (1, lambda: written_memory(mmap.MAP_PRIVATE, MANY_BYTES)),
+    "other_mb": (1, large_process),
+    "shared_mb": (1, lambda: written_memory(mmap.MAP_SHARED, MANY_BYTES)),
+    "trainer_descriptors": (10, one_descriptor),
+    "most_descriptors": (10, one_descriptor),
+    "processes": (5, one_process),
+    "threads": (1, one_thread),
+    "mappings": (30, lambda: written_memory(mmap.MAP_SHARED, mmap.PAGESIZE)),
+    "objects": (1, many_objects),
+}
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.key)
+def test_what_is_taken_is_found(quantity):
+    """A sample sees each thing that was taken since another, and calls it growth."""
+    times, plant = PLANTED[quantity.key]
+    first = flatness.sample()
+    with contextlib.ExitStack() as planted:
+        for _ in range(times):
+            planted.callback(plant())
+        last = flatness.sample()
+    grown = {each.quantity.key for each in flatness.between(first, last) if each.is_growth}
+
+    assert quantity.key in grown
+
+
+def growth_of_series(values):
+    """
+    Tell which quantities grow when all of them go through these values.
+    """
+    samples = [{each.key: value for each in QUANTITIES} for value in values]
+    return [each.quantity for each in flatness.changes(samples) if each.is_growth]
+
+
+def test_quarters_are_compared():
+    """What is more in the last quarter than in the first has grown; a peak between has not."""
+    assert list(QUANTITIES) == growth_of_series([0] * 9 + [1000] * 3)
+    assert [] == growth_of_series([0] * 4 + [1000] * 4 + [0] * 4)
+    assert [] == growth_of_series([1000] * 4 + [0] * 8)
+
+
+def test_single_samples_are_no_growth():
+    """A quarter counts with its median: one moment at which more was held is no leak."""
+    assert [] == growth_of_series([0] * 11 + [1000])
+
+
+def test_restarts_are_counted_by_their_warnings():
+    """Warnings of restarts are counted, those of hanging apart; all others are shown."""
+    told = RestartCount()
+    with warnings.catch_warnings(record=True, action="always") as shown, told:
+        for text in ("worker 0 was killed", "worker 1 was killed after it hung"):
+            warnings.warn(text, RestartWarning, stacklevel=1)
+        warnings.warn("many batches are held", RetentionWarning, stacklevel=1)
+
+    assert (2, 1) == (told.restarts, told.hung)
+    assert [RetentionWarning] == [each.category for each in shown]

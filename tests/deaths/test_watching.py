@@ -1,0 +1,117 @@
+"""A process is known by its pid and its start time, and a worker ends with its trainer."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shmloader.processes import watching
+from tests.helpers.programs import run
+
+
+@pytest.fixture
+def process():
+    """Returns a process that waits for the end of its input."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_is_known_by_its_start(process):
+    """A process runs as the one of its start time, and as no other."""
+    started = watching.start_time(process.pid)
+
+    assert watching.is_running(process.pid, started)
+    assert not watching.is_running(process.pid, str(int(started) + 1))
+
+
+def test_a_process_to_be_reaped_does_not_run(process):
+    """A process that was killed does not run, even before its parent has asked for its status."""
+    started = watching.start_time(process.pid)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    assert not watching.is_running(process.pid, started)
+    process.wait()
+    assert not watching.is_running(process.pid, started)
+    assert watching.start_time(process.pid) is None
+
+
+def test_a_stopped_process_runs(process):
+    """A process that is stopped has not ended."""
+    started = watching.start_time(process.pid)
+    process.send_signal(signal.SIGSTOP)
+
+    assert watching.is_running(process.pid, started)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(None, True), (PermissionError, True), (ProcessLookupError, False)]
+)
+def test_without_a_start_time_the_pid_decides(monkeypatch, error, expected):
+    """If the kernel does not say when a process started, a signal finds out if there is one."""
+    sent = []
+
+    def kill(pid, number):
+        sent.append((pid, number))
+        if error:
+            raise error
+
+    monkeypatch.setattr(watching.os, "kill", kill)
+
+    assert (expected, [(7, 0)]) == (watching.is_running(7, None), sent)
+
+
+def test_names_do_not_disturb_the_record(process):
+    """A process may have any name, even one that looks like the kernel's record of it."""
+    with open(f"/proc/{os.getpid()}/comm") as file:
+        name = file.read()
+    try:
+        with open(f"/proc/{os.getpid()}/comm", "w") as file:
+            file.write(") Z 1 2 3")
+        assert watching.is_running(os.getpid(), watching.start_time(os.getpid()))
+    finally:
+        with open(f"/proc/{os.getpid()}/comm", "w") as file:
+            file.write(name)
+
+
+CHILD_OF_ANOTHER = """
+import os, pickle, time
+from shmloader.processes.watching import ParentWatch
+
+watch = ParentWatch(os.getpid())
+reader, writer = os.pipe()
+if os.fork() == 0:
+    {start}
+    os.close(reader)
+    time.sleep(60)  # until the watch ends this process
+    os._exit(0)
+os.close(writer)
+{end}
+"""
+
+
+@pytest.mark.parametrize("start", ["watch.watch()", "pickle.loads(pickle.dumps(watch))"])
+def test_a_child_ends_with_the_process_it_watches(tmp_path, start):
+    """A watch ends its process in the middle of a call, and so does one that was unpickled."""
+    script = CHILD_OF_ANOTHER.format(start=start, end="time.sleep(0.2); os._exit(3)")
+    status, _, errors = run(tmp_path, script)
+
+    # The program's session is looked through for what is left of it when it ends.
+    assert (3, "") == (status, errors)
+
+
+def test_a_watch_of_a_process_that_is_gone_ends_at_once(tmp_path):
+    """A pid that is another process's by now is not watched: the watching process ends."""
+    script = """
+import os
+from shmloader.processes.watching import ParentWatch
+
+watch = ParentWatch(os.getpid())
+watch._started = "0"
+watch.watch()
+print("watches a stranger")
+"""
+    assert (1, [], "") == run(tmp_path, script)

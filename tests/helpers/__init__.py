@@ -1,0 +1,1 @@
+"""What tests share: datasets, programs in processes of their own, forged segments, deaths."""

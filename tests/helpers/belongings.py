@@ -1,0 +1,138 @@
+"""
+What the tests' process holds of the machine, so that a test that leaves something behind fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import NamedTuple
+
+
+def belongings() -> set[str]:
+    """
+    Name what this run holds of the machine: shared memory, descriptors, processes.
+
+    Returns:
+        One phrase per thing, the same for as long as it exists; nothing where there is no /proc.
+    """
+    if not Path("/proc/self/fd").is_dir():
+        return set()
+    return {*shared_memory(), *mappings(), *descriptors(), *processes()}
+
+
+def shared_memory() -> Iterator[str]:
+    """
+    Name the POSIX shared-memory objects and semaphores of the machine.
+
+    Those of torch carry their maker's pid, and count only while it is one of this run's processes:
+    a worker of torch's own loader that is told to leave while it sends a batch leaves its file.
+    """
+    table = process_table()
+    for name in os.listdir("/dev/shm"):
+        if name.startswith("torch_"):
+            maker = int(name.split("_")[1])
+            is_ours = maker in table and os.getpid() in (maker, *ancestors(maker, table))
+        else:
+            is_ours = not is_mapped_by_a_neighbour(f"/dev/shm/{name}", table)
+        if is_ours:
+            yield f"/dev/shm/{name}"
+
+
+def is_mapped_by_a_neighbour(path: str, table: dict[int, Process]) -> bool:
+    """Returns True if another of the processes that run tests at once uses it, or a child of that."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return False
+    neighbours = (pid for pid in table if is_neighbour(pid, table))
+    return any(path in mappings_of(pid) for pid in neighbours)
+
+
+def is_neighbour(pid: int, table: dict[int, Process]) -> bool:
+    """Returns True for the other processes that the starter of this one has started."""
+    line = {pid, *ancestors(pid, table)}
+    return os.getppid() in line and os.getpid() not in line
+
+
+def mappings_of(pid: int) -> str:
+    """Returns what the kernel says of a process's mappings; nothing if it has just ended."""
+    try:
+        return Path("/proc", str(pid), "maps").read_text()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""
+
+
+def mappings() -> Iterator[str]:
+    """
+    Name the shared memory that this process maps: its descriptor may be closed already.
+    """
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        *_, inode, target = line.split(maxsplit=5)
+        if target.startswith(("/memfd:", "/dev/shm/")):
+            yield f"mapping of {target} (inode {inode})"
+
+
+def descriptors() -> Iterator[str]:
+    """
+    Name the open descriptors of this process, apart from those to multiprocessing's own helpers.
+    """
+    helpers = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the descriptor of the listing itself
+            continue
+        if int(number) not in helpers:
+            yield f"descriptor {number} of {target}"
+
+
+def processes() -> Iterator[str]:
+    """
+    Name the processes that come from this one, apart from multiprocessing's own helpers.
+
+    One whose parent has died is known by its process group, which it keeps.
+    """
+    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
+    table = process_table()
+    me = os.getpid()
+    strangers = {me, *ancestors(me, table), *helpers}
+    for pid, process in table.items():
+        parent = table.get(process.parent)
+        orphan = process.group == os.getpgrp() and (parent is None or parent.group != process.group)
+        if pid not in strangers and (me in ancestors(pid, table) or (orphan and process.alive)):
+            yield f"process {pid}"
+
+
+class Process(NamedTuple):
+    """
+    What the kernel says of a process: its parent's pid, its group's, and whether it still runs.
+    """
+
+    parent: int
+    group: int
+    alive: bool
+
+
+def process_table() -> dict[int, Process]:
+    """
+    Read every process of the machine, by pid.
+    """
+    table = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path("/proc", pid, "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # it has just exited
+            continue
+        state, parent, group = stat.rpartition(")")[2].split()[:3]
+        table[int(pid)] = Process(int(parent), int(group), state not in "ZX")
+    return table
+
+
+def ancestors(pid: int, table: dict[int, Process]) -> Iterator[int]:
+    """
+    List the parent of a process, its parent, and so on.
+    """
+    while pid in table:
+        pid = table[pid].parent
+        yield pid

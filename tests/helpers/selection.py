@@ -1,0 +1,95 @@
+"""
+Which tests a run takes: the core of every kind, what the core leaves out, or all.
+
+A test is in the core unless it is marked. `thorough` leaves it out. `core(values=1)` keeps, of a
+function's cases, a few in which each value of each parameter comes; `core(values=2)` each pair of
+values; `core(every=4, start=1)` each fourth case, from the second on.
+
+The choice depends on nothing but the cases, so the core and the rest are all tests, each once, even
+when they run on different days and machines.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+CORE, REST, ALL = "core", "rest", "all"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    for name, what in ((REST, "the tests that the core leaves out"), (ALL, "every test")):
+        parser.addoption(
+            f"--{name}",
+            action="store_const",
+            const=name,
+            dest="selection",
+            default=CORE,
+            help=f"run {what}, not the core of every kind",
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "thorough: not in the core, so that only --rest runs it")
+    config.addinivalue_line("markers", "core(values, every, start=0): which cases are in the core")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"tests: {selection(config)} (--rest: what the core leaves out, --all: every test)"
+
+
+def selection(config: pytest.Config) -> str:
+    """Returns the selection that the options ask for; tests that are named one by one all run."""
+    named = any("::" in argument for argument in config.args)
+    return ALL if named and config.option.selection == CORE else config.option.selection
+
+
+@pytest.hookimpl(tryfirst=True)  # before -k and -m: they must not change what is in the core
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = selection(config)
+    if wanted == ALL:
+        return
+    core = core_of(items)
+    taken = [item for item in items if (item in core) == (wanted == CORE)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(taken)])
+    items[:] = taken
+
+
+def core_of(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Returns the tests that are in the core."""
+    functions = defaultdict(list)
+    for item in items:
+        functions[item.nodeid.partition("[")[0]].append(item)
+    return {item for cases in functions.values() for item in core_cases(cases)}
+
+
+def core_cases(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Returns those of one function's cases that are in the core."""
+    cases = [case for case in cases if case.get_closest_marker("thorough") is None]
+    marker = cases[0].get_closest_marker("core") if cases else None
+    if marker is None:
+        return cases
+    if "values" in marker.kwargs:
+        return covering(cases, marker.kwargs["values"])
+    return cases[marker.kwargs.get("start", 0) :: marker.kwargs["every"]]
+
+
+def covering(cases: Sequence[pytest.Item], size: int) -> list[pytest.Item]:
+    """Returns a few cases in which each combination of so many parameters' values comes."""
+    combinations = {case: combinations_of(case, size) for case in cases}
+    missing = set().union(*combinations.values())
+    chosen = []
+    while missing:
+        best = max(cases, key=lambda case: len(combinations[case] & missing))
+        missing -= combinations[best]
+        chosen.append(best)
+    return chosen
+
+
+def combinations_of(case: pytest.Item, size: int) -> set[tuple[tuple[str, int], ...]]:
+    """Returns the combinations of values in a case, each value as its parameter and its number."""
+    values = sorted(case.callspec.indices.items())  # type: ignore[attr-defined]
+    return set(itertools.combinations(values, min(size, len(values))))

@@ -1,0 +1,141 @@
+"""
+Programs that begin with everything imported: one process imports, and forks each of them.
+
+To its own processes such a program looks like any other. It is the leader of a session, what it is
+started with runs at the top level of `__main__`, and it ends as the interpreter ends.
+"""
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+
+from tests.helpers.programs import Program, search_path, send
+
+# What follows a head in the file that a stage runs. In the child serve() returns, with a script.
+SERVE = """
+
+def serve(connection):
+    import os, socket, struct
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(connection, 5, 2)
+        if not request:
+            os._exit(0)
+        verb, number = struct.unpack("!ci", request)
+        if verb == b"w":
+            status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+            connection.sendall(struct.pack("!i", status))
+            continue
+        script = b""
+        while len(script) < number:
+            script += connection.recv(number - len(script))
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            for descriptor, standard in zip(descriptors, (1, 2)):
+                os.dup2(descriptor, standard)
+                os.close(descriptor)
+            connection.close()
+            return script.decode()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        connection.sendall(struct.pack("!i", pid))
+
+
+if __name__ == "__main__":
+    import socket, sys
+    exec(compile(serve(socket.socket(fileno=int(sys.argv[1]))), "program.py", "exec"))
+"""
+
+
+class Stage:
+    """
+    A process that has run a head and forks programs on request, one at a time.
+
+    Args:
+        folder: Where its file is kept.
+        head: What all its programs begin with: imports, classes, functions.
+        flags: Of the interpreter.
+    """
+
+    def __init__(self, folder, head, *flags):
+        path = folder / "stage.py"
+        path.write_text(head + SERVE)
+        self.connection, far_end = socket.socketpair()
+        with far_end:
+            self._process = subprocess.Popen(
+                [sys.executable, *flags, str(path), str(far_end.fileno())],
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": search_path()},
+                pass_fds=[far_end.fileno()],
+                start_new_session=True,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+        self._process.wait()
+
+    def fork(self, script, stdout, stderr):
+        """
+        Start a program and return its pid.
+        """
+        request = struct.pack("!ci", b"f", len(script))
+        socket.send_fds(self.connection, [request], [stdout, stderr])
+        self.connection.sendall(script)
+        return self.answer()
+
+    def answer(self):
+        """
+        Return the number that the process says next.
+        """
+        return struct.unpack("!i", self.connection.recv(4))[0]
+
+
+class Play(Program):
+    """
+    A program on a stage; it is used like one that was started by itself.
+
+    Args:
+        folder: Where what it writes to stderr is kept.
+    """
+
+    def __init__(self, stage, folder, script):
+        self._errors = folder / "stderr.txt"
+        self._unread = b""
+        reader, writer = os.pipe()
+        with open(self._errors, "wb") as errors, open(writer, "wb") as stdout:
+            self.pid = stage.fork(script.encode(), stdout.fileno(), errors.fileno())
+        self._process = _Child(stage, self.pid, os.fdopen(reader, "rb", buffering=0))
+
+
+class _Child:
+    # What Program uses of a subprocess.Popen.
+
+    def __init__(self, stage, pid, stdout):
+        self._stage = stage
+        self._pid = pid
+        self._asked = False
+        self._status = None
+        self.stdout = stdout
+
+    def send_signal(self, number):
+        send(self._pid, number)
+
+    def wait(self, timeout=None):
+        if self._status is None:
+            self._ask()
+            if not select.select([self._stage.connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("program.py", timeout)
+            self._status = self._stage.answer()
+        return self._status
+
+    def _ask(self):
+        if not self._asked:
+            self._asked = True
+            self._stage.connection.sendall(struct.pack("!ci", b"w", self._pid))

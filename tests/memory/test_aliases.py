@@ -1,0 +1,386 @@
+"""
+Invariant 4 on real loaders: a slot is kept by any alias of its batch, and by nothing else.
+"""
+
+import gc
+import threading
+import weakref
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+import shmloader
+from shmloader import DataLoader
+from tests.helpers.datasets import Computed, Numbered, batch, sample, state
+
+pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
+
+SIZE = 4
+BATCHES = 30
+FIRST = batch(0, SIZE)
+
+
+def keep_for_backward(tensor):
+    weight = torch.ones_like(tensor, requires_grad=True)
+    loss = (weight * tensor).sum()
+
+    def read():
+        weight.grad = None
+        loss.backward(retain_graph=True)
+        return weight.grad
+
+    return read
+
+
+def keep_in_storage(tensor):
+    storage = tensor.untyped_storage()
+    return lambda: torch.empty(0, dtype=torch.float64).set_(storage).view(SIZE, -1)
+
+
+def keep_by_set(tensor):
+    other = torch.empty(0, dtype=torch.float64).set_(tensor)
+    return lambda: other
+
+
+def keep_as_bytes(tensor):
+    raw = tensor.view(torch.uint8)
+    return lambda: raw.view(torch.float64)
+
+
+def keep_under_inference(tensor):
+    with torch.inference_mode():
+        rows = tensor[:]
+    return lambda: rows.clone()
+
+
+def keep_in_memoryview(tensor):
+    view = memoryview(tensor.numpy())
+    return lambda: torch.from_numpy(numpy.asarray(view))
+
+
+def keep_through_dlpack(tensor):
+    array = numpy.from_dlpack(tensor)
+    return lambda: torch.from_numpy(array.copy())
+
+
+def keep_rows_apart(tensor):
+    rows = list(tensor)
+    return lambda: torch.stack(rows)
+
+
+def keep_in_thread(tensor):
+    asked, answers = threading.Event(), []
+
+    def hold(tensor):
+        asked.wait()
+        answers.append(tensor.clone())
+
+    thread = threading.Thread(target=hold, args=(tensor,))
+    thread.start()
+
+    def read():
+        asked.set()
+        thread.join()
+        return answers[0]
+
+    return read
+
+
+def keep(make):
+    """Keep what `make` derives from a tensor, in a closure."""
+
+    def keeper(tensor):
+        kept = make(tensor)
+        return lambda: kept
+
+    return keeper
+
+
+def keep_array(make):
+    def keeper(tensor):
+        kept = make(tensor.numpy())
+        return lambda: torch.from_numpy(kept)
+
+    return keeper
+
+
+KEEPERS = {
+    "batch": keep(lambda tensor: tensor),
+    "view": keep(lambda tensor: tensor[:, :]),
+    "transposed": keep(lambda tensor: tensor.t().t()),
+    "detach": keep(lambda tensor: tensor.detach()),
+    "data": keep(lambda tensor: tensor.data),
+    "numpy": keep_array(lambda array: array),
+    "numpy view": keep_array(lambda array: array[:, :]),
+    "memoryview": keep_in_memoryview,
+    "storage": keep_in_storage,
+    "set_": keep_by_set,
+    "view(dtype)": keep_as_bytes,
+    "inference_mode": keep_under_inference,
+    "backward": keep_for_backward,
+    "dlpack": keep_through_dlpack,
+    "rows": keep_rows_apart,
+    "thread": keep_in_thread,
+}
+
+
+def arrays(samples):
+    """Collate to an ndarray."""
+    return numpy.stack([item.numpy() for item in samples])
+
+
+def open_loader(**options):
+    """Two batches in flight and six slots: up to four may be leased."""
+    dataset = options.pop("dataset", Numbered(SIZE * BATCHES))
+    settings = {"batch_size": SIZE, "num_workers": 1, "prefetch_factor": 2, "slots": 6}
+    return DataLoader(dataset, **{**settings, **options})
+
+
+@pytest.mark.parametrize("keeper", KEEPERS.values(), ids=KEEPERS.keys())
+def test_slot_lives_as_long_as_an_alias(keeper):
+    """A batch kept in any way reads the same after all others were overwritten; then it is free."""
+    with open_loader() as loader:
+        batches = iter(loader)
+        read = keeper(next(batches))
+        for number, other in enumerate(batches, 1):
+            assert torch.equal(batch(number, SIZE), other)
+        del other
+        assert state(loader, "leased") == 1
+        assert torch.equal(FIRST, read())
+        del read
+        gc.collect()
+        assert state(loader, "leased") == 0
+        assert loader.stats().spilled == 0
+
+
+ARRAY_KEEPERS = {
+    "array": lambda array: array,
+    "view": lambda array: array[:, :],
+    "memoryview": memoryview,
+    "from_numpy": torch.from_numpy,
+}
+
+
+@pytest.mark.parametrize("make", ARRAY_KEEPERS.values(), ids=ARRAY_KEEPERS.keys())
+def test_slot_lives_as_long_as_an_array(make):
+    """What is derived from an ndarray leaf keeps its slot, and its end frees it."""
+    with open_loader(collate_fn=arrays) as loader:
+        batches = iter(loader)
+        kept = make(next(batches))
+        assert sum(1 for _ in batches) == BATCHES - 1
+        assert state(loader, "leased") == 1
+        assert numpy.array_equal(FIRST.numpy(), numpy.asarray(kept))
+        del kept
+        gc.collect()
+        assert state(loader, "leased") == 0
+
+
+def test_every_leaf_keeps_the_slot_alone():
+    """A slot with several leaves is free only when the last of them is gone."""
+    dataset = Computed(SIZE * BATCHES, lambda i: (sample(i), i, {"x": -sample(i)}))
+    with open_loader(dataset=dataset) as loader:
+        batches = iter(loader)
+        tensor, number, named = next(batches)
+        for _ in range(3):
+            next(batches)
+        del tensor
+        assert state(loader, "leased") == 1
+        del number
+        assert state(loader, "leased") == 1
+        assert torch.equal(-FIRST, named.pop("x"))
+        assert state(loader, "leased") == 0
+
+
+def test_cycle_keeps_the_slot_until_it_is_collected():
+    """A batch in a reference cycle is intact until the collector ends the cycle."""
+
+    class Node:
+        pass
+
+    gc.disable()
+    try:
+        with open_loader() as loader:
+            batches = iter(loader)
+            node = Node()
+            node.itself, node.tensor = node, next(batches)
+            seen = weakref.ref(node)
+            del node
+            assert sum(1 for _ in batches) == BATCHES - 1
+            assert torch.equal(FIRST, seen().tensor)
+            assert state(loader, "leased") == 1
+            gc.collect()
+            assert seen() is None
+            assert state(loader, "leased") == 0
+    finally:
+        gc.enable()
+
+
+def test_batches_dropped_on_threads_free_their_slots():
+    """Leases that end on many threads at once lose no slot and no batch."""
+    with open_loader(dataset=Numbered(SIZE * 400), slots=12, prefetch_factor=4) as loader:
+        inbox = [[] for _ in range(4)]
+        arrived = threading.Semaphore(0)
+        done = threading.Event()
+        wrong = []
+
+        def drop(box):
+            while not done.is_set() or box:
+                arrived.acquire(timeout=0.05)
+                while box:
+                    number, kept = box.pop()
+                    if not torch.equal(batch(number, SIZE), kept):
+                        wrong.append(number)
+                    del kept
+
+        threads = [threading.Thread(target=drop, args=(box,)) for box in inbox]
+        for thread in threads:
+            thread.start()
+        for number, delivered in enumerate(loader):
+            inbox[number % 4].append((number, delivered))
+            del delivered
+            arrived.release()
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        assert number == 399
+        assert state(loader, "leased") == 0
+
+
+@pytest.mark.usefixtures("children_are_forgotten")
+def test_held_batches_are_sent_again():
+    """torch's own workers re-send batches that are held, while our loader overwrites the others."""
+    with open_loader() as loader:
+        batches = iter(loader)
+        held = [next(batches) for _ in range(3)]
+        again = iter(torch.utils.data.DataLoader(held, batch_size=None, num_workers=1))
+        first = next(again)
+        assert sum(1 for _ in batches) == BATCHES - 3
+        sent = [first, *again]
+        assert all(torch.equal(batch(i, SIZE), tensor) for i, tensor in enumerate(sent))
+        assert len(sent) == 3
+
+
+# The worker's side
+
+
+class Keeping:
+    """
+    A collate function that keeps something of each batch and says whether all of it is unchanged.
+    """
+
+    def __init__(self, keep):
+        self.keep = keep
+        self.kept = []
+
+    def __call__(self, samples):
+        made = default_collate(samples)
+        self.kept.append((self.keep(made), made.clone()))
+        intact = all(torch.equal(copy, self.look(kept, copy)) for kept, copy in self.kept)
+        return made, intact
+
+    @staticmethod
+    def look(kept, copy):
+        if isinstance(kept, torch.UntypedStorage):
+            kept = torch.empty(0, dtype=copy.dtype).set_(kept)
+        return torch.as_tensor(numpy.asarray(kept)).view(copy.dtype).reshape(copy.shape)
+
+
+WORKER_KEEPS = {
+    "batch": lambda made: made,
+    "view": lambda made: made[:],
+    "numpy": lambda made: made.numpy(),
+    "memoryview": lambda made: memoryview(made.numpy()),
+    "storage": lambda made: made.untyped_storage(),
+    "detach": lambda made: made.detach(),
+}
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["read", "in place"])
+@pytest.mark.parametrize("keep", WORKER_KEEPS.values(), ids=WORKER_KEEPS.keys())
+def test_what_a_worker_keeps_never_changes(keep, in_place):
+    """A collate_fn that keeps its batches sees none of them change, whatever the trainer does."""
+    with open_loader(collate_fn=Keeping(keep)) as loader:
+        for number, (made, intact) in enumerate(loader):
+            assert torch.equal(batch(number, SIZE), made)
+            assert intact
+            if in_place:
+                made.zero_()
+        assert number == BATCHES - 1
+
+
+class Replaying:
+    """
+    A collate function that gives every batch twice.
+    """
+
+    def __init__(self):
+        self.last = None
+
+    def __call__(self, samples):
+        if self.last is None:
+            self.last = default_collate(samples)
+            return self.last
+        again, self.last = self.last, None
+        return again
+
+
+def test_a_batch_given_twice_is_the_same_twice():
+    """A replayed batch is what it was, also when the trainer worked on the first one in place."""
+    with open_loader(collate_fn=Replaying()) as loader:
+        for number, made in enumerate(loader):
+            assert torch.equal(batch(number - number % 2, SIZE), made)
+            made.neg_()
+        assert number == BATCHES - 1
+
+
+@pytest.mark.parametrize(
+    ("workers", "prefetch_factor", "slots"),
+    [(1, 1, 1), (1, 2, 2), (2, 2, None), (2, 150, None), (1, 600, 700)],
+)
+def test_a_cache_of_everything_never_runs_out_of_slots(workers, prefetch_factor, slots):
+    """A worker that keeps all it ever made gets the whole epoch through, in deep rings too."""
+    kept = []
+
+    def make(index):
+        tensor = shmloader.empty((4,), torch.int64).fill_(index)
+        kept.append(tensor)
+        return tensor
+
+    loader = DataLoader(
+        Computed(2000, make),
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=prefetch_factor,
+        slots=slots,
+    )
+    with loader:
+        firsts = [made[0].item() for made in loader]
+    assert list(range(2000)) == firsts
+
+
+def in_a_thread(call):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(call()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def test_a_thread_of_the_worker_gets_ordinary_memory():
+    """`shmloader.empty` on another thread is correct, and kept results never change."""
+    kept = []
+
+    def make(index):
+        tensor = in_a_thread(lambda: shmloader.empty((8,), torch.int64)).fill_(index)
+        kept.append(tensor)
+        assert all(bool((old == i).all()) for i, old in enumerate(kept))
+        return tensor
+
+    with open_loader(dataset=Computed(50, make), batch_size=None) as loader:
+        assert [
+            i for i, made in enumerate(loader) if torch.equal(made, made.new_full((8,), i))
+        ] == [*range(50)]
+        assert state(loader, "retired") == 0

@@ -1,0 +1,121 @@
+"""The rules for slots and bytes, each on a ledger that only says its numbers."""
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+from shmloader.trainer.budget import Budget, Spill, reserved_slots, shape_of
+
+from shmloader import RetentionWarning
+
+MANY = 1 << 40
+
+
+class Ledger:
+    """A ledger with room for everything, except where a test says otherwise."""
+
+    ring_bytes = 4096
+    range_bytes = 8192
+    wanting = 0
+    copies_in = False
+
+    def __init__(self, kept=False, idle=5, leasable=True, **values):
+        self.is_kept = lambda slot: kept
+        self.idle_slots = lambda: idle
+        self.leasable = lambda slot, reserve: leasable
+        self.__dict__.update(values)
+
+
+def budget_of(ledger, reserve=2, spills=0):
+    """Returns a budget and the pool that counts its spills."""
+    pool = SimpleNamespace(spills=spills)
+    return Budget(ledger, pool, slots=8, reserve=reserve), pool
+
+
+@pytest.mark.parametrize(
+    ("options", "slots", "ring_bytes"),
+    [
+        ({"slots": 7, "ring_bytes": 100}, 7, 100),
+        ({"slots": 7, "slot_bytes": 60, "ring_bytes": 100}, 7, 100),
+        ({"ring_bytes": 100}, 2 * 3 + 4, 100),
+        ({"slot_bytes": 30, "ring_bytes": 100}, 3, 100),
+        ({"slot_bytes": 300, "ring_bytes": 100}, 1, 100),
+        ({"slot_bytes": 1, "ring_bytes": 100}, 2 * 3 + 4, 100),
+    ],
+)
+def test_shape_follows_the_options(options, slots, ring_bytes):
+    """slots is taken as it is; without it, what torch has in flight and a few more, if they fit."""
+    given = {"slots": None, "slot_bytes": None, "ring_bytes": None, **options}
+    shape = shape_of(2, 3, **given)
+
+    assert (2, slots, ring_bytes) == (shape.workers, shape.slots, shape.ring_bytes)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4, 100])
+@pytest.mark.parametrize("workers", [1, 2, 16])
+@pytest.mark.parametrize("slots", [1, 2, 3, 6, 200])
+def test_reserve_leaves_a_slot_and_keeps_workers_busy(in_flight, workers, slots):
+    """The reserve is never more than torch has in flight nor than there are slots."""
+    reserve = reserved_slots(in_flight, workers, slots)
+
+    assert 1 <= reserve <= min(in_flight, slots)
+    if slots > in_flight + 1:
+        assert reserve == in_flight  # all that torch has in flight
+    if slots > workers + 2:
+        assert reserve < slots - 1  # and the trainer still has two to hold
+
+
+@pytest.mark.parametrize(
+    ("ledger", "expected"),
+    [
+        (Ledger(), None),
+        (Ledger(kept=True), Spill.KEPT_BY_WORKER),
+        (Ledger(idle=2), Spill.TOO_FEW_SLOTS),
+        (Ledger(idle=3), None),
+        (Ledger(leasable=False), Spill.TOO_FEW_BYTES),
+        (Ledger(wanting=1), Spill.TOO_FEW_BYTES),
+        (Ledger(kept=True, idle=0, wanting=1), Spill.KEPT_BY_WORKER),
+        (Ledger(idle=0, wanting=1), Spill.TOO_FEW_SLOTS),
+    ],
+)
+def test_a_batch_spills_for_the_first_reason(ledger, expected):
+    """A batch stays in its slot unless its worker kept it, or slots or bytes would run short."""
+    budget, _ = budget_of(ledger)
+
+    assert expected is budget.reason_to_spill(0)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "most"),
+    [(Ledger(), 4096), (Ledger(ring_bytes=MANY), 8192), (Ledger(range_bytes=100), 100)],
+)
+def test_what_can_ever_fit(ledger, most):
+    """A batch fits if it is not larger than the budget and not larger than a slot's range."""
+    budget, _ = budget_of(ledger)
+
+    assert (True, False) == (budget.can_ever_fit(most), budget.can_ever_fit(most + 1))
+
+
+@pytest.mark.parametrize(("room", "expected"), [(99, False), (100, True), (101, True)])
+def test_a_grant_needs_all_its_room(room, expected):
+    """The ledger is asked for the slot's room, and a grant is not cut short."""
+    asked = []
+    budget, _ = budget_of(Ledger(room=lambda *question: asked.append(question) or room))
+
+    assert (expected, [(3, 100)]) == (budget.fits(3, 100), asked)
+
+
+@pytest.mark.parametrize("reason", Spill)
+def test_the_sixteenth_spill_warns_once(reason):
+    """One spill of many warns, with advice that names this loader's numbers."""
+    budget, pool = budget_of(Ledger(), spills=14)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            budget.note_spill(reason)
+
+    assert (34, [RetentionWarning]) == (pool.spills, [each.category for each in caught])
+    text = str(caught[0].message)
+    assert text.startswith("16 batches were copied out of their slots")
+    assert ("{" in reason.value) == ("now 8" in text or "now 4096" in text)
+    assert "{" not in text

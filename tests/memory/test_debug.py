@@ -1,0 +1,498 @@
+"""
+SHMLOADER_DEBUG=1: native code that uses a slot at the wrong time is named, and nothing else is.
+"""
+
+import ctypes
+import faulthandler
+import gc
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+import time
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import IterableDataset, default_collate
+
+import shmloader
+from shmloader import DataLoader
+from shmloader.errors import WorkerBroken
+from shmloader.memory import forks
+from tests.helpers.datasets import Computed, Numbered, batch
+from tests.helpers.forgery import Forger
+from tests.helpers.programs import run
+from tests.memory import test_aliases, test_children, test_lives, test_retention
+
+SIZE = 4
+
+# Late uses, each in a child. Tickets 0 to 7 go to slots 0 to 7: none is used twice before all were.
+
+
+def open_loader(**options):
+    return DataLoader(Numbered(80), **{"batch_size": SIZE, "num_workers": 1, "slots": 8, **options})
+
+
+def arrays(samples):
+    return numpy.stack([item.numpy() for item in samples])
+
+
+def draw(batches, count):
+    """Draw some batches and return the next: no name here refers to one afterwards."""
+    for _ in range(count):
+        next(batches)
+    return next(batches)
+
+
+def release_at_once(batches):
+    return draw(batches, 3).data_ptr()
+
+
+def release_on_another_thread(batches):
+    box = [draw(batches, 3)]
+    pointer = box[0].data_ptr()
+    thread = threading.Thread(target=box.clear)
+    thread.start()
+    thread.join()
+    return pointer
+
+
+def release_a_view_of_a_view(batches):
+    rows = memoryview(draw(batches, 3).numpy()[1:])
+    return numpy.asarray(rows).ctypes.data - 48
+
+
+def release_before_others(batches):
+    pointer = release_at_once(batches)
+    draw(batches, 5)
+    return pointer
+
+
+def release_by_sharing(batches):
+    tensor = draw(batches, 3)
+    array = tensor.numpy()
+    tensor.share_memory_()
+    # The array is alive, and what it points at was released when torch moved the tensor.
+    alive.append(array)
+    return array.ctypes.data
+
+
+def release_and_close(batches):
+    pointer = release_at_once(batches)
+    alive.pop(0).close()
+    alive.clear()
+    return pointer
+
+
+def release_and_open_another(batches):
+    pointer = release_and_close(batches)
+    alive.append(iter(open_loader()))
+    alive.append(draw(alive[-1], 3))
+    return pointer
+
+
+alive = []  # what a child does not drop
+RELEASES = [
+    release_at_once,
+    release_on_another_thread,
+    release_a_view_of_a_view,
+    release_before_others,
+    release_by_sharing,
+    release_and_close,
+    release_and_open_another,
+]
+USES = {
+    "read": lambda address: ctypes.string_at(address, 1),
+    "write": lambda address: ctypes.memset(address, 1, 1),
+    "read by another thread": lambda address: on_a_thread(ctypes.string_at, address, 1),
+}
+
+
+def on_a_thread(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments)
+    thread.start()
+    thread.join()
+
+
+def start(**options):
+    """Begin to iterate; what a released batch needs no longer is not kept by anybody else."""
+    made = open_loader(**options)
+    alive[:] = [made, iter(made)]
+    return alive[1]
+
+
+def in_a_child(act):
+    """
+    Run a function in a forked child that guards its segments.
+
+    Returns:
+        How the child ended, and what it wrote to stderr.
+    """
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        faulthandler.disable()
+        os.dup2(write_end, 2)
+        os.environ["SHMLOADER_DEBUG"] = "1"
+        try:
+            act()
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with open(read_end, encoding="utf-8") as errors:
+        text = errors.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
+
+
+def use_late(release, use, **options):
+    status, errors = in_a_child(lambda: use(release(start(**options)) + 40))
+    assert -signal.SIGSEGV == status
+    return errors
+
+
+LATE = "shmloader: slot 3 was used after its release, at byte 40 of the batch of ticket 3, the last"
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.__name__)
+def test_late_use_faults_and_is_named(release):
+    """A raw pointer used after the release faults there, and the message names ticket and slot."""
+    assert use_late(release, USES["read"]).startswith(LATE)
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+@pytest.mark.parametrize("collate", [None, arrays], ids=["tensor", "ndarray"])
+def test_every_late_use_is_named(use, collate):
+    """Reading and writing, on any thread, of a tensor's or an array's memory is named alike."""
+
+    def release(batches):
+        made = draw(batches, 3)
+        return made.data_ptr() if collate is None else made.ctypes.data
+
+    assert use_late(release, use, collate_fn=collate).startswith(LATE)
+
+
+def test_use_beyond_a_batch_is_told_apart():
+    """An index far out of bounds of a batch that is held is called that."""
+
+    def use():
+        alive.append(draw(start(), 3))
+        ctypes.string_at(alive[-1].data_ptr() + 100000, 1)
+
+    status, errors = in_a_child(use)
+
+    expected = (
+        "slot 3 was used at byte 100000, beyond the 192 bytes of the batch of ticket 3, which"
+    )
+    assert -signal.SIGSEGV == status
+    assert errors.startswith(f"shmloader: {expected}")
+
+
+def test_write_beyond_a_batch_ends_the_trainer():
+    """What the trainer writes one byte beyond a batch is found when the batch is released."""
+
+    def use():
+        tensor = draw(start(), 3)
+        overrun(tensor)
+        del tensor
+        time.sleep(60)
+
+    status, errors = in_a_child(use)
+
+    expected = (
+        "shmloader: something was written beyond the 192 bytes of the batch of ticket 3 in slot 3, "
+        "after it came from worker 0 and before it was released"
+    )
+    assert -signal.SIGABRT == status
+    assert errors.startswith(expected)
+
+
+# Beside other handlers of faults
+
+SCRIPT = """
+import ctypes, faulthandler
+from tests.memory.test_debug import draw, release_at_once, start
+
+
+def guilty(address):
+    ctypes.string_at(address, 1)
+
+
+{prepare}
+address = release_at_once(start()) + 40
+guilty({address})
+print("nothing happened")
+"""
+
+
+def run_script(folder, prepare="", address="address", **environment):
+    script = SCRIPT.format(prepare=prepare, address=address)
+    return run(folder, script, **{"SHMLOADER_DEBUG": "1", **environment})
+
+
+def test_fault_shows_the_guilty_line(tmp_path):
+    """With a fault handler that was there before, the message is followed by the Python line."""
+    status, _, errors = run_script(tmp_path, PYTHONFAULTHANDLER="1")
+
+    assert -signal.SIGSEGV == status
+    assert errors.startswith(LATE)
+    assert "Fatal Python error: Segmentation fault" == errors.splitlines()[1]
+    assert " in guilty\n" in errors
+
+
+def test_fault_handler_that_came_later_is_kept(tmp_path):
+    """A fault handler installed between two segments still says its part, after the message."""
+    prepare = "first = start()\nfaulthandler.enable()"
+    status, _, errors = run_script(tmp_path, prepare)
+
+    assert -signal.SIGSEGV == status
+    assert errors.startswith(LATE)
+    assert 1 == errors.count("shmloader: ") == errors.count("Fatal Python error: Segmentation")
+    assert " in guilty\n" in errors
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("enabled", [False, True], ids=["no handler", "handler"])
+def test_other_faults_are_none_of_ours(tmp_path, enabled):
+    """A fault outside of all segments ends the process as it always did."""
+    prepare = "first = start()\nfaulthandler.enable()" if enabled else ""
+    status, _, errors = run_script(tmp_path, prepare, "8")
+
+    assert -signal.SIGSEGV == status
+    assert "shmloader: " not in errors
+    assert enabled == ("Fatal Python error" in errors)
+
+
+def test_without_the_variable_nothing_is_watched(tmp_path):
+    """The same late use goes unnoticed: nothing is protected unless it is asked for."""
+    outcome = run_script(tmp_path, SHMLOADER_DEBUG="")
+
+    assert (0, ["nothing happened"], "") == outcome
+
+
+# Writes beyond a batch in the worker
+
+
+@pytest.fixture
+def guarded(monkeypatch):
+    """
+    Guard the segments that this test makes.
+    """
+    monkeypatch.setenv("SHMLOADER_DEBUG", "1")
+    yield
+    gc.collect()
+    multiprocessing.active_children()
+    forks.poll()  # closes the pipes that tell of children
+
+
+def overrun(tensor, count=1):
+    """Do what native code with a wrong length does."""
+    ctypes.memset(tensor.data_ptr() + tensor.nbytes, 0x55, count)
+
+
+class OverrunIn:
+    """
+    A collate function that writes beyond the end of batch `number`, at a moment of its making.
+    """
+
+    def __init__(self, number, moment):
+        self.number = number
+        self.moment = moment
+
+    def __call__(self, samples):
+        made = {"empty": self.empty, "collated": self.collated, "between": self.between}
+        return made[self.moment](samples, samples[0][0] == SIZE * self.number * 1000)
+
+    def empty(self, samples, is_wrong):
+        made = shmloader.empty((SIZE, 6), torch.float64)
+        torch.stack(samples, out=made)
+        if is_wrong:
+            overrun(made)
+        return made
+
+    def collated(self, samples, is_wrong):
+        made = default_collate(samples)
+        if is_wrong:
+            overrun(made, 64)
+        return made
+
+    def between(self, samples, is_wrong):
+        made = default_collate(samples)
+        if is_wrong:
+            overrun(made)
+        return made, shmloader.empty((100,), torch.float64).fill_(1)
+
+
+def tensor_of(made):
+    return made[0] if isinstance(made, (tuple, list)) else made
+
+
+@pytest.mark.parametrize("moment", ["empty", "collated", "between"])
+def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
+    """A worker that writes beyond a batch is told so, with worker, ticket and slot; others pass."""
+    collate = OverrunIn(3, moment)
+    with DataLoader(Numbered(40), SIZE, num_workers=1, slots=8, collate_fn=collate) as loader:
+        batches, right = iter(loader), []
+        for _ in range(3):
+            right.append(tensor_of(next(batches)).clone())
+        message = r"worker 0, ticket 3, slot 3: something was written beyond the end of the batch"
+        with pytest.raises(WorkerBroken, match=message):
+            next(batches)
+        right += [tensor_of(made).clone() for made in batches]
+
+    numbers = [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert all(torch.equal(batch(n, SIZE), made) for n, made in zip(numbers, right, strict=True))
+
+
+@pytest.mark.parametrize("copy_in", [False, True])
+def test_overrun_after_the_commit_is_refused(guarded, copy_in):
+    """What is written behind a batch that is on its way is found when it comes."""
+    forger = Forger()
+    forger.ledger.place(0, 0, [0], copy_in)
+    forger.desk.take(1.0)
+    forger.desk.write(torch.ones(5), False, shmloader.core.pickling.dumps)
+    forger.desk.commit()
+    answer = forger.answer(0)
+    forger.memory[forger.geometry.slot(0) + answer["layout_offset"] + answer["layout_bytes"]] ^= 1
+    with pytest.raises(WorkerBroken, match=r"worker 0 sent slot 0: something .* \(ticket 0\)"):
+        forger.ledger.receive()
+    forger.close()
+
+
+def test_free_slots_are_poisoned(guarded):
+    """Who reads a free slot by another mapping, as a worker does, reads poison."""
+    forger = Forger()
+    slot = forger.write(torch.ones(5))
+    start = forger.geometry.slot(slot)
+    held = forger.read()
+    assert bytes(held.numpy().tobytes()) == forger.memory[start : start + 20]
+    del held
+    forger.ledger.counts()
+    assert b"\xdb" * 20 == forger.memory[start : start + 20]
+    forger.close()
+
+
+# No false alarm
+
+
+def case(test, *arguments):
+    """
+    Another module's test and what it is called with.
+    """
+    return pytest.param(test, arguments, id="-".join([test.__name__[5:], *map(str, arguments)]))
+
+
+RIGHTFUL = [
+    *(
+        pytest.param(test_aliases.test_slot_lives_as_long_as_an_alias, (keeper,), id=name)
+        for name, keeper in test_aliases.KEEPERS.items()
+    ),
+    case(test_aliases.test_batches_dropped_on_threads_free_their_slots),
+    case(test_aliases.test_a_cache_of_everything_never_runs_out_of_slots, 2, 2, 6),
+    case(test_children.test_a_forked_child_reads_held_batches_as_long_as_it_lives),
+    case(test_children.test_a_grandchild_reads_held_batches_as_long_as_it_lives),
+    case(test_children.test_a_child_of_a_worker_reads_what_the_worker_made),
+    case(test_retention.test_leases_of_an_epoch_outlive_the_next),
+    case(test_retention.test_spills_are_counted),
+    case(test_retention.test_held_bytes_stay_within_the_budget, 4),
+    case(test_retention.test_streams_on_fewer_slots_than_workers, True),
+    case(test_lives.test_a_child_that_drops_batches_changes_nothing),
+    case(test_lives.test_a_child_may_have_its_own_loader),
+]
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
+@pytest.mark.parametrize(("test", "arguments"), RIGHTFUL)
+def test_rightful_uses_pass(guarded, test, arguments):
+    """What other tests do with batches rightfully is not disturbed by the guard."""
+    test(*arguments)
+
+
+def test_a_workers_variable_does_not_matter(monkeypatch):
+    """Worker and trainer agree, whatever the worker's environment says: the order tells it."""
+    monkeypatch.delenv("SHMLOADER_DEBUG", raising=False)
+    options = {"batch_size": SIZE, "num_workers": 1, "multiprocessing_context": "forkserver"}
+    with DataLoader(Numbered(8), **options) as loader:  # starts the server, without the variable
+        assert 2 == sum(1 for _ in loader)
+    monkeypatch.setenv("SHMLOADER_DEBUG", "1")
+    with DataLoader(Numbered(40), **options) as loader:
+        made = list(loader)
+
+    assert all(torch.equal(batch(number, SIZE), made[number]) for number in range(10))
+
+
+def test_errors_and_ends_pass(guarded):
+    """Errors of user code, answers without a batch, and many sizes are no alarm."""
+
+    def make(index):
+        if index % 7 == 3:
+            raise KeyError(index)
+        return torch.full((index * 97 % 5000,), float(index))
+
+    seen = []
+    with DataLoader(Computed(60, make), batch_size=None, num_workers=2) as loader:
+        batches = iter(loader)
+        for index in range(60):
+            try:
+                made = next(batches)
+            except KeyError:
+                seen.append(None)
+            else:
+                assert bool((made == index).all())
+                seen.append(index)
+
+    assert [None if index % 7 == 3 else index for index in range(60)] == seen
+
+
+class KeepingItsLast(IterableDataset):
+    """
+    A stream that takes memory of the slot when it ends, and says in the next epoch what is in it.
+    """
+
+    kept = None
+
+    def __iter__(self):
+        yield self.kept is None or bool((self.kept == 7).all())
+        self.kept = shmloader.empty((100,), torch.uint8).fill_(7)
+
+
+def test_answers_without_a_batch_leave_no_canary(guarded):
+    """What a worker keeps of a slot that it gave back without a batch is not written over."""
+    options = {"batch_size": None, "num_workers": 1, "persistent_workers": True}
+    with DataLoader(KeepingItsLast(), **options) as loader:
+        assert [[True]] * 4 == [list(loader) for _ in range(4)]
+
+
+def test_batches_that_end_with_a_page_pass(guarded):
+    """A batch with no room for all of its canary, or for any of it, is delivered all the same."""
+    lengths = list(range(3900, 4100))
+    dataset = Computed(len(lengths), lambda i: torch.full((lengths[i],), i, dtype=torch.uint8))
+    with DataLoader(dataset, batch_size=None, num_workers=1) as loader:
+        seen = [len(made) for i, made in enumerate(loader) if bool((made == i).all())]
+
+    assert lengths == seen
+
+
+@pytest.mark.parametrize("value", ["yes", "2", "true"])
+def test_a_value_that_means_nothing_is_refused(monkeypatch, value):
+    """A mistyped switch is an error that says what can be chosen, not a guard that is off."""
+    monkeypatch.setenv("SHMLOADER_DEBUG", value)
+    loader = DataLoader(Numbered(8), num_workers=1)
+
+    with pytest.raises(ValueError, match=f"SHMLOADER_DEBUG={value}: choose 0 or 1"):
+        iter(loader)
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_off_is_off(monkeypatch, value):
+    """An empty variable and 0 make no guard: the slots stay readable."""
+    monkeypatch.setenv("SHMLOADER_DEBUG", value)
+    with DataLoader(Numbered(8), num_workers=1) as loader:
+        batches = iter(loader)
+        pointer = next(batches).data_ptr()
+        next(batches)
+
+        assert 1 == len(ctypes.string_at(pointer, 1))

@@ -1,0 +1,145 @@
+"""What a loader tells of the memory that it holds, and how it gives it back."""
+
+import io
+import os
+import sys
+
+import pytest
+import torch
+
+from shmloader import DataLoader
+from tests.helpers.datasets import Numbered, batch
+from tests.torch.golden.privates import wait_until
+
+MEGABYTE = 1 << 20
+
+
+def large(index):
+    """A sample of 1 MiB."""
+    return torch.full((MEGABYTE,), index, dtype=torch.uint8)
+
+
+class Large(torch.utils.data.Dataset):
+    """Eight samples of 1 MiB."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return large(index)
+
+
+def test_held_names_the_batches_in_slots():
+    """held() lists what is kept, by ticket, with its age and how much points into the slot."""
+    loader = DataLoader(Numbered(40), batch_size=2, num_workers=1)
+    batches = iter(loader)
+    kept = [next(batches) for _ in range(3)][1]
+
+    assert wait_until(lambda: len(loader.held()) == 1)
+    (held,) = loader.held()
+    assert (1, 1) == (held.ticket, held.leases)
+    assert held.held_s > 0
+    alias = kept[0]
+    assert 1 == loader.held()[0].leases
+    del kept, alias
+    assert [] == loader.held()
+
+
+def test_pages_stay_for_the_next_epoch():
+    """Between epochs stats() says how many bytes are kept, and close() gives them back."""
+    loader = DataLoader(Large(), batch_size=2, num_workers=1)
+    for _ in loader:
+        pass
+    kept = loader.stats().resident_bytes
+
+    assert kept >= 2 * MEGABYTE
+    loader.close()
+    assert 0 == loader.stats().resident_bytes
+
+
+def test_close_gives_back_all_but_what_is_held():
+    """A batch that outlives close() keeps its own pages, not those of its neighbours."""
+    loader = DataLoader(Large(), batch_size=2, num_workers=1)
+    first = next(iter(loader))
+    (segment,) = loader._pool._idle
+    descriptor = os.dup(segment.descriptor)
+    del segment
+    try:
+        loader.close()
+        pages = 512 * os.fstat(descriptor).st_blocks
+    finally:
+        os.close(descriptor)
+
+    assert first.nbytes <= pages < 2 * first.nbytes
+    assert torch.equal(torch.stack([large(0), large(1)]), first)
+
+
+def test_pages_given_back_after_each_epoch():
+    """With keep_pages=False nothing is resident between epochs, and the next one is right."""
+    loader = DataLoader(Large(), batch_size=2, num_workers=1, keep_pages=False)
+    for _ in range(2):
+        sums = [int(made[0, 0]) for made in loader]
+
+        assert [0, 2, 4, 6] == sums
+        assert 0 == loader.stats().resident_bytes
+
+
+def calls_of_next(depth, counted):
+    """How many functions the trainer calls for `counted` batches that are ready."""
+    loader = DataLoader(
+        Numbered(2 * depth + 2 * counted), batch_size=1, num_workers=2, prefetch_factor=depth // 2
+    )
+    batches = iter(loader)
+    assert wait_until(lambda: batches._data_queue.qsize() == depth)
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        for _ in range(counted):
+            next(batches)
+    finally:
+        sys.setprofile(None)
+    return calls / counted
+
+
+def test_deep_rings_cost_no_more_per_batch():
+    """The work of next() on a ready batch is the same at a depth of 4 and of 2,000."""
+    assert calls_of_next(2000, 50) <= 1.2 * calls_of_next(4, 50)
+
+
+def test_deep_rings_take_pages_as_they_fill():
+    """A depth of 1,000 batches gives the whole epoch, with pages for what was in flight alone."""
+    loader = DataLoader(Numbered(120), batch_size=2, num_workers=2, prefetch_factor=500)
+
+    assert all(torch.equal(batch(i, 2), made) for i, made in enumerate(loader))
+    page = 4096
+    assert loader.stats().resident_bytes <= 70 * page
+
+
+def first_batch():
+    """One batch of two samples."""
+    return next(iter(DataLoader(Numbered(40), batch_size=2, num_workers=1)))
+
+
+def test_storage_is_of_the_tensor_alone():
+    """A batch's storage holds its own bytes, and torch.save writes no more."""
+    delivered = first_batch()
+    saved, own = io.BytesIO(), io.BytesIO()
+    torch.save(delivered, saved)
+    torch.save(delivered.clone(), own)
+
+    assert delivered.nbytes == delivered.untyped_storage().nbytes()
+    assert own.tell() == saved.tell()
+
+
+def test_storage_cannot_be_resized():
+    """As with torch's shared memory, a batch's storage has a fixed size."""
+    delivered = first_batch()
+
+    assert not delivered.untyped_storage().resizable()
+    with pytest.raises(RuntimeError, match="not resizable"):
+        delivered.resize_(1000)

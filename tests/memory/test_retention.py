@@ -1,0 +1,215 @@
+"""
+Invariant 5 on real loaders: nothing the user keeps can corrupt, stall or deadlock.
+"""
+
+import warnings
+from collections import deque
+from itertools import islice
+
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from shmloader import DataLoader, RetentionWarning
+from tests.helpers.datasets import Computed, Numbered, Stream, batch, sample, state
+
+SIZE = 2
+quiet = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
+
+
+def open_loader(batches, **options):
+    settings = {"batch_size": SIZE, "num_workers": 1, "prefetch_factor": 2, "slots": 3}
+    return DataLoader(Numbered(SIZE * batches), **{**settings, **options})
+
+
+def keep_all(batches):
+    return list(enumerate(batches))
+
+
+def keep_every_third(batches):
+    return [(number, made) for number, made in enumerate(batches) if number % 3 == 0]
+
+
+def keep_first(batches):
+    return keep_all(batches)[:1]
+
+
+def keep_last(batches):
+    return list(deque(enumerate(batches), maxlen=5))
+
+
+def look_ahead(batches):
+    """Two batches are drawn before the first is used, as prefetching wrappers do."""
+    numbered = enumerate(batches)
+    waiting = deque(islice(numbered, 2))
+    seen = []
+    while waiting:
+        waiting.extend(islice(numbered, 1))
+        number, made = waiting.popleft()
+        seen.append((number, made.clone()))
+    return seen
+
+
+WAYS = [keep_all, keep_every_third, keep_first, keep_last, look_ahead]
+
+
+@quiet
+@pytest.mark.parametrize("slots", [1, 3, 8])
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_is_kept_is_right(way, slots):
+    """Over a hundred times the ring's capacity, what is kept in any pattern is what it was."""
+    with open_loader(100 * slots, slots=slots) as loader:
+        kept = way(iter(loader))
+        assert kept
+        for number, made in kept:
+            assert torch.equal(batch(number, SIZE), made)
+
+
+@quiet
+def test_one_sample_of_each_batch():
+    """A row keeps its whole batch, and three hundred of them are right."""
+    with open_loader(300) as loader:
+        rows = [made[1] for made in loader]
+    assert [torch.equal(sample(SIZE * i + 1), row) for i, row in enumerate(rows)] == [True] * 300
+
+
+@pytest.mark.core(every=3)
+@quiet
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("prefetch_factor", [1, 3])
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 9])
+def test_every_number_of_slots_gives_the_whole_epoch(slots, prefetch_factor, workers):
+    """One slot or more, for any depth and any number of workers: all batches, in order, held."""
+    loader = open_loader(20, slots=slots, prefetch_factor=prefetch_factor, num_workers=workers)
+    with loader:
+        held = list(loader)
+    assert len(held) == 20
+    assert all(torch.equal(batch(number, SIZE), made) for number, made in enumerate(held))
+
+
+@quiet
+@pytest.mark.parametrize("persistent", [False, True])
+def test_streams_on_fewer_slots_than_workers(persistent):
+    """Workers of an iterable dataset that end at different times lose no slot, twice over."""
+    loader = DataLoader(
+        Stream(25), batch_size=None, num_workers=3, slots=2, persistent_workers=persistent
+    )
+    with loader:
+        for _ in range(2):
+            held = list(loader)
+            assert sorted(made[0].item() / 1000 for made in held) == [*range(25)]
+
+
+@quiet
+def test_out_of_order_batches_are_held():
+    """Without order all batches come once, and what is held is right."""
+    with open_loader(60, num_workers=2, in_order=False) as loader:
+        held = sorted((made[0, 0].item() // 1000 // SIZE, made) for made in loader)
+    assert [number for number, _ in held] == [*range(60)]
+    assert all(torch.equal(batch(int(number), SIZE), made) for number, made in held)
+
+
+def test_spills_are_counted():
+    """Of what is held, all but the slots that can be spared are spilled, and stats say so."""
+    with open_loader(10, slots=6) as loader:
+        held = list(loader)
+        assert state(loader, "leased") == 4
+        assert loader.stats().spilled == 6
+        assert len(held) == loader.stats().batches == 10
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_one_warning_advises(persistent):
+    """A loader that has to spill warns once in its life, at the line that iterates."""
+    with (
+        open_loader(60, persistent_workers=persistent) as loader,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert len(list(loader)) == 60
+    assert [RetentionWarning] == [warning.category for warning in caught]
+    assert caught[0].filename == __file__
+    assert "raise slots (now 3)" in str(caught[0].message)
+
+
+class Hoard:
+    """A collate function that keeps every batch it made."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, samples):
+        self.kept.append(default_collate(samples))
+        return self.kept[-1]
+
+
+def advice_of(loader):
+    """What the one warning of a loader says whose batches are all kept."""
+    with loader, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(list(loader)) == 60
+    (warning,) = caught
+    return str(warning.message)
+
+
+def test_advice_for_bytes():
+    """Where bytes are short and slots are not, the warning names ring_bytes."""
+    loader = open_loader(60, slots=100, ring_bytes=1 << 17)
+
+    assert f"raise ring_bytes (now {1 << 17})" in advice_of(loader)
+
+
+def test_advice_for_workers_that_keep():
+    """Where the workers keep their batches, the warning says so."""
+    loader = open_loader(60, slots=100, collate_fn=Hoard())
+
+    assert "the workers keep what they collate" in advice_of(loader)
+
+
+@quiet
+@pytest.mark.parametrize("persistent", [False, True])
+def test_zero_copy_again_after_release(persistent):
+    """Once what was kept is dropped, no batch is spilled any more."""
+    with open_loader(40, persistent_workers=persistent) as loader:
+        held = list(loader)
+        spilled = loader.stats().spilled
+        assert spilled > 0
+        held.clear()
+        for number, made in enumerate(loader):
+            assert torch.equal(batch(number, SIZE), made)
+        assert spilled == loader.stats().spilled
+
+
+@quiet
+def test_leases_of_an_epoch_outlive_the_next():
+    """Slots held over from an epoch are not reused in the next, and its batches are right too."""
+    with open_loader(20, slots=6) as loader:
+        first = list(loader)
+        second = list(loader)
+        for epoch in (first, second):
+            assert all(torch.equal(batch(i, SIZE), made) for i, made in enumerate(epoch))
+
+
+@quiet
+@pytest.mark.parametrize("prefetch_factor", [1, 2, 4])
+def test_held_bytes_stay_within_the_budget(prefetch_factor):
+    """However many slots are free to be leased, ring_bytes bounds them, but for one batch."""
+    batch_bytes = 1 << 17
+    ring_bytes = 10 * batch_bytes
+    loader = DataLoader(
+        Computed(60, lambda i: torch.full((batch_bytes // 8 - 64,), i)),
+        batch_size=None,
+        num_workers=1,
+        prefetch_factor=prefetch_factor,
+        slots=100,
+        ring_bytes=ring_bytes,
+    )
+    held, resident = [], []
+    with loader:
+        for made in loader:
+            held.append(made)
+            resident.append(loader.stats().resident_bytes)
+        assert max(resident) <= ring_bytes + batch_bytes
+    for index, made in enumerate(held):
+        assert torch.equal(torch.full_like(made, index), made)

@@ -1,0 +1,339 @@
+"""
+The shared-memory object: how it is made, who may touch it, when it is used again and when never.
+"""
+
+import errno
+import fcntl
+import gc
+import os
+import resource
+import stat
+import time
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader, OutOfSharedMemory
+from shmloader.memory import limits, segment
+from shmloader.memory.segment import Segment, Shape, first_shape
+from tests.helpers.forgery import Forger, Geometry
+from tests.helpers.programs import run
+
+BACKINGS = ["memfd", "posix"]
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(params=BACKINGS)
+def backing(request, monkeypatch):
+    """
+    Choose each kind of shared-memory object in turn.
+    """
+    monkeypatch.setenv("SHMLOADER_BACKING", request.param)
+    return request.param
+
+
+@pytest.fixture
+def opened(backing):
+    """
+    Give a segment of two workers and three slots.
+    """
+    made = Segment(first_shape(2, 3, 8 * MEGABYTE))
+    yield made
+    made.close()
+
+
+class Pictures(Dataset):
+    """
+    Samples of a fixed size; asking for one that is told to be slow takes long.
+    """
+
+    def __init__(self, count=12, size=20000, slow=()):
+        self.count = count
+        self.size = size
+        self.slow = slow
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if index in self.slow:
+            time.sleep(1000)
+        return torch.full((self.size,), index)
+
+
+def load(*args, **options):
+    return DataLoader(
+        Pictures(*args), **{"num_workers": 2, "multiprocessing_context": "fork", **options}
+    )
+
+
+# The object
+
+
+def test_only_the_owner_may_open_it(opened, backing):
+    """
+    A memfd has no name to open it by; a POSIX object is the owner's alone.
+    """
+    mode = stat.S_IMODE(os.fstat(opened.descriptor).st_mode)
+    target = os.readlink(f"/proc/self/fd/{opened.descriptor}")
+
+    if backing == "posix":
+        assert 0o600 == mode
+    else:
+        assert target.startswith("/memfd:shmloader")
+
+
+def test_it_has_no_name(opened):
+    """
+    From birth on nothing but a descriptor leads to the object.
+    """
+    assert os.readlink(f"/proc/self/fd/{opened.descriptor}").endswith(" (deleted)")
+    assert not [name for name in os.listdir("/dev/shm") if "shmloader" in name]
+
+
+def test_memfd_cannot_be_shrunk(monkeypatch):
+    """
+    Nobody can take pages away from under a mapping, nor change that rule.
+    """
+    monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
+    made = Segment(first_shape(1, 2, MEGABYTE))
+
+    with pytest.raises(PermissionError):
+        os.ftruncate(made.descriptor, 4096)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(made.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    made.close()
+
+
+def test_unknown_backing_is_refused(monkeypatch):
+    """
+    A setting that names no backing is an error that names those there are.
+    """
+    monkeypatch.setenv("SHMLOADER_BACKING", "floppy")
+
+    with pytest.raises(ValueError, match="floppy: choose one of memfd, posix"):
+        Segment(first_shape(1, 1, MEGABYTE))
+
+
+def test_posix_serves_where_there_is_no_memfd(monkeypatch):
+    """
+    The choice falls on the other backing by itself.
+    """
+    monkeypatch.delenv("SHMLOADER_BACKING", raising=False)
+    assert "memfd" == segment.backing_name()
+    monkeypatch.delattr(os, "memfd_create")
+    assert "posix" == segment.backing_name()
+
+
+@pytest.mark.core(values=1)
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_both_backings_deliver_the_same(backing, method):
+    """
+    Batches do not depend on the kind of object, whichever way it travels to a worker.
+    """
+    if (method, backing) == ("forkserver", "memfd"):
+        pytest.skip("met with spawn; a start method costs seconds")
+    loader = load(multiprocessing_context=method, batch_size=5)
+
+    assert [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]] == [
+        batch[:, 0].tolist() for batch in loader
+    ]
+    loader.close()
+
+
+def test_geometry_is_as_the_tests_believe():
+    """
+    The offsets with which tests forge a worker's bytes end where the segment ends.
+    """
+    for slots in (1, 2, 3, 7, 40):
+        shape = first_shape(1, slots, 3 * MEGABYTE)
+        assert shape.total_bytes == Geometry(shape).total_bytes
+    forger = Forger()
+    slot = forger.write(b"abc")
+    assert forger.answer(slot)["kind"] == 1
+    forger.close()
+
+
+# Too large to map
+
+
+def test_ranges_are_halved_until_they_map(monkeypatch):
+    """
+    Where the machine refuses so many addresses, shorter ranges are tried.
+    """
+    ledger = segment.Ledger
+    tried = []
+
+    def refuse_long_ranges(descriptor, workers, slots, spares, range_bytes, *others):
+        tried.append(range_bytes)
+        if range_bytes > 8 * MEGABYTE:
+            raise OSError(errno.ENOMEM, "no addresses")
+        return ledger(descriptor, workers, slots, spares, range_bytes, *others)
+
+    monkeypatch.setattr(segment, "Ledger", refuse_long_ranges)
+    made = Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
+
+    assert [64 * MEGABYTE, 32 * MEGABYTE, 16 * MEGABYTE, 8 * MEGABYTE] == tried
+    assert 8 * MEGABYTE == made.shape.range_bytes
+    made.close()
+
+
+def test_no_mapping_at_all_is_an_error(monkeypatch):
+    """
+    When the shortest ranges cannot be mapped, the error says how much was wanted.
+    """
+
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "no addresses")
+
+    monkeypatch.setattr(segment, "Ledger", refuse)
+
+    with pytest.raises(OutOfSharedMemory, match=r"2 slots in a segment of .* MB \(no addresses\)"):
+        Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
+
+
+def test_limit_of_addresses_is_kept(tmp_path):
+    """
+    Under RLIMIT_AS a loader works, with ranges that fit below it.
+    """
+    script = """
+import resource, torch
+from shmloader import DataLoader
+if __name__ == "__main__":
+    import shmloader.memory.segment
+    used = int(open("/proc/self/statm").read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), used + (2 << 30)))
+    loader = DataLoader(list(range(6)), num_workers=2, multiprocessing_context="fork")
+    print([batch.item() for batch in loader])
+    loader.close()
+"""
+    assert (0, ["[0, 1, 2, 3, 4, 5]"], "") == run(tmp_path, script)
+
+
+# No room
+
+
+@pytest.mark.parametrize("limit", ["_meminfo", "_groups"])
+def test_no_room_is_our_error(monkeypatch, limit, tmp_path):
+    """
+    Pages are refused before they are added when the machine or a control group has no limits.
+    """
+    if limit == "_meminfo":
+        monkeypatch.setattr(limits, "_meminfo", lambda name: 100_000)
+    else:
+        files = [tmp_path / name for name in ("memory.max", "memory.current", "memory.stat")]
+        for path, text in zip(files, ("1000000", "950000", "inactive_file 50000\n"), strict=True):
+            path.write_text(text)
+        monkeypatch.setattr(limits, "_groups", lambda: [files])
+    loader = load(batch_size=2, ring_bytes=64 * MEGABYTE)
+
+    with pytest.raises(OutOfSharedMemory, match=r"wants .* MB .*only 0\.1 MB") as seen:
+        next(iter(loader))
+    loader.close()
+    seen.value.__traceback__ = None
+
+
+def test_room_is_the_least_of_all_limits(monkeypatch, tmp_path):
+    """
+    What counts is the scarcest of the machine and all groups above this process.
+    """
+    for name, text in {"max": "max", "a": "500", "b": "100", "stat": "inactive_file 20\n"}.items():
+        (tmp_path / name).write_text(text)
+    limited = (tmp_path / "a", tmp_path / "b", tmp_path / "stat")
+    unlimited = (tmp_path / "max", tmp_path / "b", tmp_path / "stat")
+    monkeypatch.setattr(limits, "_meminfo", lambda name: 10_000)
+    monkeypatch.setattr(limits, "_groups", lambda: [unlimited, limited])
+
+    assert 420 == limits.available_bytes()
+    assert 500 == limits.total_bytes()
+
+
+# From epoch to epoch
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
+    """
+    The next epoch finds the pages of the last one: none are added, and few faults are taken.
+    """
+    loader = load(40, 50000, persistent_workers=persistent, batch_size=4)
+    for _ in range(3):
+        sum(batch.sum() for batch in loader)
+    resident = loader.stats().resident_bytes
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    sum(batch.sum() for batch in loader)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+
+    assert resident > 0
+    assert resident == loader.stats().resident_bytes
+    # An epoch's payload is 3,900 pages; starting workers costs the trainer some hundreds.
+    assert faults < 2000
+    loader.close()
+    assert 0 == loader.stats().resident_bytes
+
+
+def test_next_epoch_has_the_same_segment():
+    """
+    Without persistent workers too, one segment serves all epochs.
+    """
+    loader = load()
+    list(loader)
+    (kept,) = loader._pool._idle
+    assert list(range(12)) == [batch[0, 0].item() for batch in loader]
+
+    assert [kept] == loader._pool._idle
+    loader.close()
+
+
+def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
+    """
+    Memory that a worker may still write to is never used again.
+    """
+    loader = load()
+    iterator = iter(loader)
+    first = iterator._segment
+    next(iterator)
+    workers = iterator._workers
+    monkeypatch.setattr(type(workers[0]), "is_alive", lambda worker: True)
+    iterator._shutdown_workers()
+    monkeypatch.undo()
+
+    assert [] == loader._pool._idle
+    assert list(range(12)) == [batch[0, 0].item() for batch in loader]
+    assert [first] != loader._pool._idle
+    for worker in workers:
+        worker.join(5)
+    loader.close()
+
+
+def test_retired_slots_are_never_written_again():
+    """
+    A slot that a worker keeps an alias of is out of use, also in the next epochs.
+    """
+
+    def keep(samples):
+        keep.kept.append(torch.utils.data.default_collate(samples))
+        return keep.kept[-1], torch.stack([batch[0, 0] for batch in keep.kept])
+
+    keep.kept = []
+    loader = load(collate_fn=keep, num_workers=1, persistent_workers=True, slots=3)
+    for _ in range(2):
+        last = [seen.tolist() for _, seen in loader][-1]
+
+    assert [*range(12), *range(12)] == last
+    assert loader.stats().retired > 0
+    loader.close()
+
+
+def test_held_batch_outlives_everything(backing):
+    """
+    A batch stays what it is after its iterator, loader and segment are gone.
+    """
+    loader = load()
+    batch = next(iter(loader))
+    loader.close()
+    del loader
+    gc.collect()
+
+    assert [0] * 20000 == batch[0].tolist()

@@ -1,0 +1,206 @@
+"""
+Two fields of torch's own object are read in place, and say the same as torch when it is asked.
+"""
+
+import pytest
+import torch
+
+from shmloader.core import _core
+from tests.helpers.forgery import Forger
+from tests.helpers.programs import run
+
+SIZE = 4
+
+
+def conjugated():
+    return (torch.ones(SIZE, dtype=torch.complex64) * (2 + 3j)).conj()
+
+
+def wanted():
+    return torch.ones(SIZE, requires_grad=True)
+
+
+def inferred():
+    with torch.inference_mode():
+        return torch.ones(SIZE)
+
+
+PLAIN = {
+    "float": lambda: torch.ones(SIZE),
+    "double": lambda: torch.ones(SIZE, dtype=torch.float64),
+    "half": lambda: torch.ones(SIZE, dtype=torch.float16),
+    "int": lambda: torch.ones(SIZE, dtype=torch.int64),
+    "byte": lambda: torch.ones(SIZE, dtype=torch.uint8),
+    "bool": lambda: torch.ones(SIZE, dtype=torch.bool),
+    "complex": lambda: torch.ones(SIZE, dtype=torch.complex64),
+    "view": lambda: torch.ones(3, SIZE)[1],
+    "detached": lambda: wanted().detach(),
+    "detached result": lambda: (wanted() * 2).detach(),
+    "negated twice": lambda: torch._neg_view(torch._neg_view(torch.ones(SIZE))),
+    "conjugated twice": lambda: conjugated().conj(),
+    "resolved": lambda: conjugated().imag.resolve_neg(),
+    "for inference": inferred,
+    "cube": lambda: torch.ones(2, SIZE, 3),
+    "complex cube": lambda: torch.ones(2, SIZE, 3, dtype=torch.complex128),
+    "detached complex": lambda: torch.ones(
+        SIZE, dtype=torch.complex64, requires_grad=True
+    ).detach(),
+    "detached parameter": lambda: torch.nn.Parameter(torch.ones(SIZE)).detach(),
+    "a hook's": lambda: torch.ones(SIZE).requires_grad_().requires_grad_(False),
+}
+NOT_PLAIN = {
+    "negated": lambda: torch._neg_view(torch.ones(SIZE)),
+    "negated double": lambda: torch._neg_view(torch.ones(SIZE, dtype=torch.float64)),
+    "negated complex": lambda: torch._neg_view(torch.ones(SIZE, dtype=torch.complex64)),
+    "negated part, contiguous": lambda: conjugated().imag.as_strided((SIZE,), (1,)),
+    "one negated number": lambda: conjugated().imag[:1].expand(1),
+    "conjugated": conjugated,
+    "conjugated leaf": lambda: torch.ones(SIZE, dtype=torch.complex64, requires_grad=True).conj(),
+    "complex leaf": lambda: torch.ones(SIZE, 2, dtype=torch.complex64, requires_grad=True),
+    "leaf by a call": lambda: torch.ones(2, SIZE).requires_grad_(),
+    "transposed leaf": lambda: torch.ones(1, SIZE).requires_grad_().t(),
+    "leaf": wanted,
+    "result": lambda: wanted() * 2,
+    "view of a leaf": lambda: wanted()[:],
+    "parameter": lambda: torch.nn.Parameter(torch.ones(SIZE)),
+}
+
+
+@pytest.fixture(params=["read", "asked"])
+def how(request):
+    """
+    Have torch's fields read, and torch asked.
+    """
+    if request.param == "asked":
+        _core.forget_fields()
+    yield
+    _core.find_fields()
+
+
+@pytest.fixture
+def desk():
+    """
+    A worker's desk with a slot in hand.
+    """
+    forger = Forger()
+    assert forger.ledger.place(0, 0, [0])
+    forger.desk.take(1.0)
+    yield forger.desk
+    forger.close()
+
+
+def is_gathered(desk, tensor):
+    """
+    Returns True if samples like this are gathered into the slot as bytes.
+    """
+    gathered = desk.gather_tensors([tensor, tensor])
+    assert gathered is None or torch.equal(torch.stack([tensor, tensor]), gathered)
+    return gathered is not None
+
+
+def test_places_are_found():
+    """With this torch both fields are found, so nothing is asked per sample."""
+    assert 0 not in _core.field_places()
+
+
+@pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
+def test_plain_tensors_are_gathered(how, desk, make):
+    """Bytes are values if the fields say nothing else, whatever a tensor was before."""
+    assert is_gathered(desk, make())
+
+
+@pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_other_tensors_are_left_to_torch(how, desk, make):
+    """If bytes are not the values, or autograd is involved, torch collates."""
+    assert not is_gathered(desk, make())
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_places_are_found_in_any_mode(mode):
+    """The first import may come in any mode; no random number is drawn meanwhile."""
+    found, state = _core.field_places(), torch.get_rng_state()
+    _core.forget_fields()
+    with mode():
+        _core.find_fields()
+
+    assert found == _core.field_places()
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_torch_that_says_less_is_asked(monkeypatch):
+    """If torch does not tell its keys, only the other field is read."""
+    found = _core.field_places()
+    monkeypatch.delattr(torch._C, "_dispatch_keys")
+    _core.forget_fields()
+    _core.find_fields()
+    assert (0, found[1]) == _core.field_places()
+
+    monkeypatch.undo()
+    _core.find_fields()
+    assert found == _core.field_places()
+
+
+@pytest.fixture
+def nothing_is_found(monkeypatch):
+    """
+    Have torch say of its own object an address at which no field is.
+    """
+    monkeypatch.setattr(torch.Tensor, "_cdata", property(lambda _: 1), raising=False)
+    _core.find_fields()
+    yield
+    monkeypatch.undo()
+    _core.find_fields()
+
+
+@pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
+def test_plain_tensors_are_gathered_if_nothing_is_found(nothing_is_found, desk, make):
+    """Without the fields, torch's own answer lets the same tensors be gathered."""
+    assert (0, 0) == _core.field_places()
+    assert is_gathered(desk, make())
+
+
+@pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_other_tensors_are_left_to_torch_if_nothing_is_found(nothing_is_found, desk, make):
+    """Without the fields, torch's own answer keeps the same tensors from being gathered."""
+    assert (0, 0) == _core.field_places()
+    assert not is_gathered(desk, make())
+
+
+PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"
+
+
+@pytest.mark.parametrize(("value", "is_off"), [("0", "True"), ("1", "False"), ("", "False")])
+def test_reading_in_place_is_switched(tmp_path, value, is_off):
+    """SHMLOADER_TORCH_FIELDS=0 has torch asked; 1, like nothing, has its fields read."""
+    status, lines, errors = run(tmp_path, PLACES, SHMLOADER_TORCH_FIELDS=value)
+
+    assert (0, [is_off], "") == (status, lines, errors)
+
+
+def test_other_values_of_the_switch_are_refused(tmp_path):
+    """A value that says neither yes nor no is an error that names the choice."""
+    status, _, errors = run(tmp_path, PLACES, SHMLOADER_TORCH_FIELDS="off")
+
+    assert status != 0
+    assert "SHMLOADER_TORCH_FIELDS=off: choose 0 or 1" in errors
+
+
+def test_batches_are_the_same_without_reading_in_place(tmp_path):
+    """With the switch off, workers gather plain samples and leave the others to torch."""
+    script = """
+import torch
+from shmloader import DataLoader
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        wave = torch.full((3,), index * (1 + 2j))
+        return torch.full((4,), index), wave.conj().imag.as_strided((3,), (1,)), wave.conj()
+
+ours = list(DataLoader(Samples(), batch_size=4, num_workers=2))
+torchs = list(torch.utils.data.DataLoader(Samples(), batch_size=4))
+print(all(torch.equal(a, b) for one, other in zip(ours, torchs) for a, b in zip(one, other)))
+"""
+    assert (0, ["True"], "") == run(tmp_path, script, SHMLOADER_TORCH_FIELDS="0")

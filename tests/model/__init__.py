@@ -1,6 +1,0 @@
-"""
-The protocol of csrc/ as Promela models, checked exhaustively with SPIN: `python -m tests.model`.
-
-Each model is a small program that says beside each step which C function it stands for. A mutation
-is a mistake that the model makes when a name is defined: what finds none of them proves nothing.
-"""

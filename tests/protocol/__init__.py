@@ -1,0 +1,1 @@
+"""Does the protocol in shared memory hold, whatever a worker writes?"""

@@ -1,0 +1,111 @@
+"""
+The C programs of tests/protocol/c, each under every variant of the build.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent / "c"
+PROGRAMS = sorted(
+    path.stem for kind in ("ladder", "threads", "forks") for path in HERE.glob(f"{kind}_*.c")
+)
+VARIANTS = {
+    "plain": [],
+    "portable": ["PORTABLE=1"],
+    "address-undefined": ["SAN=address,undefined"],
+    "thread": ["SAN=thread"],
+}
+BUILD_TIMEOUT_S = 300
+
+
+def is_core(variant, program):
+    """Returns True for every program under ASan, and for those of threads under TSan."""
+    return variant == "address-undefined" or (
+        variant == "thread" and program.startswith("threads_")
+    )
+
+
+# ThreadSanitizer follows threads, not processes.
+CASES = [
+    pytest.param(
+        variant,
+        program,
+        id=f"{program}-{variant}",
+        marks=() if is_core(variant, program) else pytest.mark.thorough,
+    )
+    for variant in VARIANTS
+    for program in PROGRAMS
+    if not (variant == "thread" and program.startswith("forks_"))
+]
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("make") is None, reason="make is missing"),
+    pytest.mark.timeout(BUILD_TIMEOUT_S + 120),  # the first test of a variant builds it
+]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """
+    Build a variant when its first test asks for it.
+
+    Returns:
+        A function from a variant's name to the folder of its programs.
+    """
+    folders = {}
+
+    def build(variant):
+        if variant not in folders:
+            folder = tmp_path_factory.mktemp(f"c-{variant}")
+            jobs = f"-j{os.cpu_count()}"
+            run(["make", jobs, "all", f"build={folder}", *VARIANTS[variant]], BUILD_TIMEOUT_S)
+            folders[variant] = folder
+        return folders[variant]
+
+    return build
+
+
+def run(command, timeout_s):
+    """
+    Run a command in tests/protocol/c; what it printed is the assertion's message.
+
+    Returns:
+        What it printed.
+    """
+    # A jobserver of a make that runs these tests is not ours to use.
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    environment["TSAN_OPTIONS"] = "halt_on_error=1"
+    result = subprocess.run(
+        command,
+        cwd=HERE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+    )
+    assert result.returncode == 0, f"{command} exited with {result.returncode}:\n{result.stdout}"
+    return result.stdout
+
+
+def test_programs_are_found():
+    """The cases below cover programs of all three kinds."""
+    assert {program.split("_")[0] for program in PROGRAMS} == {"ladder", "threads", "forks"}
+
+
+@pytest.mark.parametrize(("variant", "program"), CASES)
+def test_program(built, seeded, stress_seconds, variant, program):
+    """A program's checks hold under a variant; the variants share the seconds of force."""
+    seconds = stress_seconds / len(VARIANTS)
+    command = [built(variant) / program, "--seconds", str(seconds), "--seed", str(seeded)]
+
+    output = run(list(map(str, command)), timeout_s=60 + 11 * seconds)
+
+    assert "ok " in output

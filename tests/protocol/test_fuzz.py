@@ -1,0 +1,125 @@
+"""
+The inputs that the fuzzers kept, replayed without a fuzzer, and the seeds that fuzzing starts from.
+"""
+
+import ast
+import os
+import pickle
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.programs import run
+from tests.protocol.fuzz import archive, layouts, seeds
+from tests.protocol.test_layout import named_node
+
+HERE = Path(__file__).resolve().parent / "fuzz"
+BUILD_TIMEOUT_S = 300
+KEPT_BYTES_MAX = 1 << 20
+
+REPLAY = """
+import collections, pathlib
+from tests.protocol.fuzz import layouts
+reader = layouts.Reader()
+paths = sorted(pathlib.Path("inputs").iterdir())
+print(dict(collections.Counter(reader.run(path.read_bytes()) for path in paths)))
+"""
+
+
+def write(folder, inputs):
+    """
+    Write inputs to files that are named after what they are.
+    """
+    folder.mkdir()
+    for name, data in inputs.items():
+        (folder / name).write_bytes(data)
+    return sorted(folder.iterdir())
+
+
+def numbered(inputs):
+    """
+    Name seeds by their numbers.
+    """
+    return {f"seed-{number:03}": data for number, data in enumerate(inputs)}
+
+
+def test_archives_are_small():
+    """
+    The kept inputs are two archives of at most a megabyte together.
+    """
+    files = list(archive.FOLDER.iterdir())
+
+    assert {f"{name}.zip" for name in archive.NAMES} == {path.name for path in files}
+    assert sum(path.stat().st_size for path in files) <= KEPT_BYTES_MAX
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+@pytest.mark.timeout(BUILD_TIMEOUT_S + 120)
+def test_kept_plays_end_well(tmp_path):
+    """
+    No play among hostile workers that was ever kept breaks the ledger, under ASan and UBSan.
+    """
+    paths = write(tmp_path / "inputs", archive.read("ledger") | numbered(seeds.plays()))
+    # A jobserver of a make that runs these tests is not ours to use.
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    make = ["make", "-C", HERE, f"-j{os.cpu_count()}", "replay", f"build={tmp_path}"]
+    subprocess.run(make, check=True, timeout=BUILD_TIMEOUT_S, env=environment)
+
+    result = subprocess.run(
+        [tmp_path / "replay", *paths], capture_output=True, timeout=60, text=True, errors="replace"
+    )
+
+    assert (0, "") == (result.returncode, result.stderr), result.stdout.splitlines()[-1:]
+    assert list(map(str, paths)) == result.stdout.splitlines()
+
+
+def outcomes_of(folder, inputs):
+    """
+    Replay layouts in a process of their own and count what came of them.
+    """
+    write(folder / "inputs", inputs)
+    status, lines, errors = run(folder, REPLAY)
+
+    assert (0, "") == (status, errors)
+    return ast.literal_eval(lines[0])
+
+
+def test_kept_layouts_end_well(tmp_path):
+    """
+    Of every layout that was ever kept comes a batch inside its payload or an error that is allowed.
+    """
+    inputs = archive.read("layout")
+
+    outcomes = outcomes_of(tmp_path, inputs)
+
+    assert len(inputs) == sum(outcomes.values())
+    assert {"batch", "WorkerBroken", "builder's error"} <= set(outcomes)
+
+
+def test_fuzzing_starts_from_batches(tmp_path):
+    """
+    The seeds that a worker wrote are delivered, the others are refused.
+    """
+    real = list(seeds.real_layouts())
+    broken = list(seeds.broken_layouts())
+
+    outcomes = outcomes_of(tmp_path, numbered(real + broken))
+
+    assert {"batch": len(real), "WorkerBroken": len(broken)} == outcomes
+
+
+def test_fuzzers_execute_nothing_but_their_names(tmp_path):
+    """
+    A name that does harm is not looked up, even with the right checksum.
+    """
+    call = b"\x11" + named_node(pickle.dumps(os.mkdir)) + b"\x0a" + (1).to_bytes(8, "little")
+    argument = b"\x07" + (1).to_bytes(8, "little") + b"x"
+    write(tmp_path / "inputs", {"call": layouts.pack(b"", call + argument)})
+
+    status, _, errors = run(tmp_path, REPLAY)
+
+    assert 1 == status
+    assert "is none of the fuzzer's names" in errors
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,1 @@
+"""Do the sources, the documents and the tests keep the rules of the house?"""

@@ -1,0 +1,182 @@
+"""
+Every row of docs/what_happens_when.md has a test behind it.
+
+PROMISES says which. A row that is new or reworded fails here until it is named, and so does a test
+that is gone; the tests themselves run where they stand.
+"""
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "docs" / "what_happens_when.md"
+HEADING = "# What happens when"
+
+# What a row's first column says: the tests that would fail if its second did not hold.
+PROMISES = {
+    "exception in dataset or `collate_fn`": [
+        "test_errors_like_torch.py::test_exception_in_dataset",
+        "test_errors_like_torch.py::test_exception_in_collate_fn",
+        "test_errors_like_torch.py::test_exception_in_iterable_dataset",
+    ],
+    "a leaf cannot be pickled": [
+        "test_errors_like_torch.py::test_unpicklable_leaf_is_named",
+    ],
+    "a worker is killed, or calls `sys.exit`": [
+        "test_deaths.py::test_killed_worker_is_torchs_error",
+        "test_errors_like_torch.py::test_death_of_a_worker",
+        "test_errors_like_torch.py::test_death_without_a_trace",
+    ],
+    "the same with `restarts=n`": [
+        "test_healing.py::test_no_batch_changes",
+        "test_healing_iterable.py::test_no_batch_changes",
+        "test_kill_points.py::test_death_of_a_worker_is_healed",
+        "test_soak.py::test_batches_are_right_and_nothing_grows_while_workers_die",
+    ],
+    "a worker hangs, with `timeout` and `restarts`": [
+        "test_healing_limits.py::test_hung_worker_is_replaced",
+    ],
+    "a batch kills every worker that touches it": [
+        "test_healing_limits.py::test_batch_that_kills_everybody",
+    ],
+    "the nursery of `restarts` is killed": [
+        "test_nursery.py::test_death_of_the_nursery",
+        "test_nursery.py::test_replacements_survive_the_nursery",
+        "test_healing_programs.py::test_replacement_that_nobody_reaps",
+    ],
+    "the nursery cannot fork a replacement": [
+        "test_nursery.py::test_nursery_that_cannot_fork",
+        "test_nursery.py::test_nursery_that_can_never_fork",
+    ],
+    "a signal to all processes, which the trainer handles and its workers do not": [
+        "test_healing_programs.py::test_signals_to_the_whole_group",
+    ],
+    "the training process is killed with -9": [
+        "test_deaths.py::test_trainers_death_ends_blocked_workers",
+        "test_deaths.py::test_death_of_all_leaves_nothing",
+        "test_endings.py::test_blocked_workers_end_with_the_trainer",
+        "test_endings.py::test_end_at_a_moment",
+        "test_endings.py::test_end_while_a_dataset_is_sent",
+    ],
+    "an exception, `sys.exit` or a signal ends it": [
+        "test_deaths.py::test_end_in_mid_epoch_is_quiet",
+        "test_endings.py::test_blocked_workers_end_with_the_trainer",
+        "test_endings.py::test_all_workers_are_waited_for_together",
+        "test_endings.py::test_exit_while_workers_start",
+    ],
+    "it ends normally, with iterators alive and batches held": [
+        "test_deaths.py::test_normal_exit_is_silent",
+        "test_exits.py::test_exit_is_silent",
+        "test_exits.py::test_exit_of_pytest_is_silent",
+    ],
+    "you keep every batch": [
+        "test_retention.py::test_whatever_is_kept_is_right",
+        "test_retention.py::test_spills_are_counted",
+        "test_retention.py::test_one_warning_advises",
+    ],
+    "a batch is larger than `ring_bytes`": [
+        "test_sizes.py::test_a_batch_beyond_the_budget_says_so",
+    ],
+    "no memory for a batch's pages": [
+        "test_small_machine.py::test_a_full_dev_shm_is_an_error",
+        "test_small_machine.py::test_a_control_group_is_an_error_not_a_kill",
+    ],
+    "Ctrl-C": [
+        "test_deaths.py::test_end_in_mid_epoch_is_quiet",
+        "test_deaths.py::test_interrupted_epochs_lose_nothing",
+        "test_deaths.py::test_interrupted_starts_lose_nothing",
+        "test_endings.py::test_interrupt_of_a_wait_for_blocked_workers",
+        "test_endings.py::test_end_at_a_moment",
+        "test_endings.py::test_end_while_a_dataset_is_sent",
+        "test_endings.py::test_interrupt_of_a_drop_is_not_lost",
+        "test_endings.py::test_interrupt_of_a_fork_is_not_lost",
+        "test_endings.py::test_interrupt_of_a_leaving_worker_is_quiet",
+    ],
+    "native code uses a batch that was released": [
+        "test_debug.py::test_late_use_faults_and_is_named",
+        "test_debug.py::test_write_beyond_a_batch_ends_the_trainer",
+    ],
+    "your code forks while it holds batches": [
+        "test_children.py::test_a_forked_child_reads_held_batches_as_long_as_it_lives",
+        "test_lives.py::test_a_child_that_drops_batches_changes_nothing",
+    ],
+}
+
+
+def rows_of(text):
+    """
+    List what the first column of the table under the heading says.
+    """
+    section = text.partition(f"{HEADING}\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    return [cell for cell in cells[1:] if set(cell) != {"-"}]
+
+
+@functools.cache
+def functions_of(name):
+    """
+    List the test functions of a file in any folder; none if there is no such file.
+    """
+    nodes = [node for path in TESTS.rglob(name) for node in ast.parse(path.read_text()).body]
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef))
+    return {node.name for node in functions if node.name.startswith("test_")}
+
+
+def missing_tests(promises):
+    """
+    List the tests that promises name and that do not exist.
+    """
+    named = sorted({tuple(test.split("::")) for tests in promises.values() for test in tests})
+    return [f"{file}::{name}" for file, name in named if name not in functions_of(file)]
+
+
+def test_table_is_found():
+    """
+    The checks below have something to check.
+    """
+    assert len(rows_of(PAGE.read_text())) > 5
+
+
+@pytest.mark.parametrize("row", rows_of(PAGE.read_text()))
+def test_row_has_a_test(row):
+    """
+    A row names its tests.
+    """
+    assert PROMISES.get(row), (
+        f"{PAGE.name} promises something for {row!r}: name the tests that show it in PROMISES, in "
+        f"{Path(__file__).name}"
+    )
+
+
+def test_no_promise_without_a_row():
+    """
+    What is named here still stands on the page.
+    """
+    stale = sorted(PROMISES.keys() - set(rows_of(PAGE.read_text())))
+
+    assert [] == stale, f"rows that {PAGE.name} does not have any more: change PROMISES too"
+
+
+def test_named_tests_exist():
+    """
+    No test that is named was renamed or removed.
+    """
+    assert [] == missing_tests(PROMISES), "tests that no file has: change PROMISES too"
+
+
+def test_checks_see_what_is_wrong():
+    """
+    A row is read to its first bar, and a test or a file that does not exist is noticed.
+    """
+    table = f"{HEADING}\n| event | what |\n| --- | --- |\n| fire | `out` |\n\n## Next\n| x | y |\n"
+    promises = {"fire": ["test_promises.py::test_table_is_found", "test_promises.py::test_gone"]}
+    promises["flood"] = ["test_nowhere.py::test_table_is_found"]
+
+    assert ["fire"] == rows_of(table)
+    assert ["test_nowhere.py::test_table_is_found", "test_promises.py::test_gone"] == (
+        missing_tests(promises)
+    )

@@ -1,0 +1,461 @@
+"""
+What can be read off the sources without running them: comments, imports, names, docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import importlib
+import importlib.metadata
+import re
+import tomllib
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "shmloader"
+C_SOURCES = sorted((ROOT / "csrc").glob("*.[ch]"))
+TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
+
+# A folder says in which process a line runs, or which resource it owns. A module imports from its
+# own folder and from those of lower rank, never from another of its own rank or from above.
+RANKS = {
+    "cli": 7,
+    "dataloader": 6,
+    "trainer": 5,
+    "worker": 4,
+    "processes": 3,
+    "memory": 2,
+    "core": 1,
+    "errors": 0,
+    "metrics": 0,
+}
+ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do
+
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+ATOMIC = re.compile(r"\batomic_(?P<verb>[a-z_]+)\s*\((?P<rest>[^;]*)")
+SYNC = re.compile(
+    r"sync (?:(?P<release>[a-z-]+)-R -> (?P<to>[a-z-]+)-A"
+    r"|(?P<acquire>[a-z-]+)-A <- (?P<source>[a-z-]+)-R): \S"
+)
+RELAXED = re.compile(r"relaxed: \S")
+
+
+@dataclass(frozen=True)
+class Comment:
+    """
+    A C comment and the lines it covers, both ends included.
+    """
+
+    text: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class AtomicCall:
+    """
+    One call of an `atomic_*` function, where it stands, and the comments that belong to it.
+    """
+
+    place: str
+    verb: str
+    order: str
+    comments: str
+
+    @property
+    def releases(self) -> bool:
+        return self.order in {"release", "acq_rel"} or (
+            self.order == "seq_cst" and not self.verb.startswith("load")
+        )
+
+    @property
+    def acquires(self) -> bool:
+        return self.order in {"acquire", "acq_rel"} or (
+            self.order == "seq_cst" and self.verb.startswith("load")
+        )
+
+
+def comments_of(source: str) -> list[Comment]:
+    """
+    Find the comments of a C source.
+    """
+    return [
+        Comment(
+            " ".join(match[0].split()),
+            source.count("\n", 0, match.start()) + 1,
+            source.count("\n", 0, match.end()) + 1,
+        )
+        for match in COMMENT.finditer(source)
+    ]
+
+
+def atomic_calls(path: Path) -> Iterator[AtomicCall]:
+    """
+    Find the atomic calls of a C source; a comment belongs to the calls up to two lines below it.
+    """
+    source = path.read_text()
+    comments = comments_of(source)
+    code = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+    for match in ATOMIC.finditer(code):
+        line = code.count("\n", 0, match.start()) + 1
+        near = [note for note in comments if note.first <= line and line - 2 <= note.last]
+        order = re.search(r"memory_order_([a-z_]+)", match["rest"])
+        yield AtomicCall(
+            place=f"{path.relative_to(ROOT)}:{line}",
+            verb=match["verb"],
+            order=order[1] if order else "seq_cst",  # what C11 takes when nothing is said
+            comments=" ".join(note.text for note in near),
+        )
+
+
+ATOMIC_CALLS = [call for path in C_SOURCES for call in atomic_calls(path)]
+
+
+def sync_ends(call: AtomicCall) -> Iterator[tuple[str, str]]:
+    """
+    List the ends that a call's comments name: ("release" or "acquire", name).
+    """
+    for match in SYNC.finditer(call.comments):
+        yield ("release", match["release"]) if match["release"] else ("acquire", match["acquire"])
+
+
+def sync_names(end: str) -> set[str]:
+    """
+    List the names that some atomic call carries as this end.
+    """
+    return {name for call in ATOMIC_CALLS for side, name in sync_ends(call) if side == end}
+
+
+def test_sources_with_atomics_are_found():
+    """The checks below have something to check."""
+    assert {"csrc/ring.h", "csrc/doorbell.c"} <= {call.place.split(":")[0] for call in ATOMIC_CALLS}
+
+
+@pytest.mark.parametrize("call", ATOMIC_CALLS, ids=lambda call: call.place)
+def test_atomic_call_says_its_order(call):
+    """An atomic call names the partner it synchronizes with, or says why it needs no order."""
+    sides = {side for side, _ in sync_ends(call)}
+
+    assert call.releases <= ("release" in sides), "no `sync NAME-R -> NAME-A: ...` above"
+    assert call.acquires <= ("acquire" in sides), "no `sync NAME-A <- NAME-R: ...` above"
+    if not (call.releases or call.acquires):
+        assert RELAXED.search(call.comments), "no `relaxed: ...` above"
+
+
+@pytest.mark.parametrize("call", ATOMIC_CALLS, ids=lambda call: call.place)
+def test_sequential_consistency_is_explained(call):
+    """An atomic call is seq_cst only where its comment says so, in a file that names the case."""
+    if call.order == "seq_cst":
+        assert "seq_cst" in call.comments
+        assert "store-load" in (ROOT / call.place.split(":")[0]).read_text()
+
+
+def test_sync_comments_name_one_pair():
+    """Both halves of a sync comment carry the same name."""
+    pairs = [
+        (match["release"] or match["acquire"], match["to"] or match["source"])
+        for call in ATOMIC_CALLS
+        for match in SYNC.finditer(call.comments)
+    ]
+
+    assert [first for first, _ in pairs] == [second for _, second in pairs]
+
+
+def test_sync_names_have_both_ends():
+    """Every release has an acquire of its name, and every acquire a release."""
+    assert sync_names("release") == sync_names("acquire")
+
+
+def test_sync_names_are_listed():
+    """The table in csrc/README.md lists the pairs of the code, all of them and no others."""
+    listed = set(re.findall(r"\b([a-z-]+)-[RA]\b", (ROOT / "csrc" / "README.md").read_text()))
+
+    assert listed == sync_names("release")
+
+
+@pytest.mark.parametrize("path", C_SOURCES, ids=lambda path: path.name)
+def test_c_lines_fit(path):
+    """No line of C is longer than 100 columns; ruff and cython-lint see to the other languages."""
+    lines = path.read_text().splitlines()
+
+    assert [number for number, line in enumerate(lines, start=1) if len(line) > 100] == []
+
+
+def layered_modules() -> list[Path]:
+    """
+    List the package's modules whose imports go one way: all but its entrances.
+    """
+    entrances = {PACKAGE / f"{name}.py" for name in ENTRANCES}
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path not in entrances]
+
+
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in layered_modules()
+}
+STUB = ast.parse((PACKAGE / "core" / "_core.pyi").read_text())
+COMPILED = {"core._core": sorted((PACKAGE / "core").glob("*.p[yx][xdi]"))}
+
+
+def imports_of_package(tree: ast.AST) -> set[str]:
+    """
+    List the modules of this package that a source imports, without the package's name ("" for it).
+    """
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute, so that they say the folder"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {known_module(name) for name in names if name.split(".")[0] == "shmloader"}
+
+
+def known_module(name: str) -> str:
+    """
+    Find the module that a dotted name leads to: the longest part of it that is one.
+    """
+    parts = name.split(".")[1:]
+    while parts and ".".join(parts) not in MODULES.keys() | COMPILED.keys():
+        parts.pop()
+    return ".".join(parts)
+
+
+def compiled_imports() -> set[str]:
+    """
+    List the modules of this package that the parts of the extension import.
+    """
+    pattern = re.compile(r"^\s*from\s+(shmloader[\w.]*)\s+import\b", re.MULTILINE)
+    sources = [path for path in COMPILED["core._core"] if path.suffix != ".pyi"]
+    return {known_module(name) for path in sources for name in pattern.findall(path.read_text())}
+
+
+def test_every_folder_has_a_rank():
+    """A new folder, or a module beside the folders, is given its place among the others."""
+    assert {name.split(".")[0] for name in MODULES} == RANKS.keys()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_one_way(name):
+    """A module imports from its own folder and from lower ones, never the package itself."""
+    folder = name.split(".")[0]
+    allowed = {
+        folder,
+        *([""] if folder == "cli" else []),
+        *(other for other, rank in RANKS.items() if rank < RANKS[folder]),
+    }
+    imported = imports_of_package(ast.parse(MODULES[name].read_text()))
+
+    assert {target.split(".")[0] for target in imported} <= allowed
+
+
+def test_no_imports_in_a_circle():
+    """No module imports itself by way of others."""
+    graph = {
+        name: imports_of_package(ast.parse(path.read_text())) - {name}
+        for name, path in MODULES.items()
+        if not name.startswith("cli")
+    }
+    graph["core._core"] = compiled_imports()
+
+    assert {*graph} == {*graphlib.TopologicalSorter(graph).static_order()}
+
+
+def test_core_imports_only_the_ground():
+    """The extension imports nothing of the package but modules that import nothing of it."""
+    imported = compiled_imports()
+
+    assert imported
+    for name in imported:
+        assert imports_of_package(ast.parse(MODULES[name].read_text())) == set()
+
+
+def project_version() -> str:
+    """
+    Read the version from the one place where it is written.
+    """
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_version_stands_in_one_place():
+    """The version is written in pyproject.toml, and in no source and no other setting."""
+    suffixes = {".py", ".pyx", ".pxd", ".pyi"}
+    sources = [path for path in PACKAGE.rglob("*") if path.suffix in suffixes]
+    sources += [*C_SOURCES, *ROOT.glob("setup.*")]
+
+    assert [path.name for path in sources if project_version() in path.read_text()] == []
+
+
+def test_installed_version_is_the_written_one():
+    """What is installed says the version that pyproject.toml says."""
+    assert importlib.metadata.version("shmloader") == project_version()
+
+
+def test_newest_changes_are_of_this_version():
+    """The changelog opens with the version that pyproject.toml says."""
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+    assert headings[0] == project_version()
+
+
+def stub_names(body: list[ast.stmt]) -> set[str]:
+    """
+    List the public names that a stub's statements define; imports define none.
+    """
+    names = set()
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign):
+            names.add(ast.unparse(node.target))
+        elif isinstance(node, ast.Assign):
+            names |= {ast.unparse(target) for target in node.targets}
+    return {name for name in names if not name.startswith("_")}
+
+
+def compiled_names(module: types.ModuleType) -> set[str]:
+    """
+    List the public names that a compiled module defines, without what it imported.
+    """
+    return {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and getattr(value, "__module__", module.__name__) == module.__name__
+    }
+
+
+def test_stub_names_what_is_compiled():
+    """_core.pyi and the compiled module define the same public names."""
+    assert stub_names(STUB.body) == compiled_names(importlib.import_module("shmloader.core._core"))
+
+
+def test_stub_classes_have_the_compiled_members():
+    """A class has the same public members in _core.pyi and in the compiled module."""
+    core = importlib.import_module("shmloader.core._core")
+    classes = [
+        node
+        for node in STUB.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    expected = {node.name: stub_names(node.body) for node in classes}
+    actual = {
+        node.name: {name for name in vars(getattr(core, node.name)) if not name.startswith("_")}
+        for node in classes
+    }
+
+    assert expected == actual
+
+
+DEFINED = re.compile(r"^(?P<indent> *)def (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE)
+CLASS = re.compile(r"^(?:cdef )?class (?P<name>\w+)", re.MULTILINE)
+
+
+def compiled_signatures() -> dict[str, list[str]]:
+    """
+    Read the arguments of the Python functions in the parts: names, with "=" and their defaults.
+    """
+    found = {}
+    for path in COMPILED["core._core"]:
+        if path.suffix != ".pyx":
+            continue
+        source = path.read_text()
+        classes = [(match.start(), match["name"]) for match in CLASS.finditer(source)]
+        for match in DEFINED.finditer(source):
+            owner = [name for start, name in classes if start < match.start()] + [""]
+            name = f"{owner[-2]}.{match['name']}" if match["indent"] else match["name"]
+            # Without the C type, which is all words but the last: "uint32_t worker".
+            words = [argument.split() for argument in match["arguments"].split(",")]
+            found[name] = [argument[-1] for argument in words if argument]
+    return found
+
+
+def signature_of(function: ast.FunctionDef) -> list[str]:
+    """
+    List the arguments of a stub's function as `compiled_signatures` does.
+    """
+    arguments = function.args.posonlyargs + function.args.args
+    defaults = [ast.unparse(default) for default in function.args.defaults]
+    plain = len(arguments) - len(defaults)
+    return [argument.arg for argument in arguments[:plain]] + [
+        f"{argument.arg}={default}"
+        for argument, default in zip(arguments[plain:], defaults, strict=True)
+    ]
+
+
+def stub_functions() -> dict[str, ast.FunctionDef]:
+    """
+    List the functions and methods of the stub, without the protocols that are its own.
+    """
+    functions = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
+    for kind in STUB.body:
+        if isinstance(kind, ast.ClassDef) and not kind.name.startswith("_"):
+            methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
+            functions.update({f"{kind.name}.{node.name}": node for node in methods})
+    return functions
+
+
+@pytest.mark.parametrize("name", stub_functions())
+def test_stub_has_the_compiled_signature(name):
+    """A function takes the same arguments, with the same defaults, in _core.pyi and in the .pyx."""
+    function = stub_functions()[name]
+    compiled = compiled_signatures()
+    if name in compiled:
+        assert compiled[name] == signature_of(function)
+    else:
+        # A field of an extension type that Python may read.
+        assert ["property"] == [ast.unparse(each) for each in function.decorator_list]
+
+
+def test_compiled_signatures_are_read():
+    """The check above has something to check, defaults included."""
+    assert ["self", "worker", "ticket", "index", "copy_in=False"] == compiled_signatures()[
+        "Ledger.place"
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(compiled_signatures()))
+def test_docstrings_stand_once(name):
+    """What is compiled has a docstring, and the stub, which says the types, has none."""
+    documented = importlib.import_module("shmloader.core._core")
+    for part in name.split("."):
+        documented = getattr(documented, part, None)
+    if documented is not None and not name.split(".")[-1].startswith("__"):
+        assert documented.__doc__
+    if name in stub_functions():
+        assert ast.get_docstring(stub_functions()[name]) is None
+
+
+def test_stub_names_every_order():
+    """The orders of the stub's literals are those of the enumeration, all of them."""
+    [alias] = [
+        node.value
+        for node in STUB.body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_Order"
+    ]
+    orders = importlib.import_module("shmloader.core.protocol").Order
+
+    assert [str(order) for order in orders] == re.findall(r"Literal\[(.*?)\]", ast.unparse(alias))
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("tests/**/test_*.py")), ids=lambda path: path.stem
+)
+def test_every_test_states_its_property(path):
+    """Every test function has a docstring."""
+    silent = [
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+
+    assert silent == []

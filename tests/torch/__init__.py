@@ -1,0 +1,1 @@
+"""Is it the same as torch's DataLoader?"""

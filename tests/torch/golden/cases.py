@@ -1,0 +1,128 @@
+"""
+The matrix of golden cases, and which of them are in the core.
+"""
+
+import itertools
+from dataclasses import dataclass, replace
+
+import torch
+
+from .collates import collate_everything
+from .datasets import DATASETS
+from .samplers import SAMPLINGS
+
+
+@dataclass(frozen=True)
+class Case:
+    """
+    One way to set up a loader.
+    """
+
+    dataset: str
+    sampling: str
+    persistent: bool = False
+    in_order: bool = True
+    start: str = "fork"
+    workers: int = 2
+    prefetch: int = 2
+    everything: bool = False
+
+    def __str__(self):
+        words = [self.dataset, self.sampling, self.start]
+        words += ["persistent"] * self.persistent + ["unordered"] * (not self.in_order)
+        words += [f"{self.workers}x{self.prefetch}"] * (self != self.with_usual_workers())
+        return "-".join(words + ["everything"] * self.everything)
+
+    def with_usual_workers(self):
+        return replace(self, workers=Case.workers, prefetch=Case.prefetch)
+
+    def build(self, loader_class, generator):
+        """
+        Return a new loader of this class over a new dataset and a new sampler.
+        """
+        dataset = DATASETS[self.dataset]()
+        chosen = SAMPLINGS[self.sampling](dataset, generator)
+        return loader_class(dataset, **chosen, **self.options())
+
+    def options(self):
+        collate = {"collate_fn": collate_everything} if self.everything else {}
+        return {
+            "num_workers": self.workers,
+            "prefetch_factor": self.prefetch,
+            "persistent_workers": self.persistent,
+            "in_order": self.in_order,
+            "multiprocessing_context": self.start,
+            **collate,
+        }
+
+    def is_valid(self):
+        """
+        Tell whether torch's own rules allow this combination.
+        """
+        try:
+            self.build(torch.utils.data.DataLoader, torch.Generator())
+        except ValueError:
+            return False
+        return True
+
+
+MATRIX_DATASETS = ("map", "iterable", "sharded")
+START_METHODS = ("fork", "forkserver", "spawn")
+
+# Beside the matrix: what it leaves out, each with the one setting that shows it.
+EXTRA_CASES = (
+    Case("bulk", "shuffle"),
+    Case("bulk", "sequential", persistent=True),
+    Case("pipe", "sequential"),
+    Case("pipe", "sequential", persistent=True),
+    Case("map", "shuffle", workers=1, prefetch=1),
+    Case("map", "eager", persistent=True, workers=3, prefetch=1),
+    Case("sharded", "sequential", persistent=True, workers=3, prefetch=3),
+    Case("map", "shuffle", everything=True),
+    Case("sharded", "sequential", persistent=True, everything=True),
+    Case("map", "batch_sampler", start="spawn", persistent=True, everything=True),
+)
+
+
+def all_cases():
+    """
+    Return every combination that torch allows, and the extra cases.
+    """
+    axes = (MATRIX_DATASETS, SAMPLINGS, (False, True), (True, False), START_METHODS)
+    matrix = itertools.starmap(Case, itertools.product(*axes))
+    return [*filter(Case.is_valid, matrix), *EXTRA_CASES]
+
+
+# New processes that import torch take seconds: these few stand for the start methods.
+SAMPLED_STARTS = {
+    Case("map", "eager", start="forkserver"),
+    Case("sharded", "generator", start="forkserver", persistent=True),
+    Case("iterable", "unbatched", start="forkserver", in_order=False),
+}
+
+SAMPLED_OUT_OF_ORDER = {("map", "shuffle"), ("iterable", "unbatched"), ("sharded", "drop_last")}
+
+
+def usual_cases():
+    """
+    Return the cases that the core and the rest share: few are spawned, each of which takes seconds.
+    """
+    return [case for case in all_cases() if case.start != "spawn" or is_sampled(case)]
+
+
+def is_sampled(case):
+    if case in SAMPLED_STARTS or case in EXTRA_CASES:
+        return True
+    if case.start != "fork":
+        return False
+    return meets_others(case) if case.in_order else is_sampled_out_of_order(case)
+
+
+def meets_others(case):
+    # Of three settings, any two meet: every other field of a chessboard.
+    place = MATRIX_DATASETS.index(case.dataset) + list(SAMPLINGS).index(case.sampling)
+    return case.persistent == bool(place % 2)
+
+
+def is_sampled_out_of_order(case):
+    return (case.dataset, case.sampling) in SAMPLED_OUT_OF_ORDER

@@ -1,0 +1,78 @@
+"""
+What a user sees of a loader step by step, errors included, in a form that two loaders share.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from .contenders import LOADERS
+from .describe import describe, qualified_name
+
+TESTS = Path(__file__).parents[2]
+
+# A frame of a traceback: its line with the file, then the indented source lines.
+FRAME = re.compile(r'^  File "(?P<file>[^"]+)".*\n(?:    .*\n)*', re.MULTILINE)
+PIDS = re.compile(r"(?<=pid\(s\) )[\d, ]+|(?<=pid )\d+")
+
+
+class Failure(NamedTuple):
+    """
+    An exception: its type, its text and its causes.
+    """
+
+    kind: str
+    text: str
+    cause: "Failure | None" = None
+
+
+def failure_of(error):
+    """
+    Describe an exception without what must differ: process ids and frames of the loader itself.
+    """
+    cause = error.__cause__ and failure_of(error.__cause__)
+    return Failure(qualified_name(type(error)), neutral(str(error)), cause)
+
+
+def neutral(text):
+    text = FRAME.sub(lambda frame: frame[0] if is_ours_to_see(frame["file"]) else "", text)
+    return PIDS.sub(lambda pids: re.sub(r"\d+", "N", pids[0]), text)
+
+
+def is_ours_to_see(file):
+    # Frames of the test's dataset belong to the message; frames of torch and of the loader do not.
+    return TESTS in Path(file).parents
+
+
+def attempt(action):
+    """
+    Return what an action gave, as a description or a failure.
+    """
+    try:
+        return describe(action())
+    except Exception as error:
+        return failure_of(forget_frames(error))
+
+
+def forget_frames(error):
+    # torch re-raises from a local variable, a cycle through the frames that keeps the iterator
+    # alive; a later worker would inherit it and run its `__del__`.
+    return error.with_traceback(None)
+
+
+def walk(loader, steps):
+    """
+    Return the outcome of each of `steps` calls of `next()`, or that of `iter()` where it fails.
+    """
+    try:
+        iterator = iter(loader)
+    except Exception as error:
+        return [failure_of(forget_frames(error))]
+    return [attempt(lambda: next(iterator)) for _ in range(steps)]
+
+
+def in_both(scenario):
+    """
+    Return the results of a scenario with torch's class and with ours.
+    """
+    return scenario(LOADERS["torch"]), scenario(LOADERS["ours"])

@@ -1,0 +1,48 @@
+"""
+The pytest side: the option, the matrix as parameters, and the two contenders as a fixture.
+"""
+
+import multiprocessing
+
+import pytest
+
+from .cases import all_cases, is_sampled, usual_cases
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--golden-all",
+        action="store_true",
+        help="take every golden case, most of the spawned ones too (minutes more)",
+    )
+
+
+def pytest_configure(config):
+    # A fork server that holds torch already starts a worker in milliseconds, not in seconds.
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["torch"])
+
+
+def pytest_generate_tests(metafunc):
+    wanted = all_cases if metafunc.config.getoption("--golden-all") else usual_cases
+    for name, in_order in (("ordered_case", True), ("unordered_case", False)):
+        if name in metafunc.fixturenames:
+            cases = [case for case in wanted() if case.in_order == in_order]
+            metafunc.parametrize(name, [marked(case) for case in cases], ids=str)
+
+
+def marked(case):
+    """
+    Return a case as a parameter that says whether it is in the core.
+    """
+    return pytest.param(case, marks=() if is_sampled(case) else pytest.mark.thorough)
+
+
+@pytest.fixture(params=["torch", "ours"])
+def loader_class(request):
+    """
+    Give torch's DataLoader, then ours: what holds for the one must hold for the other.
+    """
+    # Not at the top: tests that need no loader run while the package cannot be imported.
+    from .contenders import LOADERS
+
+    return LOADERS[request.param]

@@ -1,0 +1,171 @@
+"""The worker's collate functions on a desk that hands out ordinary memory, or none."""
+
+import collections
+
+import numpy
+import pytest
+import torch
+from torch.utils.data._utils import collate as torchs
+
+import shmloader
+from shmloader.worker import collate
+
+
+class Desk:
+    """
+    A desk that notes what it is asked for.
+
+    Args:
+        has_room: Whether it makes tensors; if not, it answers None to all that it is asked.
+    """
+
+    def __init__(self, has_room=True, hands_out=True):
+        self.hands_out = hands_out
+        self.asked = []
+        self.left = self.kept = 0
+        self._has_room = has_room
+
+    def empty(self, sizes, dtype):
+        self.asked.append((sizes, dtype))
+        return torch.zeros(sizes, dtype=dtype) if self._has_room else None
+
+    def gather(self, kind, batch):
+        self.asked.append(kind)
+
+    def collate(self, batch, functions, otherwise):
+        self.asked.append("collate")
+        return otherwise(batch, collate_fn_map=functions)
+
+    def leave_slot(self):
+        self.left += 1
+
+    def keep_slot(self):
+        self.kept += 1
+
+
+@pytest.fixture
+def seated(monkeypatch):
+    """Returns a function that gives a desk to the module, as install() does in a worker."""
+
+    def sit(desk):
+        monkeypatch.setattr(collate, "_desk", desk)
+        for kind, function in torchs.default_collate_fn_map.items():
+            replacement = collate._REPLACEMENTS.get(function, function)
+            monkeypatch.setitem(torchs.default_collate_fn_map, kind, replacement)
+        return desk
+
+    return sit
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"), [(3, (3,)), ([2, 3], (2, 3)), ((), ()), ((0, 4), (0, 4))]
+)
+@pytest.mark.parametrize("dtype", [None, torch.int64, torch.bool])
+@pytest.mark.parametrize("desk", [None, Desk(), Desk(has_room=False), Desk(hands_out=False)])
+def test_empty_has_the_shape_and_dtype_asked_for(seated, desk, shape, sizes, dtype):
+    """empty() makes the same kind of tensor in a slot, beside it, and outside of a worker."""
+    seated(desk)
+    made = shmloader.empty(shape, dtype)
+
+    assert (sizes, dtype or torch.get_default_dtype()) == (tuple(made.shape), made.dtype)
+    assert made.is_contiguous()
+
+
+def test_empty_asks_only_an_open_slot(seated):
+    """empty() asks the desk for memory only while a slot is being written."""
+    closed, opened = Desk(hands_out=False), Desk()
+    for desk in (closed, opened):
+        seated(desk)
+        shmloader.empty(2)
+
+    assert ([], [((2,), torch.get_default_dtype())]) == (closed.asked, opened.asked)
+
+
+SAMPLES = {
+    "tensors": [torch.arange(3), torch.arange(3) + 3],
+    "strided tensors": [torch.arange(6).view(3, 2).t(), torch.arange(6).view(3, 2).t() + 1],
+    "arrays": [numpy.arange(3), numpy.arange(3) + 3],
+    "scalars": [numpy.float32(1), numpy.float32(2)],
+    "ints": [1, 2],
+    "floats": [0.5, 1.5],
+    "text": ["a", "b"],
+    "nested": [{"x": (torch.ones(2), 1)}, {"x": (torch.zeros(2), 2)}],
+}
+
+
+@pytest.mark.parametrize("desk", [Desk(), Desk(has_room=False), Desk(hands_out=False)])
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_batches_equal_torchs(seated, desk, kind):
+    """default_collate gives torch's batch, whatever the desk can do for it."""
+    expected = torchs.default_collate(SAMPLES[kind])
+    seated(desk)
+    actual = collate._collate(SAMPLES[kind], collate_fn_map=torchs.default_collate_fn_map)
+
+    assert str(expected) == str(actual)
+
+
+UNLIKE = {
+    "another shape": torch.ones(4),
+    "another dtype": torch.ones(3, dtype=torch.float64),
+    "requires grad": torch.ones(3, requires_grad=True),
+    "sparse": torch.ones(3).to_sparse(),
+    "nested": torch.nested.as_nested_tensor([torch.ones(3)], layout=torch.jagged),
+    "a subclass": torch.ones(3).as_subclass(type("Marked", (torch.Tensor,), {})),
+    "meta": torch.ones(3, device="meta"),
+}
+
+
+@pytest.mark.parametrize("difference", UNLIKE)
+def test_unlike_tensors_are_left_to_torch(seated, difference):
+    """Tensors that torch would promote, refuse or treat in its own way take no memory of a slot."""
+    desk = seated(Desk())
+
+    assert collate._stack_into_slot([torch.ones(3), UNLIKE[difference]]) is None
+    assert [] == desk.asked
+
+
+@pytest.mark.parametrize("samples", [iter([torch.ones(3)]), collections.UserList([torch.ones(3)])])
+def test_only_lists_and_tuples_are_stacked(seated, samples):
+    """A container that may be read once, or is the user's own, is left to torch."""
+    desk = seated(Desk())
+
+    assert (None, []) == (collate._stack_into_slot(samples), desk.asked)
+
+
+def test_the_native_walk_needs_torchs_own_map(seated, monkeypatch):
+    """The desk walks a batch itself only while torch's map holds nothing of the user's."""
+    desk = seated(Desk())
+    functions = torchs.default_collate_fn_map
+    collate._collate([1, 2], collate_fn_map=functions)
+    assert "collate" == desk.asked.pop(0)
+
+    collate._collate([1, 2], collate_fn_map=dict(functions))
+    monkeypatch.setitem(functions, int, lambda batch, *, collate_fn_map=None: "the user's")
+    assert "the user's" == collate._collate([1, 2], collate_fn_map=functions)
+
+    assert "collate" not in desk.asked
+
+
+def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
+    """An ndarray is not gathered natively while the user has a function for tensors in the map."""
+    desk = seated(Desk())
+    shown = []
+    monkeypatch.setitem(
+        torchs.default_collate_fn_map,
+        torch.Tensor,
+        lambda batch, *, collate_fn_map=None: shown.extend(batch),
+    )
+    collate._collate(SAMPLES["arrays"], collate_fn_map=torchs.default_collate_fn_map)
+
+    assert ("arrays" in desk.asked, len(shown)) == (False, 2)
+
+
+def test_a_forked_child_leaves_the_slot(seated):
+    """A child that user code forks in a worker never asks its parent's desk again."""
+    desk = seated(Desk())
+    collate._keep_slot()
+    collate._leave_slot()
+    shmloader.empty(2)
+    collate._leave_slot()
+
+    assert (1, 1, []) == (desk.kept, desk.left, desk.asked)

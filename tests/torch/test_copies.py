@@ -1,0 +1,144 @@
+"""
+A loader that is copied, pickled, or made again from its attributes is as good as the first.
+"""
+
+import copy
+import inspect
+import itertools
+import pickle
+
+import pytest
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from tests.torch.golden.outcomes import attempt, in_both
+from tests.torch.golden.privates import rebuilt
+
+pytestmark = pytest.mark.timeout(60)
+
+IN_TWO_WORKERS = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
+BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.fixture
+def build(loader_class):
+    """
+    Give a function that makes a loader over eight numbers, in four batches, from two workers.
+    """
+
+    def make(**options):
+        return loader_class(range(8), **{**IN_TWO_WORKERS, **options})
+
+    return make
+
+
+def numbers(batches):
+    """
+    Return the batches as lists.
+    """
+    return [batch.tolist() for batch in batches]
+
+
+# Copies
+
+
+def sent(loader):
+    return pickle.loads(pickle.dumps(loader))
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, sent])
+@pytest.mark.parametrize("iterated", [False, True])
+def test_copies_of_a_loader(build, clone, iterated):
+    """
+    A loader that is not being iterated can be copied and pickled, and both work.
+    """
+    loader = build()
+    if iterated:
+        assert BATCHES == numbers(loader)
+
+    twin = clone(loader)
+
+    assert type(loader) is type(twin)
+    assert [(a.tolist(), b.tolist()) for a, b in zip(loader, twin, strict=True)] == [
+        (batch, batch) for batch in BATCHES
+    ]
+    del loader
+    assert BATCHES == numbers(twin)
+
+
+def test_copy_of_a_loader_with_live_workers():
+    """
+    A loader with persistent workers that run refuses to be pickled; a shallow copy shares them.
+    """
+
+    def scenario(loader_class):
+        loader = loader_class(range(8), persistent_workers=True, **IN_TWO_WORKERS)
+        first = numbers(loader)
+        twin = copy.copy(loader)
+        shared = twin._iterator is loader._iterator
+        refusal = attempt(lambda: pickle.dumps(loader)).kind
+        return first, shared, refusal, numbers(twin), numbers(loader)
+
+    expected, actual = in_both(scenario)
+
+    assert expected == actual
+
+
+def test_pickling_an_iterator():
+    """
+    An iterator refuses to be pickled, with torch's words.
+    """
+    expected, actual = in_both(
+        lambda loader: attempt(lambda: pickle.dumps(iter(loader(range(8), **IN_TWO_WORKERS))))
+    )
+
+    assert "builtins.NotImplementedError" == expected.kind == actual.kind
+    assert "cannot be pickled" in actual.text
+
+
+# Building again
+
+
+def test_signature_begins_like_torchs(loader_class):
+    """
+    `__init__` lists every parameter of torch's by name, in order, of the same kind and default.
+    """
+    expected = inspect.signature(TorchDataLoader.__init__).parameters.values()
+    actual = inspect.signature(loader_class.__init__).parameters.values()
+
+    for one, other in itertools.zip_longest(expected, itertools.islice(actual, len(expected))):
+        assert (one.name, one.kind, one.default) == (other.name, other.kind, other.default)
+
+
+def test_parameters_of_ours_are_keywords(loader_class):
+    """
+    What torch's `__init__` does not have can be given by keyword alone, and may be left out.
+    """
+    known = inspect.signature(TorchDataLoader.__init__).parameters
+    parameters = inspect.signature(loader_class.__init__).parameters
+
+    for name in parameters.keys() - known.keys():
+        assert inspect.Parameter.KEYWORD_ONLY == parameters[name].kind
+        assert inspect.Parameter.empty is not parameters[name].default
+
+
+def test_every_parameter_is_an_attribute(loader_class, build):
+    """
+    Every parameter can be read back under its own name; torch keeps all but `shuffle`.
+    """
+    loader = build()
+    names = inspect.signature(loader_class.__init__).parameters.keys()
+
+    assert {"self", "shuffle"} == {name for name in names if not hasattr(loader, name)}
+
+
+def test_rebuilt_from_attributes(build):
+    """
+    A loader made anew from attributes takes another sampler and keeps the rest.
+    """
+    loader = build(drop_last=True, timeout=7, persistent_workers=True, prefetch_factor=3)
+
+    twin = rebuilt(loader, sampler=[5, 4, 3, 2, 1])
+
+    assert [[5, 4], [3, 2]] == numbers(twin)
+    assert (7, True, 3) == (twin.timeout, twin.persistent_workers, twin.prefetch_factor)
+    assert loader.multiprocessing_context is twin.multiprocessing_context

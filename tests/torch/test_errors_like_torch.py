@@ -1,0 +1,629 @@
+"""
+Errors and warnings are torch's: each test runs both loaders and compares what the user sees.
+
+At the end stands what is better than torch: where torch hangs, an error says what is wrong.
+"""
+
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset, default_collate
+
+from tests.torch.golden.contenders import LOADERS
+from tests.torch.golden.datasets import Stream
+from tests.torch.golden.faults import (
+    DEATHS,
+    EXCEPTIONS,
+    Faulty,
+    FaultyInOneWorker,
+    Gated,
+    leave_silently,
+)
+from tests.torch.golden.outcomes import Failure, attempt, in_both, walk
+
+pytestmark = pytest.mark.timeout(60)
+
+# Where `iter()` fails, torch's iterator dies half made, and its `__del__` complains.
+lets_torch_complain = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+END = Failure("builtins.StopIteration", "")
+
+# Four batches of two from two workers, and how often next() is called: past the end.
+IN_TWO_WORKERS = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
+STEPS = 6
+
+
+def failing_at(index, fault):
+    """
+    Return a collate function that goes wrong with the batch that holds sample `index`.
+    """
+
+    def collate(samples):
+        batch = default_collate(samples)
+        return fault(batch) if index in batch else batch
+
+    return collate
+
+
+# Exceptions in the worker
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_exception_in_dataset(name):
+    """
+    An exception in `__getitem__` arrives in its batch's place, and iteration goes on.
+    """
+    dataset = Faulty(EXCEPTIONS[name])
+
+    expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), STEPS))
+
+    assert expected == actual
+    assert 1 == sum(isinstance(outcome, Failure) and outcome != END for outcome in expected)
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_exception_in_dataset_without_workers(name):
+    """
+    With `num_workers=0` the exception itself comes out.
+    """
+    dataset = Faulty(EXCEPTIONS[name])
+
+    expected, actual = in_both(lambda loader: walk(loader(dataset, batch_size=2), STEPS))
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize("options", [{"persistent_workers": True}, {"in_order": False}], ids=str)
+def test_exception_does_not_disturb_the_next_epoch(options):
+    """
+    The epoch after one with an exception has the same exception in the same place.
+    """
+
+    def two_epochs(loader_class):
+        # One worker, so that the order is fixed without `in_order` as well.
+        loader = loader_class(Faulty(EXCEPTIONS["value"]), batch_size=2, num_workers=1, **options)
+        return [walk(loader, STEPS), walk(loader, STEPS)]
+
+    expected, actual = in_both(two_epochs)
+
+    assert expected == actual
+    assert expected[0] == expected[1]
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_exception_in_collate_fn(name):
+    """
+    An exception in `collate_fn` arrives in its batch's place, and iteration goes on.
+    """
+    collate = failing_at(2, lambda batch: EXCEPTIONS[name]())
+
+    expected, actual = in_both(
+        lambda loader: walk(loader(range(8), collate_fn=collate, **IN_TWO_WORKERS), STEPS)
+    )
+
+    assert expected == actual
+
+
+UNCOLLATABLE = {
+    "larger_second": [torch.zeros(2), torch.zeros(3)],
+    "larger_first": [torch.zeros(3), torch.zeros(2)],
+    "other_rank": [torch.zeros(2), torch.zeros(2, 1)],
+    "other_dtype": [torch.zeros(2, dtype=torch.int64), torch.zeros(2)],
+    "arrays": [np.zeros(2), np.zeros(3)],
+    "text_arrays": [np.array(["a"]), np.array(["b"])],
+    "list_lengths": [[1, 2], [1, 2, 3]],
+    "missing_key": [{"a": 1}, {"b": 1}],
+    "nothing": [None, None],
+    "object": [object, object],
+    "sparse": [torch.eye(2).to_sparse()] * 2,
+    "later_sample": [{"a": [torch.zeros(2)]}, {"a": [torch.zeros(3)]}],
+    "number_then_text": [1, "one"],
+    "negative_stride": [np.arange(3)[::-1]] * 2,
+}
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("name", UNCOLLATABLE)
+def test_samples_that_do_not_collate(name):
+    """
+    The default collate function refuses samples with the same words.
+    """
+    samples = UNCOLLATABLE[name]
+
+    expected, actual = in_both(lambda loader: walk(loader(samples, **IN_TWO_WORKERS), 2))
+
+    assert expected == actual
+    assert isinstance(expected[0], Failure)
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("name", ["value", "key", "two_arguments"])
+def test_exception_in_worker_init_fn(name, persistent):
+    """
+    A worker whose `worker_init_fn` fails reports that once, then that it has no fetcher.
+    """
+
+    def two_epochs(loader_class):
+        loader = loader_class(
+            range(8),
+            worker_init_fn=lambda worker: worker == 1 and EXCEPTIONS[name](),
+            persistent_workers=persistent,
+            **IN_TWO_WORKERS,
+        )
+        return [walk(loader, STEPS), walk(loader, STEPS)]
+
+    expected, actual = in_both(two_epochs)
+
+    assert expected == actual
+    assert "builtins.UnboundLocalError" in [outcome[0] for outcome in expected[0]]
+
+
+class FaultyStream(IterableDataset):
+    """
+    Four numbers, then a fault; with `start`, the fault comes before the first.
+    """
+
+    def __init__(self, fault, start=False):
+        self.fault = fault
+        self.start = start
+
+    def __iter__(self):
+        if self.start:
+            self.fault()
+        return self.numbers()
+
+    def numbers(self):
+        yield from range(4)
+        self.fault()
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("start", [False, True])
+@pytest.mark.parametrize("name", ["value", "key", "stop_iteration", "two_arguments"])
+def test_exception_in_iterable_dataset(name, start):
+    """
+    An exception in `__iter__`, or in the iterator that it returned, arrives as it does in torch.
+    """
+    dataset = FaultyStream(EXCEPTIONS[name], start)
+
+    expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 8))
+
+    assert expected == actual
+
+
+# Exceptions in the trainer
+
+
+class FaultySampler:
+    """
+    Draws `good` indices of eight and then fails; with None, `__iter__` itself fails.
+    """
+
+    def __init__(self, good):
+        self.good = good
+
+    def __iter__(self):
+        if self.good is None:
+            EXCEPTIONS["value"]()
+        return self.draws()
+
+    def draws(self):
+        yield from range(self.good)
+        EXCEPTIONS["value"]()
+
+    def __len__(self):
+        return 8
+
+
+@pytest.mark.core(every=3)
+@lets_torch_complain
+@pytest.mark.parametrize("good", [None, 0, 3, 6, 8])
+@pytest.mark.parametrize("batch_size", [1, None])
+def test_exception_in_sampler(good, batch_size):
+    """
+    A sampler's exception leaves `iter()` or that `next()` which drew from it, as it is.
+    """
+    options = {**IN_TWO_WORKERS, "batch_size": batch_size}
+
+    expected, actual = in_both(
+        lambda loader: walk(loader(range(8), sampler=FaultySampler(good), **options), 10)
+    )
+
+    assert expected == actual
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("index", ["text", 2.5, None, (1, 2), 2**70, -1, 100])
+def test_odd_indices(index):
+    """
+    Any object may be an index: it reaches the dataset as it is.
+    """
+    options = {**IN_TWO_WORKERS, "sampler": [0, 1, index, 3]}
+
+    expected, actual = in_both(lambda loader: walk(loader(list(range(8)), **options), 4))
+
+    assert expected == actual
+
+
+# Time and death
+
+
+def test_timeout(tmp_path):
+    """
+    Every wait for a batch ends after `timeout` seconds; the batch comes when it is ready.
+    """
+
+    def scenario(loader_class):
+        gate = tmp_path / "gate"
+        gate.unlink(missing_ok=True)
+        iterator = iter(loader_class(Gated(gate), timeout=0.5, **IN_TWO_WORKERS))
+        early = [attempt(lambda: next(iterator)) for _ in range(2)]
+        gate.touch()
+        time.sleep(0.3)
+        return early, [attempt(lambda: next(iterator)) for _ in range(3)]
+
+    expected, actual = in_both(scenario)
+
+    assert expected == actual
+    assert [Failure("builtins.RuntimeError", "DataLoader timed out after 0.5 seconds")] * 2 == (
+        expected[0]
+    )
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize("name", DEATHS)
+def test_death_of_a_worker(name):
+    """
+    A worker's death is torch's error, with the signal or exit code as its cause.
+    """
+    dataset = Faulty(DEATHS[name], at=4)
+
+    expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 3))
+
+    assert expected == actual
+    assert expected[2].cause is not None
+
+
+def test_death_without_a_trace():
+    """
+    A worker that exits with code 0 in mid-batch is noticed by looking at it.
+    """
+    dataset = Faulty(leave_silently, at=4)
+
+    expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 3))
+
+    assert expected == actual
+
+
+def test_going_on_after_a_death():
+    """
+    After a worker's death the others' batches still come.
+    """
+    dataset = Faulty(DEATHS["sigkill"], at=4)
+
+    expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), STEPS))
+
+    assert expected == actual
+
+
+def test_death_of_one_of_two():
+    """
+    A worker that dies at its first sample is named even while the other goes on.
+    """
+    dataset = FaultyInOneWorker(DEATHS["os_exit"])
+
+    expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 1))
+
+    assert expected == actual
+
+
+# Arguments
+
+
+def unpicklable_dataset():
+    class Local(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+    return Local()
+
+
+WRONG_ARGUMENTS = [
+    {"num_workers": -1},
+    {"num_workers": 1.5},
+    {"num_workers": "two"},
+    {"timeout": -1},
+    {"prefetch_factor": 2},
+    {"prefetch_factor": 0},
+    {"num_workers": 1, "prefetch_factor": -1},
+    {"num_workers": 1, "prefetch_factor": 0},
+    {"persistent_workers": True},
+    {"timeout": 1},
+    {"multiprocessing_context": "fork"},
+    {"num_workers": 1, "multiprocessing_context": "thread"},
+    {"num_workers": 1, "multiprocessing_context": 7},
+    {"sampler": [1], "shuffle": True},
+    {"batch_sampler": [[1]], "batch_size": 2},
+    {"batch_sampler": [[1]], "shuffle": True},
+    {"batch_sampler": [[1]], "sampler": [1]},
+    {"batch_sampler": [[1]], "drop_last": True},
+    {"batch_size": None, "drop_last": True},
+    {"batch_size": 0},
+    {"batch_size": -2},
+    {"batch_size": 2.0},
+    {"batch_size": True},
+    {"drop_last": "yes"},
+    {"unheard_of": 1},
+    {"collate_fn": 3},
+    {"num_workers": 1, "generator": 3},
+    {"sampler": 5},
+    {"pin_memory": True},
+    {"pin_memory": True, "pin_memory_device": "cuda"},
+    {"pin_memory": True, "pin_memory_device": "cuda", "num_workers": 1},
+    {"num_workers": 1, "persistent_workers": True, "worker_init_fn": 3},
+]
+
+
+def build_and_walk(loader_class, *arguments, **options):
+    """
+    Return the warnings and the outcome of building a loader and taking one batch.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcome = attempt(lambda: walk(loader_class(*arguments, **options), 1))
+    return outcome, [(warning.category, str(warning.message)) for warning in caught]
+
+
+@lets_torch_complain
+@pytest.mark.parametrize("options", WRONG_ARGUMENTS, ids=str)
+def test_wrong_arguments(options):
+    """
+    What torch refuses is refused at the same moment, with the same type and words.
+    """
+    expected, actual = in_both(lambda loader: build_and_walk(loader, range(4), **options))
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}])
+def test_wrong_arguments_with_iterable_dataset(options):
+    """
+    An iterable dataset decides the order itself, so samplers are refused.
+    """
+    expected, actual = in_both(lambda loader: build_and_walk(loader, Stream(), **options))
+
+    assert expected == actual
+    assert "builtins.ValueError" == expected[0].kind
+
+
+@pytest.mark.parametrize("dataset", [[], iter([1]), 5, None], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_odd_datasets(dataset, shuffle):
+    """
+    An empty dataset, one without a length, and things that are none.
+    """
+    options = {"shuffle": shuffle, "num_workers": 1}
+
+    expected, actual = in_both(lambda loader: build_and_walk(loader, dataset, **options))
+
+    assert expected == actual
+
+
+def test_arguments_by_position():
+    """
+    Torch's thirteen positional arguments are positional, and a fourteenth is refused.
+    """
+    arguments = [range(4), 2, False, None, None, 0, default_collate, False, True, 0, None, None]
+
+    for extra in ([], [torch.Generator()], [torch.Generator(), 2]):
+        expected, actual = in_both(lambda loader: build_and_walk(loader, *arguments, *extra))  # noqa: B023
+
+        assert expected == actual
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_dataset_that_cannot_be_sent(start):
+    """
+    What a new interpreter cannot be given is torch's error at `iter()`, with a warning of our own.
+    """
+    options = {"num_workers": 1, "multiprocessing_context": start}
+    dataset = unpicklable_dataset()
+
+    expected, actual = in_both(lambda loader: build_and_walk(loader, dataset, **options))
+
+    prefix = "Got pickle error when attempting to start a worker Process"
+    assert expected[0] == actual[0]
+    assert [prefix] * 2 == [found[1][0][1][: len(prefix)] for found in (expected, actual)]
+
+
+GUARDED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
+
+
+@pytest.mark.parametrize("attribute", GUARDED)
+def test_attribute_set_after_init(attribute):
+    """
+    The attributes that a running loader depends on cannot be set; the error names the class.
+    """
+
+    def scenario(loader_class):
+        class Special(loader_class):
+            pass
+
+        loaders = loader_class(range(4)), Special(range(4))
+        return [attempt(lambda: setattr(loader, attribute, None)) for loader in loaders]  # noqa: B023
+
+    expected, actual = in_both(scenario)
+
+    assert expected == actual
+    assert "Special" in expected[1].text
+
+
+@pytest.mark.parametrize("value", ["fork", "thread", 7, None], ids=repr)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_context_set_after_init(value, workers):
+    """
+    The start method may be changed, and is checked again.
+    """
+
+    def scenario(loader_class):
+        loader = loader_class(range(4), num_workers=workers)
+        return attempt(lambda: setattr(loader, "multiprocessing_context", value))
+
+    expected, actual = in_both(scenario)
+
+    assert expected == actual
+
+
+# Lengths of iterable datasets
+
+
+class Understated(IterableDataset):
+    """
+    Five numbers that call themselves `length`.
+    """
+
+    def __init__(self, length):
+        self.length = length
+
+    def __iter__(self):
+        return iter(range(5))
+
+    def __len__(self):
+        return self.length
+
+    def __repr__(self):
+        return "Understated"
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("ask_for_length", [False, True])
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_length_warning(workers, ask_for_length, batch_size):
+    """
+    More batches than the dataset's length are warned of, from where next() was called.
+    """
+
+    def scenario(loader_class):
+        loader = loader_class(Understated(2), batch_size=batch_size, num_workers=workers)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            lengths = [len(loader)] if ask_for_length else []
+            lengths.append(len(list(loader)))
+        return lengths, [(str(warning.message), warning.filename) for warning in caught]
+
+    expected, actual = in_both(scenario)
+
+    assert expected == actual
+    assert ask_for_length == bool(expected[1])
+
+
+def test_no_length():
+    """
+    An iterable dataset without a length has a loader without one.
+    """
+
+    class Endless(IterableDataset):
+        def __iter__(self):
+            return iter(range(4))
+
+    expected, actual = in_both(
+        lambda loader: attempt(lambda: len(loader(Endless(), num_workers=1)))
+    )
+
+    assert expected == actual
+    assert "builtins.TypeError" == expected.kind
+
+
+# Better than torch, which hangs in all of these
+
+
+UNPICKLABLE = {
+    "function": lambda: lambda: None,
+    "lock": threading.Lock,
+    "generator": lambda: (number for number in range(3)),
+    "computed": lambda: torch.ones(2, requires_grad=True) * 2,
+}
+
+PATHS = {
+    "batch": lambda leaf: leaf,
+    "batch[1]": lambda leaf: [0, leaf],
+    "batch['meta'][3]": lambda leaf: {"image": torch.zeros(2), "meta": [1, 2, 3, leaf]},
+    "batch[0]['a'][1]": lambda leaf: ({"a": (None, leaf)}, torch.zeros(2)),
+}
+
+
+def walk_ours(dataset, **options):
+    return walk(LOADERS["ours"](dataset, **IN_TWO_WORKERS, **options), STEPS)
+
+
+def assert_only_second_fails(outcomes):
+    failed = [isinstance(outcome, Failure) for outcome in outcomes[:4]]
+    assert [False, True, False, False] == failed
+    assert [END, END] == outcomes[4:]
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("name", UNPICKLABLE)
+@pytest.mark.parametrize("path", PATHS)
+def test_unpicklable_leaf_is_named(path, name):
+    """
+    A batch that cannot be sent is an error that says where in the batch the reason is.
+    """
+    collate = failing_at(2, lambda batch: PATHS[path](UNPICKLABLE[name]()))
+
+    outcomes = walk_ours(range(8), collate_fn=collate)
+
+    assert_only_second_fails(outcomes)
+    assert path in outcomes[1].text
+
+
+def test_unpicklable_exception_arrives():
+    """
+    An exception of a class that the trainer cannot import arrives with its name and its text.
+    """
+
+    class Local(Exception):
+        pass
+
+    def fault():
+        raise Local("sample is broken")
+
+    outcomes = walk_ours(Faulty(fault))
+
+    assert_only_second_fails(outcomes)
+    assert "Local" in outcomes[1].text
+    assert "sample is broken" in outcomes[1].text
+
+
+def refuse_to_load():
+    raise ValueError("sample is broken")
+
+
+class Unloadable:
+    """
+    Can be pickled, but not loaded again.
+    """
+
+    def __reduce__(self):
+        return refuse_to_load, ()
+
+
+def test_leaf_that_cannot_be_loaded():
+    """
+    A batch whose pickle fails in the trainer is that batch's error, and iteration goes on.
+    """
+    collate = failing_at(2, lambda batch: {"meta": [Unloadable()]})
+
+    outcomes = walk_ours(range(8), collate_fn=collate)
+
+    assert_only_second_fails(outcomes)
+    assert "sample is broken" in outcomes[1].text

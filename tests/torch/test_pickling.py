@@ -1,0 +1,120 @@
+"""The pickle beside the tensors: large parts outside of it, aliases kept, the culprit named."""
+
+import collections
+import dataclasses
+import pickle
+
+import numpy
+import pytest
+import torch
+
+from shmloader.core import pickling
+
+
+class Part:
+    """A storage that lay outside of a pickle, as a slot's decoder hands it over."""
+
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    def storage(self):
+        return torch.from_numpy(numpy.array(self.buffer)).untyped_storage()
+
+
+def round_trip(value):
+    """Pickle a value and build it again from copies of what lay outside."""
+    pickled, parts = pickling.dumps(value)
+    count = int.from_bytes(pickled[:4], "little")
+    storages = [Part(numpy.frombuffer(part, numpy.uint8)) for part in parts[:count]]
+    return pickling.loads(pickled, storages + [bytearray(part) for part in parts[count:]])
+
+
+def test_large_parts_lie_outside():
+    """The pickle of a large tensor and a large array is small: their bytes are beside it."""
+    value = [torch.zeros(100_000), numpy.zeros(100_000)]
+    pickled, parts = pickling.dumps(value)
+
+    assert [400_000, 800_000] == [memoryview(part).nbytes for part in parts]
+    assert len(pickled) < 2_000
+
+
+def test_views_share_one_storage():
+    """A storage lies outside once, and what comes back shares it as it was shared."""
+    whole = torch.arange(10)
+    _, parts = pickling.dumps([whole, whole[2:4], whole])
+    first, second, third = round_trip([whole, whole[2:4], whole])
+    first[2] = 99
+
+    assert (1, 99, 99) == (len(parts), second[0].item(), third[2].item())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.arange(6).view(2, 3).t(),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.ones(2, requires_grad=True),
+        torch.eye(3).to_sparse(),
+        torch.tensor(1 + 2j),
+        torch.empty(0),
+        numpy.asfortranarray(numpy.ones((2, 3))),
+        {"text": [1, None, b"bytes", 2.5]},
+    ],
+    ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
+)
+def test_values_come_back(value):
+    """A value comes back equal, with its type, strides and gradient flag."""
+    again = round_trip(value)
+
+    assert (type(value), str(value)) == (type(again), str(again))
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        assert (value.stride(), value.requires_grad) == (again.stride(), again.requires_grad)
+
+
+def test_non_leaf_is_refused():
+    """A tensor that hangs on a graph is torch's error, with the cure in it."""
+    with pytest.raises(RuntimeError, match=r"call detach\(\) on it"):
+        pickling.dumps(torch.ones(1, requires_grad=True) * 2)
+
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+@dataclasses.dataclass
+class Record:
+    """A record with two fields."""
+
+    good: object = 1
+    bad: object = None
+
+
+BAD = type("Local", (), {})()  # its class is found under no name
+
+
+@pytest.mark.parametrize(
+    ("batch", "path"),
+    [
+        (BAD, "batch"),
+        ([1, BAD], "batch[1]"),
+        ({"x": {3: BAD}}, "batch['x'][3]"),
+        (Pair(1, (2, BAD)), "batch[1][1]"),
+        ([Record(bad=BAD)], "batch[0].bad"),
+    ],
+    ids=["leaf", "list", "dicts", "namedtuple", "dataclass"],
+)
+def test_unsendable_leaf_is_found(batch, path):
+    """The first leaf that cannot be pickled is found by the path that Python would write."""
+    assert (path, BAD) == pickling.find_unsendable(batch)
+
+
+def test_sendable_batches_have_no_culprit():
+    """A batch that can be pickled has no unsendable leaf, whatever it consists of."""
+    assert pickling.find_unsendable({"a": [1, "text", b"", Record(), {"b": torch.ones(1)}]}) is None
+
+
+def test_truncated_pickle_is_an_error():
+    """A pickle that was cut off is not taken for a value."""
+    pickled, parts = pickling.dumps({"a": 1})
+
+    with pytest.raises((pickle.UnpicklingError, EOFError)):
+        pickling.loads(pickled[:-3], parts)

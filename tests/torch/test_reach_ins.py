@@ -1,0 +1,512 @@
+"""
+What other projects reach for in torch's DataLoader is there: each test runs on torch's, then ours.
+"""
+
+import gc
+import itertools
+import multiprocessing
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+
+from tests.torch.golden.datasets import DATASETS
+from tests.torch.golden.describe import describe
+from tests.torch.golden.outcomes import in_both
+from tests.torch.golden.privates import (
+    Forever,
+    WorkerFacts,
+    first_of,
+    is_gone,
+    numbering_batches,
+    pids_of,
+    sampled_forever,
+    unlocked_for_many_epochs,
+    wait_until,
+)
+
+pytestmark = pytest.mark.timeout(60)
+
+IN_TWO_WORKERS = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
+WORKERS = 2
+IN_FLIGHT = 4  # what two workers with torch's default prefetch_factor have ahead
+BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.fixture
+def build(loader_class):
+    """
+    Give a function that makes a loader over eight numbers, in four batches, from two workers.
+    """
+
+    def make(*, of=loader_class, dataset=range(8), **options):
+        return of(dataset, **{**IN_TWO_WORKERS, **options})
+
+    return make
+
+
+@pytest.fixture
+def without_collector():
+    """
+    Leave a test nothing but reference counts to free what it dropped.
+    """
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def numbers(batches):
+    """
+    Return the batches as lists.
+    """
+    return [batch.tolist() for batch in batches]
+
+
+# Types
+
+
+def test_types(build):
+    """
+    A loader and its iterator are instances of torch's classes.
+    """
+    loader = build()
+    iterator = iter(loader)
+
+    assert isinstance(loader, TorchDataLoader)
+    assert isinstance(iterator, _MultiProcessingDataLoaderIter)
+    assert isinstance(iterator, _BaseDataLoaderIter)
+    assert isinstance(iterator, Iterator)
+    assert iter(iterator) is iterator
+
+
+def test_without_workers_the_iterator_is_not_multiprocessing(build):
+    """
+    Code that asks for the iterator's type to know whether there are workers gets its answer.
+    """
+    iterator = iter(build(num_workers=0, multiprocessing_context=None))
+
+    assert isinstance(iterator, _BaseDataLoaderIter)
+    assert not isinstance(iterator, _MultiProcessingDataLoaderIter)
+    assert BATCHES == numbers(iterator)
+
+
+def test_generic(loader_class, build):
+    """
+    The class takes a type argument, as a base class and in place.
+    """
+
+    class OfNumbers(loader_class[int]):
+        pass
+
+    assert BATCHES == numbers(build(of=OfNumbers))
+    assert BATCHES == numbers(build(of=loader_class[int]))
+    assert loader_class is loader_class[int].__origin__
+
+
+def test_class_name(loader_class):
+    """
+    The class goes by torch's name, on which messages and name mangling depend.
+    """
+    assert "DataLoader" == loader_class.__name__ == loader_class.__qualname__
+
+
+# Attributes of the loader
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_iterator_attribute(build, persistent):
+    """
+    `_iterator` holds the iterator of a loader with persistent workers, and else nothing.
+    """
+    loader = build(persistent_workers=persistent)
+    assert loader._iterator is None
+
+    iterator = iter(loader)
+
+    assert (iterator if persistent else None) is loader._iterator
+    assert BATCHES == numbers(iterator)
+
+
+def test_shutting_down_by_hand(build):
+    """
+    Stopping a loader's persistent workers and forgetting its iterator starts it afresh.
+    """
+    loader = build(persistent_workers=True)
+    assert BATCHES == numbers(loader)
+    pids = pids_of(loader._iterator)
+
+    loader._iterator._shutdown_workers()
+    loader._iterator = None
+
+    assert all(map(is_gone, pids))
+    assert BATCHES == numbers(loader)
+
+
+def test_shutting_down_twice(build):
+    """
+    Stopping the workers again does nothing, and the iterator may still be dropped.
+    """
+    iterator = iter(build())
+    next(iterator)
+
+    iterator._shutdown_workers()
+    iterator._shutdown_workers()
+
+    assert not any(worker.is_alive() for worker in iterator._workers)
+
+
+def test_get_iterator(build):
+    """
+    `_get_iterator()` is the hook that makes a new iterator, also with persistent workers.
+    """
+    loader = build(persistent_workers=True)
+    first, second = loader._get_iterator(), loader._get_iterator()
+
+    assert first is not second
+    assert BATCHES == numbers(first) == numbers(second)
+
+
+# Attributes of the iterator
+
+
+def test_workers(build):
+    """
+    `_workers` lists the running processes, daemons of this one.
+    """
+    iterator = iter(build())
+    workers = iterator._workers
+
+    assert WORKERS == len(workers) == len(iterator._index_queues)
+    assert all(worker.is_alive() and worker.daemon for worker in workers)
+    assert {worker.pid for worker in workers} <= {
+        child.pid for child in multiprocessing.active_children()
+    }
+    assert [None, None] == [worker.exitcode for worker in workers]
+
+
+def test_exit_codes(build):
+    """
+    Workers that were asked to stop exit with code 0.
+    """
+    iterator = iter(build())
+    next(iterator)
+
+    iterator._shutdown_workers()
+
+    assert [0, 0] == [worker.exitcode for worker in iterator._workers]
+
+
+def test_data_queue_size(build):
+    """
+    `_data_queue.qsize()` counts the batches that wait for the trainer to receive them.
+    """
+    iterator = iter(build(dataset=range(40)))
+
+    assert wait_until(lambda: iterator._data_queue.qsize() == IN_FLIGHT)
+    assert not iterator._data_queue.empty()
+    assert iterator._data_queue is iterator._worker_result_queue
+    next(iterator)
+    assert wait_until(lambda: iterator._data_queue.qsize() + early(iterator) == IN_FLIGHT)
+
+
+def early(iterator):
+    """
+    Count the batches that were received before their turn.
+    """
+    return sum(len(task) == 2 for task in iterator._task_info.values())
+
+
+def test_index_queue_size(build):
+    """
+    `_index_queues[i].qsize()` counts what a worker has not taken yet: in the end nothing.
+    """
+    iterator = iter(build())
+
+    assert wait_until(lambda: [0, 0] == [queue.qsize() for queue in iterator._index_queues])
+
+
+def test_counters(build):
+    """
+    The iterator's counters and its table of tasks are torch's.
+    """
+    iterator = iter(build(dataset=range(40)))
+    start = iterator._send_idx, iterator._rcvd_idx, iterator._num_yielded
+    tasks = sorted(iterator._task_info)
+    next(iterator)
+    then = iterator._send_idx, iterator._rcvd_idx, iterator._num_yielded
+
+    assert (IN_FLIGHT, 0, 0) == start
+    assert [0, 1, 2, 3] == tasks
+    assert (IN_FLIGHT + 1, 1, 1) == then
+    assert IN_FLIGHT == iterator._tasks_outstanding + early(iterator)
+
+
+def test_settings_on_the_iterator(build):
+    """
+    The iterator repeats the loader's settings under torch's names.
+    """
+    loader = build(generator=torch.Generator().manual_seed(3), timeout=5)
+    iterator = iter(loader)
+    seed = torch.empty((), dtype=torch.int64)
+    seed.random_(generator=torch.Generator().manual_seed(3))
+
+    assert seed.item() == iterator._base_seed
+    assert (WORKERS, 2, 5, True) == (
+        iterator._num_workers,
+        iterator._prefetch_factor,
+        iterator._timeout,
+        iterator._in_order,
+    )
+    assert (False, None, False) == (
+        iterator._pin_memory,
+        iterator._pin_memory_device,
+        iterator._persistent_workers,
+    )
+    assert loader.dataset is iterator._dataset
+    assert loader.batch_sampler is iterator._index_sampler
+    assert loader.collate_fn is iterator._collate_fn
+    assert 4 == len(iterator)
+
+
+def test_worker_facts(build):
+    """
+    A worker's `get_worker_info()`, threads and name are torch's; the trainer has no such info.
+    """
+    dataset = WorkerFacts("its name")
+    iterator = iter(build(dataset=dataset, batch_size=1, collate_fn=first_of))
+    expected = {
+        "workers": WORKERS,
+        "dataset": "its name",
+        "method": "multiprocessing",
+        "type": "WorkerInfo",
+        "torch_threads": 1,
+        "thread_name": "pt_data_worker",
+        "is_main_thread": True,
+        "parent": multiprocessing.current_process().pid,
+    }
+
+    for worker, facts in enumerate(itertools.islice(iterator, WORKERS)):
+        own = {"id": worker, "seed": iterator._base_seed + worker}
+        assert {**expected, **own} == facts
+    assert get_worker_info() is None
+
+
+# Life and death
+
+
+def test_iterator_dies_by_reference_count(build, without_collector):
+    """
+    Dropping an iterator in mid-epoch ends it and its workers, while a batch is still held.
+    """
+    iterator = iter(build())
+    held = next(iterator)
+    alive, pids = weakref.ref(iterator), pids_of(iterator)
+
+    del iterator
+
+    assert alive() is None
+    assert all(map(is_gone, pids))
+    assert [0, 1] == held.tolist()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_loader_dies_by_reference_count(build, without_collector, persistent):
+    """
+    Dropping a loader after an epoch ends it, and its persistent workers with it.
+    """
+    loader = build(persistent_workers=persistent)
+    iterator = iter(loader)
+    pids, held = pids_of(iterator), list(iterator)
+    alive = weakref.ref(loader), weakref.ref(iterator)
+
+    del loader, iterator
+
+    assert [None, None] == [reference() for reference in alive]
+    assert all(map(is_gone, pids))
+    assert BATCHES == numbers(held)
+
+
+def test_iterator_outlives_its_loader(build, without_collector):
+    """
+    An iterator does not keep its loader, and goes on without it.
+    """
+    loader = build()
+    iterator = iter(loader)
+    alive = weakref.ref(loader)
+
+    del loader
+
+    assert alive() is None
+    assert BATCHES == numbers(iterator)
+
+
+def test_finished_iterator(build):
+    """
+    After its end an iterator has no workers and keeps saying that it ended.
+    """
+    iterator = iter(build())
+    assert BATCHES == numbers(iterator)
+
+    assert ["end", "end"] == [next(iterator, "end") for _ in range(2)]
+    assert all(map(is_gone, pids_of(iterator)))
+
+
+# Several iterators at once
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_loader_zipped_with_itself(persistent):
+    """
+    Two live iterators of one loader each go through an epoch; persistent ones are the same one.
+    """
+
+    def scenario(loader_class):
+        torch.manual_seed(5)
+        loader = loader_class(
+            range(8), shuffle=True, persistent_workers=persistent, **IN_TWO_WORKERS
+        )
+        return [describe(pair) for _ in range(2) for pair in zip(loader, loader, strict=False)]
+
+    expected, actual = in_both(scenario)
+
+    assert expected == actual
+
+
+def test_three_iterators_at_different_speeds(build):
+    """
+    Live iterators of one loader do not touch each other's batches.
+    """
+    loader = build()
+    iterators = [iter(loader) for _ in range(3)]
+    for taken, iterator in enumerate(iterators):
+        assert BATCHES[:taken] == numbers(itertools.islice(iterator, taken))
+    slow, middle, fast = iterators
+
+    del middle
+
+    assert BATCHES[2:] == numbers(fast)
+    assert BATCHES == numbers(slow)
+
+
+def test_loader_within_a_loader(build):
+    """
+    A loader may be iterated inside the loop over another.
+    """
+    outer, inner = build(), build()
+
+    for batch in outer:
+        assert batch.tolist() in BATCHES
+        assert BATCHES == numbers(inner)
+
+
+# Subclasses
+
+
+@pytest.mark.parametrize("derive", [sampled_forever, unlocked_for_many_epochs])
+def test_one_endless_iterator(loader_class, build, derive):
+    """
+    A subclass may put in an endless batch sampler and take its epochs from one iterator.
+    """
+    loader = build(of=derive(loader_class))
+    pids = pids_of(loader.iterator)
+
+    assert [BATCHES] * 3 == [numbers(loader) for _ in range(3)]
+    assert pids == pids_of(loader.iterator)
+    assert isinstance(loader.batch_sampler, Forever)
+
+
+def test_endless_iterator_is_replaced(loader_class, build):
+    """
+    Such a subclass may stop the workers and take a new iterator in mid-epoch.
+    """
+    loader = build(of=sampled_forever(loader_class))
+    pids = pids_of(loader.iterator)
+    next(iter(loader))
+
+    loader.reset()
+
+    assert all(map(is_gone, pids))
+    assert BATCHES == numbers(loader)
+
+
+def test_subclass_with_arguments_and_an_iter_of_its_own(loader_class, build):
+    """
+    A subclass may forward its keyword arguments and wrap what the loader yields.
+    """
+    loader = build(of=numbering_batches(loader_class), first=10)
+
+    for _ in range(2):
+        assert [*enumerate(BATCHES, 10)] == [(number, batch.tolist()) for number, batch in loader]
+    assert 4 == len(loader)
+
+
+# Hooks
+
+
+def doubled(batch, *, collate_fn_map=None):
+    return torch.stack(batch) * 2
+
+
+def test_replaced_collate_function(build, monkeypatch):
+    """
+    A user's entry for tensors in `default_collate_fn_map` is what collates them.
+    """
+    monkeypatch.setitem(default_collate_fn_map, torch.Tensor, doubled)
+    samples = [torch.tensor(number) for number in range(4)]
+
+    assert [[0, 2], [4, 6]] == numbers(build(dataset=samples))
+
+
+def test_added_collate_function(build, monkeypatch):
+    """
+    A user's entry for a type that torch refuses is used, also deep inside a sample.
+    """
+    monkeypatch.setitem(default_collate_fn_map, slice, lambda batch, *, collate_fn_map: [*batch])
+    samples = [{"cut": (slice(0, number), number)} for number in range(2)]
+
+    [batch] = build(dataset=samples)
+
+    assert [slice(0, 0), slice(0, 1)] == batch["cut"][0]
+    assert [0, 1] == batch["cut"][1].tolist()
+
+
+def test_replaced_function_for_numbers(build, monkeypatch):
+    """
+    A user's entry for a plain number is used.
+    """
+    monkeypatch.setitem(default_collate_fn_map, int, lambda batch, *, collate_fn_map: sum(batch))
+
+    assert [1, 5, 9, 13] == list(build())
+
+
+def test_profiler_range(build):
+    """
+    `next()` shows in a profile under the prefix by which tools find it.
+    """
+    iterator = iter(build())
+    with torch.autograd.profiler.profile() as profile:
+        next(iterator)
+    names = [event.name for event in profile.function_events]
+
+    assert f"enumerate(DataLoader)#{type(iterator).__name__}.__next__" in names
+
+
+def test_worker_loop_sees_pipes():
+    """
+    A DataPipe is shuffled and sharded over the workers by torch's own rules.
+    """
+
+    def scenario(loader_class):
+        torch.manual_seed(5)
+        loader = loader_class(DATASETS["pipe"](), shuffle=False, **IN_TWO_WORKERS)
+        return [describe([batch["index"] for batch in loader]) for _ in range(2)]
+
+    expected, actual = in_both(scenario)
+
+    assert expected == actual

@@ -1,0 +1,1 @@
+"""Do type checkers say of a user's program what they must?"""
