@@ -68,6 +68,8 @@ cdef extern from "segment.h" nogil:
         ORDER_COPY_IN
         ORDER_GUARDED
         CACHE_LINE
+        SEGMENT_WORKERS_MAX
+        SLOTS_MAX
 
     struct slot_order:
         uint64_t ticket

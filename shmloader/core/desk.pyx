@@ -11,7 +11,7 @@ from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, STEP, STEP_COPY,
     VERB_PLACE, VERB_QUIT, VERB_READY, VERB_RESUMED, answer_end, cell_slot, cell_verb, clock_add,
     desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
-    geometry_init, platform_now_ns, slot_answer, slot_order, watch_start,
+    platform_now_ns, slot_answer, slot_order, watch_start,
 )
 
 from shmloader.core.protocol import Order
@@ -41,30 +41,35 @@ cdef class Desk:
     Memory of the slot is handed out on the worker's main thread between take and commit only.
     """
 
-    def __init__(self, int fd, uint32_t workers, uint32_t ranges, uint64_t range_bytes,
-                 uint64_t ring_bytes, uint32_t worker, check_available):
+    def __init__(self, int fd, shape, uint32_t worker, check_available):
         """
         Map a segment and sit down at a worker's rings.
 
         Args:
             fd: The segment; a duplicate is kept.
-            ring_bytes: The ceiling that the trainer keeps, for messages.
+            shape: The segment's counts and bytes, as for `Ledger`.
             worker: Which worker this is, counted from 0.
             check_available: Called with a number of bytes before pages are added; raises if the
-                machine has no room for them.
+                machine has none left for them.
+
+        Raises:
+            OSError: The file cannot be mapped.
+            ValueError: No segment has such numbers, or there is no such worker.
         """
-        cdef geometry shape
+        cdef geometry layout
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, check_available, ring_bytes)
-        if geometry_init(&shape, workers, ranges, range_bytes) != 0 or worker >= workers:
-            raise ValueError(f"no worker {worker} of {workers}")
+        cdef uint32_t ranges = shape.slots + shape.spares
+        self.memory = SlotMemory.__new__(SlotMemory, check_available, shape.ring_bytes)
+        measure(&layout, shape.workers, ranges, shape.range_bytes)
+        if worker >= layout.workers:
+            raise ValueError(f"worker {worker} of a segment for workers 0 to {layout.workers - 1}")
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, shape.total_bytes)
+        base = map_segment(own_fd, layout.total_bytes)
         if base == NULL:
-            raise_mapping_error(own_fd, shape.total_bytes)
+            raise_mapping_error(own_fd, layout.total_bytes)
         STEP("sit: mapped")
-        self.memory.sit(<uint8_t *>base, own_fd, &shape, worker)
+        self.memory.sit(<uint8_t *>base, own_fd, &layout, worker)
         STEP("sit: seated")
         self.thread = get_ident()
 

@@ -12,7 +12,7 @@ from shmloader.core.csrc cimport (
     ANSWER_KEPT, ORDER_COPY_IN, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP,
     STEP_COPY, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_room, clock_blocked_ns,
     clock_busy_ns, clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm,
-    doorbell_park, geometry, geometry_init, guard_start, lease, lease_aliases, lease_block_new,
+    doorbell_park, geometry, guard_start, lease, lease_aliases, lease_block_new,
     lease_block_start, lease_drop, ledger_collect, ledger_entry, ledger_free, ledger_grant,
     ledger_has_news, ledger_lease, ledger_mark_child, ledger_new, ledger_oldest, ledger_open,
     ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop,
@@ -64,44 +64,44 @@ cdef class Ledger:
     Only the thread that iterates may call it. What it hands out may be dropped on any thread.
     """
 
-    def __init__(self, int fd, uint32_t workers, uint32_t slots, uint32_t spares,
-                 uint64_t range_bytes, uint64_t ring_bytes, bint guarded=False):
+    def __init__(self, int fd, shape, bint guarded=False):
         """
         Map a segment and take it over.
 
         Args:
-            fd: A file of zeros, `segment_bytes(...)` long; a duplicate is kept.
-            slots: Ranges in use; spares: ranges that replace retired ones.
-            ring_bytes: Ceiling in bytes for what the slots keep.
+            fd: A file of zeros, as long as the shape says; a duplicate is kept.
+            shape: The segment's counts and bytes: `workers`, `slots` in use, `spares` (ranges that
+                replace retired ones), `range_bytes` of each, `ring_bytes` that the slots may keep.
             guarded: Watch for late uses of slots, as csrc/debug/guard.c says.
 
         Raises:
             OSError: The file cannot be mapped.
+            ValueError: No segment has such numbers.
+            MemoryError: There is no private memory for the ledger, or for its guard.
         """
-        cdef geometry shape
+        cdef geometry layout
         cdef void *base
         cdef int own_fd
-        if geometry_init(&shape, workers, slots + spares, range_bytes) != 0:
-            raise ValueError(f"no segment of {workers} workers and {slots} slots")
+        self.slots = shape.slots
+        measure(&layout, shape.workers, self.slots + <uint32_t>shape.spares, shape.range_bytes)
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, shape.total_bytes)
+        base = map_segment(own_fd, layout.total_bytes)
         if base == NULL:
-            raise_mapping_error(own_fd, shape.total_bytes)
+            raise_mapping_error(own_fd, layout.total_bytes)
         STEP("map: mapped")
-        if platform_reserve(own_fd, 0, shape.table_end) != 0:
-            munmap(base, shape.total_bytes)
-            raise_mapping_error(own_fd, shape.table_end)
-        self.table = ledger_new(<uint8_t *>base, own_fd, &shape, slots, ring_bytes)
+        if platform_reserve(own_fd, 0, layout.table_end) != 0:
+            munmap(base, layout.total_bytes)
+            raise_mapping_error(own_fd, layout.table_end)
+        self.table = ledger_new(<uint8_t *>base, own_fd, &layout, self.slots, shape.ring_bytes)
         STEP("map: ledger made")
-        note_segment(<size_t>base, shape.total_bytes)
-        self.slots = slots
+        note_segment(<size_t>base, layout.total_bytes)
         if self.table == NULL:
-            munmap(base, shape.total_bytes)
+            munmap(base, layout.total_bytes)
             close(own_fd)
-            raise MemoryError(f"no memory for a ledger of {slots + spares} slots")
+            raise MemoryError(f"no memory for a ledger of {layout.ranges} slots")
         self.forget_workers()
         if guarded and guard_start(self.table) != 0:
-            raise MemoryError(f"no memory for a guard of {slots + spares} slots")
+            raise MemoryError(f"no memory for a guard of {layout.ranges} slots")
 
     def __dealloc__(self):
         if self.table != NULL:

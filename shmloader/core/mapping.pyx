@@ -9,15 +9,40 @@ from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
 from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap
 from posix.unistd cimport close
 
-from shmloader.core.csrc cimport PLATFORM_PARKING, geometry, geometry_init
+from shmloader.core.csrc cimport (
+    PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX, geometry, geometry_init,
+)
 
 
 def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
-    """The length in bytes of a segment of these numbers."""
+    """
+    Compute the length in bytes of a segment's file; nearly all of it is never touched.
+
+    Args:
+        ranges: Entries of the slot table: slots in use and spare ranges.
+        range_bytes: Length of each slot's range.
+
+    Raises:
+        ValueError: A number is zero, or larger than the segment's format allows.
+    """
     cdef geometry shape
-    if geometry_init(&shape, workers, ranges, range_bytes) != 0:
-        raise ValueError(f"no segment of {workers} workers and {ranges} ranges of {range_bytes} B")
+    measure(&shape, workers, ranges, range_bytes)
     return shape.total_bytes
+
+
+cdef int measure(geometry *shape, uint32_t workers, uint32_t ranges,
+                 uint64_t range_bytes) except -1:
+    """Fill in where the parts of a segment lie."""
+    if geometry_init(shape, workers, ranges, range_bytes) == 0:
+        return 0
+    if workers == 0 or workers > SEGMENT_WORKERS_MAX:
+        raise ValueError(f"a segment of {workers} workers: from 1 to {SEGMENT_WORKERS_MAX} fit")
+    if ranges == 0 or ranges > SLOTS_MAX:
+        raise ValueError(f"a segment of {ranges} slots with spare ones: from 1 to {SLOTS_MAX} fit")
+    raise ValueError(
+        f"a segment of {ranges} slots of {range_bytes} bytes: from 1 byte each to {1 << 61} bytes "
+        "in all fit"
+    )
 
 
 # Base address -> length of every segment that this process has mapped as a trainer. One that is
@@ -26,7 +51,7 @@ cdef dict segments_mapped = {}
 
 
 def lies_in_segment(size_t address):
-    """Whether an address lies in a segment that this process has mapped as a trainer."""
+    """Returns True if an address lies in a segment that this process has mapped as a trainer."""
     return any(base <= address < base + length for base, length in segments_mapped.items())
 
 
@@ -38,7 +63,7 @@ cdef object note_segment(size_t base, size_t length):
 
 
 def parking():
-    """How processes park here: "futex" or "sleep"."""
+    """Say how processes park here: "futex", or "sleep" without one (SHMLOADER_PORTABLE=1)."""
     return PLATFORM_PARKING.decode()
 
 

@@ -164,19 +164,7 @@ def _create_and_map(shape: Shape) -> tuple[Shape, int, Ledger]:
 def _map(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
     # Workers inherit this mapping and make one of their own: both must fit into RLIMIT_AS.
     with mmap.mmap(descriptor, shape.total_bytes):
-        return _ledger(shape, descriptor, guarded)
-
-
-def _ledger(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
-    return Ledger(
-        descriptor,
-        shape.workers,
-        shape.slots,
-        shape.spares,
-        shape.range_bytes,
-        shape.ring_bytes,
-        guarded,
-    )
+        return Ledger(descriptor, shape, guarded)
 
 
 def _is_for_size(error: OSError) -> bool:
@@ -207,13 +195,4 @@ class Handle:
 
     def sit_down(self, worker: int) -> Desk:
         """Map the segment in this process and return one worker's end of it."""
-        shape = self.shape
-        return Desk(
-            self._descriptor,
-            shape.workers,
-            shape.ranges,
-            shape.range_bytes,
-            shape.ring_bytes,
-            worker,
-            limits.check_available,
-        )
+        return Desk(self._descriptor, self.shape, worker, limits.check_available)

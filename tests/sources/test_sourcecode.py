@@ -199,6 +199,7 @@ MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in layered_modules()
 }
+STUB = ast.parse((PACKAGE / "core" / "_core.pyi").read_text())
 COMPILED = {"core._core": sorted((PACKAGE / "core").glob("*.p[yx][xdi]"))}
 
 
@@ -333,9 +334,7 @@ def compiled_names(module: types.ModuleType) -> set[str]:
 
 def test_stub_names_what_is_compiled():
     """_core.pyi and the compiled module define the same public names."""
-    stub = ast.parse((PACKAGE / "core" / "_core.pyi").read_text())
-
-    assert stub_names(stub.body) == compiled_names(importlib.import_module("shmloader.core._core"))
+    assert stub_names(STUB.body) == compiled_names(importlib.import_module("shmloader.core._core"))
 
 
 def test_stub_classes_have_the_compiled_members():
@@ -343,8 +342,8 @@ def test_stub_classes_have_the_compiled_members():
     core = importlib.import_module("shmloader.core._core")
     classes = [
         node
-        for node in ast.parse((PACKAGE / "core" / "_core.pyi").read_text()).body
-        if isinstance(node, ast.ClassDef)
+        for node in STUB.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     expected = {node.name: stub_names(node.body) for node in classes}
     actual = {
@@ -353,6 +352,97 @@ def test_stub_classes_have_the_compiled_members():
     }
 
     assert expected == actual
+
+
+DEFINED = re.compile(r"^(?P<indent> *)def (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE)
+CLASS = re.compile(r"^(?:cdef )?class (?P<name>\w+)", re.MULTILINE)
+
+
+def compiled_signatures() -> dict[str, list[str]]:
+    """
+    Read the arguments of the Python functions in the parts: names, with "=" and their defaults.
+    """
+    found = {}
+    for path in COMPILED["core._core"]:
+        if path.suffix != ".pyx":
+            continue
+        source = path.read_text()
+        classes = [(match.start(), match["name"]) for match in CLASS.finditer(source)]
+        for match in DEFINED.finditer(source):
+            owner = [name for start, name in classes if start < match.start()] + [""]
+            name = f"{owner[-2]}.{match['name']}" if match["indent"] else match["name"]
+            # Without the C type, which is all words but the last: "uint32_t worker".
+            words = [argument.split() for argument in match["arguments"].split(",")]
+            found[name] = [argument[-1] for argument in words if argument]
+    return found
+
+
+def signature_of(function: ast.FunctionDef) -> list[str]:
+    """
+    List the arguments of a stub's function as `compiled_signatures` does.
+    """
+    arguments = function.args.posonlyargs + function.args.args
+    defaults = [ast.unparse(default) for default in function.args.defaults]
+    plain = len(arguments) - len(defaults)
+    return [argument.arg for argument in arguments[:plain]] + [
+        f"{argument.arg}={default}"
+        for argument, default in zip(arguments[plain:], defaults, strict=True)
+    ]
+
+
+def stub_functions() -> dict[str, ast.FunctionDef]:
+    """
+    List the functions and methods of the stub, without the protocols that are its own.
+    """
+    functions = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
+    for kind in STUB.body:
+        if isinstance(kind, ast.ClassDef) and not kind.name.startswith("_"):
+            methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
+            functions.update({f"{kind.name}.{node.name}": node for node in methods})
+    return functions
+
+
+@pytest.mark.parametrize("name", stub_functions())
+def test_stub_has_the_compiled_signature(name):
+    """A function takes the same arguments, with the same defaults, in _core.pyi and in the .pyx."""
+    function = stub_functions()[name]
+    compiled = compiled_signatures()
+    if name in compiled:
+        assert compiled[name] == signature_of(function)
+    else:
+        # A field of an extension type that Python may read.
+        assert ["property"] == [ast.unparse(each) for each in function.decorator_list]
+
+
+def test_compiled_signatures_are_read():
+    """The check above has something to check, defaults included."""
+    assert ["self", "worker", "ticket", "index", "copy_in=False"] == compiled_signatures()[
+        "Ledger.place"
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(compiled_signatures()))
+def test_docstrings_stand_once(name):
+    """What is compiled has a docstring, and the stub, which says the types, has none."""
+    documented = importlib.import_module("shmloader.core._core")
+    for part in name.split("."):
+        documented = getattr(documented, part, None)
+    if documented is not None and not name.split(".")[-1].startswith("__"):
+        assert documented.__doc__
+    if name in stub_functions():
+        assert ast.get_docstring(stub_functions()[name]) is None
+
+
+def test_stub_names_every_order():
+    """The orders of the stub's literals are those of the enumeration, all of them."""
+    [alias] = [
+        node.value
+        for node in STUB.body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_Order"
+    ]
+    orders = importlib.import_module("shmloader.core.protocol").Order
+
+    assert [str(order) for order in orders] == re.findall(r"Literal\[(.*?)\]", ast.unparse(alias))
 
 
 @pytest.mark.parametrize(
