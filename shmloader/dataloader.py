@@ -24,7 +24,7 @@ _RING_BYTES_MIN = 1 << 16
 _SLOTS_MAX = 1 << 20
 
 # Attributes that live with a process and are not copied or pickled with the loader.
-_OF_THIS_PROCESS = ("_pool", "_iterators")
+_OF_THIS_PROCESS = ("_segment_pool", "_iterators")
 
 
 def _check_positive(name: str, value: Any, least: int) -> None:
@@ -142,7 +142,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._forget_process()
 
     def _forget_process(self) -> None:
-        self._pool = SegmentPool(self.keep_pages)
+        self._segment_pool = SegmentPool(self.keep_pages)
         self._iterators: weakref.WeakSet[RingIterator] = weakref.WeakSet()
 
     def _get_iterator(self) -> Any:
@@ -157,13 +157,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self.slot_bytes,
             self.ring_bytes,
         )
-        iterator = RingIterator(self, self._pool, shape)
+        iterator = RingIterator(self, self._segment_pool, shape)
         self._iterators.add(iterator)
         return iterator
 
     def stats(self) -> Stats:
         """Count what this loader has done since it was made, over all epochs and live iterators."""
-        return self._pool.stats()
+        return self._segment_pool.stats()
 
     def held(self) -> list[Held]:
         """
@@ -172,7 +172,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Spilled batches occupy none, and what is held after `close()` is memory of its own that goes
         with the batch.
         """
-        return self._pool.held()
+        return self._segment_pool.held()
 
     def close(self) -> None:
         """
@@ -183,7 +183,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         for iterator in list(self._iterators):
             iterator._shutdown_workers()
         self._iterator = None
-        self._pool.clear()
+        self._segment_pool.clear()
 
     def __enter__(self) -> Self:
         return self
