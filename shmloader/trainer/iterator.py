@@ -52,6 +52,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     _base_seed: Any
     _segment: Segment | None
 
+    _shutdown = True  # until there is something to shut down: an interrupt may come first
+
     def __init__(self, loader: Any, pool: SegmentPool, shape: Shape) -> None:
         """
         Start the workers and send the first requests.
@@ -62,11 +64,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             shape: Of the segment.
         """
         # What shutting down needs, before anything can fail.
-        self._shutdown = False
         self._segment = None
         self._pool = pool
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
+        self._shutdown = False
         _BaseDataLoaderIter.__init__(self, loader)
         self._check_arguments(loader)
         self._open_transport(loader, shape)
