@@ -70,6 +70,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
         category,
         frame.f_code.co_filename,
         frame.f_lineno,
-        module=frame.f_globals.get("__name__"),
+        # As warnings.warn() does for code without a name, such as that of exec(): None is not shown.
+        module=frame.f_globals.get("__name__", "<string>"),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )

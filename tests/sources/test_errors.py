@@ -65,3 +65,12 @@ def test_a_caught_warning_is_shown_again_as_it_was():
     """A warning object keeps its class and its text."""
     with pytest.warns(errors.RestartWarning, match="once more"):
         errors.warn(errors.RestartWarning("once more"))
+
+
+def test_code_without_a_name_is_warned():
+    """A warning is shown even if the user's code has no module's name, as in exec()."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        exec("warn('look')", {"warn": errors.warn})
+
+    assert [("<string>", 1)] == [(warning.filename, warning.lineno) for warning in caught]
