@@ -2,6 +2,8 @@
 wrap(): a loader of ours that is made of one of torch's, whatever class it has.
 """
 
+import pickle
+
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -94,6 +96,27 @@ def test_wrap_keeps_a_subclass():
 
     assert 10 == wrapped.first
     assert [*enumerate(BATCHES, 10)] == [(number, batch.tolist()) for number, batch in wrapped]
+
+
+class Pooled(TorchDataLoader):
+    """
+    A loader with an attribute that many classes have.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._pool = "its own"
+
+
+def test_wrap_keeps_attributes_of_likely_names():
+    """
+    What a subclass calls its own is neither overwritten by a wrap nor lost by a pickle.
+    """
+    wrapped = shmloader.wrap(torch_loader(Pooled))
+
+    assert "its own" == wrapped._pool
+    assert "its own" == pickle.loads(pickle.dumps(wrapped))._pool
+    assert BATCHES == numbers(wrapped)
 
 
 def test_wrap_builds_nothing_again():
