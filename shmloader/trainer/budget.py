@@ -93,21 +93,23 @@ class Budget:
             return Spill.KEPT_BY_WORKER
         if ledger.idle_slots() <= self.reserve:
             return Spill.TOO_FEW_SLOTS
-        if ledger.wanting > 0 or not self._leaves_the_reserve(slot):
+        if ledger.wanting or not self._leaves_the_reserve(ledger.pages_bytes(slot) + 1):
             return Spill.TOO_FEW_BYTES
         return None
 
-    def _leaves_the_reserve(self, slot: int) -> bool:
+    def _leaves_the_reserve(self, batch_bytes: int) -> bool:
         """
-        Returns True if the workers have bytes enough without those of this slot.
+        Returns True if the workers have bytes enough without those of a batch.
 
         Beside what is kept, there must be room for as many more batches of this size as slots are
         reserved; if ring_bytes cannot hold so many, for all but two that it can hold, at least one.
         """
-        batch_bytes = self._ledger.pages_bytes(slot) + 1
+        left_bytes = self._ring_bytes - self._ledger.kept_bytes
+        if (1 + self.reserve) * batch_bytes <= left_bytes:
+            return True  # nearly always, and this runs for each batch
         fitting = self._ring_bytes // batch_bytes
         others = min(fitting - 2 if fitting > 3 else 1, self.reserve)
-        return self._ledger.kept_bytes + (1 + others) * batch_bytes <= self._ring_bytes
+        return (1 + others) * batch_bytes <= left_bytes
 
     def can_ever_fit(self, want_bytes: int) -> bool:
         """Returns True if a batch of that size fits the budget and a slot's range."""
