@@ -70,7 +70,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
         category,
         frame.f_code.co_filename,
         frame.f_lineno,
-        # As warnings.warn() does for code without a name, such as that of exec(): None is not shown.
+        # As in warnings.warn() for code without a name, as in exec(): None would not be shown.
         module=frame.f_globals.get("__name__", "<string>"),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
