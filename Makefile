@@ -11,12 +11,13 @@ ARGS ?=
 two_at_once := -n 2 --dist loadfile --benchmark-disable
 
 venv := .venv/bin
-core_sources := setup.py $(wildcard csrc/*.[ch] shmloader/core/*.pyx shmloader/core/*.pxd)
+core_sources := setup.py $(wildcard csrc/*.[ch] csrc/debug/*.[ch]) \
+  $(wildcard shmloader/core/*.pyx shmloader/core/*.pxd)
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
 switches := $(switches),$(SHMLOADER_KILL_POINTS)
 
 # For csrc/ alone, stricter than any build; optimised, because some warnings come only then.
-strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -O2 -c -o /dev/null -Werror -Wall -Wextra -Wpedantic \
+strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wall -Wextra -Wpedantic \
   -Wcast-align -Wcast-qual -Wconversion -Wformat=2 -Wmissing-prototypes -Wpointer-arith -Wshadow \
   -Wsign-conversion -Wstrict-prototypes -Wundef -Wvla -Wwrite-strings
 
@@ -61,7 +62,7 @@ lint: build
 	$(venv)/mypy
 	SHMLOADER_WERROR=1 $(venv)/python setup.py --quiet build_ext \
 	  --build-lib build/strict --build-temp build/strict
-	@for file in csrc/*.c; do \
+	@for file in csrc/*.c csrc/debug/*.c; do \
 	  echo "strictly: $$file"; \
 	  $(strict_cc) $$file && $(strict_cc) -DSHMLOADER_PORTABLE $$file && \
 	  $(strict_cc) -DSHMLOADER_KILL_POINTS $$file || exit 1; \

@@ -39,16 +39,20 @@ macros = [
 ]
 if portable:
     macros += [("SHMLOADER_PORTABLE", "1")]
-c_sources = sorted(glob("csrc/*.c"))
+c_sources = sorted([*glob("csrc/*.c"), *glob("csrc/debug/*.c")])
 if kill_points:
     macros += [("SHMLOADER_KILL_POINTS", "1")]
 else:
-    c_sources.remove("csrc/steps.c")
+    c_sources.remove("csrc/debug/steps.c")
 
 core = Extension(
     "shmloader.core._core",
     sources=["shmloader/core/_core.pyx", *c_sources],
-    depends=[*glob("csrc/*.h"), *glob("shmloader/core/*.p[xy][xd]")],
+    depends=[
+        *glob("csrc/*.h"),
+        *glob("csrc/debug/*.h"),
+        *glob("shmloader/core/*.p[xy][xd]"),
+    ],
     include_dirs=["csrc", numpy.get_include()],
     define_macros=macros,
     extra_compile_args=compile_flags,

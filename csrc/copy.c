@@ -5,7 +5,7 @@
  *
  * A batch is written once by a worker and read once by the trainer, on another core, some time
  * later. A plain store first reads the line it writes (read for ownership) and then keeps it in
- * this core's cache, where nobody wants it: two of the three memory transfers of a large copy are
+ * this core's cache, where it is not wanted: two of the three memory transfers of a large copy are
  * waste. Streaming stores write whole lines past the caches. For small batches the reader gains
  * more from finding the bytes in a shared cache, so they keep plain stores.
  *
@@ -20,6 +20,7 @@
 
 void copy_plain(void *to, const void *from, size_t bytes) {
   STEP_COPY("copy: half", to, from, bytes);
+  STEP("copy: whole");
 }
 
 static void stream_without_fence(uint8_t *to, const uint8_t *from, size_t bytes) {

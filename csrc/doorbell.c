@@ -7,7 +7,7 @@
  * The ringer:  publish the news; rings += 1; if parked, wake.
  *
  * Key invariant: no news is missed. Take any ring and any arm. All four operations on rings and
- * parked are sequentially consistent, so they stand in one order that everybody agrees on:
+ * parked are sequentially consistent, so they stand in one order for all processes:
  *   - the ring's addition before the arm's load of rings: the load reads a value that carries the
  *     news, so the look between arm and park finds it;
  *   - the addition after that load: rings differs from armed, so parking returns at once, or the
@@ -27,7 +27,6 @@
 #include "doorbell.h"
 
 void doorbell_ring(struct doorbell *bell) {
-  STEP("ring: begun");
   /* sync rung-R -> rung-A: seq_cst, the store half of store-load with parked. */
   atomic_fetch_add_explicit(&bell->rings, 1, memory_order_seq_cst);
   STEP("ring: rings");
@@ -37,7 +36,6 @@ void doorbell_ring(struct doorbell *bell) {
 }
 
 uint32_t doorbell_arm(struct doorbell *bell) {
-  STEP("arm: begun");
   /* sync parked-R -> parked-A: seq_cst, the store half of store-load with rings. */
   atomic_store_explicit(&bell->parked, 1, memory_order_seq_cst);
   STEP("arm: parked");
@@ -46,12 +44,10 @@ uint32_t doorbell_arm(struct doorbell *bell) {
 }
 
 int doorbell_park(struct doorbell *bell, uint32_t armed, int64_t timeout_ns) {
-  STEP("park: begun");
   return platform_park(&bell->rings, armed, timeout_ns);
 }
 
 void doorbell_disarm(struct doorbell *bell) {
-  STEP("disarm: begun");
   /* relaxed: a ringer that still reads 1 makes one needless call. */
   atomic_store_explicit(&bell->parked, 0, memory_order_relaxed);
   STEP("disarm: parked");

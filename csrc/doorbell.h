@@ -4,11 +4,11 @@
 
 #include "platform.h"
 
-/* An event count: one owner parks on it, anybody rings it. The proof is in doorbell.c. */
+/* An event count: one owner parks on it, any process rings it. The proof is in doorbell.c. */
 struct doorbell {
-  /* Added to by everybody who rings, compared by the owner: rings so far, modulo 2^32. */
+  /* Added to by every process that rings, compared by the owner: rings so far, modulo 2^32. */
   alignas(CACHE_LINE) _Atomic uint32_t rings;
-  /* Written by the owner: 1 while it may be parked, so that a ring costs no system call else. */
+  /* Written by the owner: 1 while it may be parked; only then a ring costs a system call. */
   _Atomic uint32_t parked;
 };
 

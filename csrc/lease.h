@@ -17,13 +17,13 @@ struct lease {
   void (*end)(struct lease *lease);
 };
 
-/* Start counting with a number of aliases, at least 1. Nobody else may use the lease yet. */
+/* Start counting with a number of aliases, at least 1. No other thread may use the lease yet. */
 static inline void lease_begin(struct lease *lease, uint32_t aliases) {
   /* relaxed: the memory is handed to others only afterwards. */
   atomic_store_explicit(&lease->aliases, aliases, memory_order_relaxed);
 }
 
-/* One alias more. Only by somebody who holds one; any thread, wait-free. */
+/* One alias more. Only by a holder of one; any thread, wait-free. */
 static inline void lease_take(struct lease *lease) {
   /* relaxed: the caller's own alias keeps the count above zero. */
   atomic_fetch_add_explicit(&lease->aliases, 1, memory_order_relaxed);
@@ -38,7 +38,7 @@ static inline void lease_drop(struct lease *lease) {
   lease->end(lease);
 }
 
-/* Aliases now. Exact only for a caller who holds the last one. */
+/* Aliases now. Exact only for the holder of the last one. */
 static inline uint32_t lease_aliases(struct lease *lease) {
   /* sync alias-A <- alias-R: a count of 1 means that all other aliases are done. */
   return atomic_load_explicit(&lease->aliases, memory_order_acquire);

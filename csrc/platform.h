@@ -10,8 +10,9 @@
  * grows from 20 us to 1 ms and looks at the word again after each nap; the callers cannot tell the
  * two apart except by the clock, so both run the same tests.
  *
- * A STEP stands before and after each store that another process can see. It is nothing, but with
- * SHMLOADER_KILL_POINTS defined the process may be told to die there: see steps.h.
+ * A STEP stands at each publication, which is a store that another process acts upon, and in the
+ * middle of each copy into the segment. It is nothing, but with SHMLOADER_KILL_POINTS defined the
+ * process may be told to die there: see debug/steps.h.
  */
 
 #include <errno.h>
@@ -37,7 +38,7 @@
 #define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, where there are any */
 
 #if defined(SHMLOADER_KILL_POINTS)
-#include "steps.h"
+#include "debug/steps.h"
 #define STEP(NAME) step_passed(NAME)
 #define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
 #else
@@ -45,7 +46,7 @@
 #define STEP_COPY(NAME, TO, FROM, BYTES) ((void)(NAME), memcpy(TO, FROM, BYTES))
 #endif
 
-/* A function that is hardly ever called: the compiler lays the other way out as straight. */
+/* A function that is hardly ever called: the compiler keeps the hot path straight-line. */
 #if defined(__GNUC__)
 #define PLATFORM_COLD __attribute__((cold))
 #else
@@ -114,7 +115,7 @@ static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
 
 /*
  * Return once the process pid is gone; at once if it is gone already. May park for ever.
- * is_parent: it was this process's parent when the caller began; tells one that nobody reaps.
+ * is_parent: it was this process's parent when the caller began; tells one that is not reaped.
  */
 static inline void platform_wait_for_end(int pid, bool is_parent) {
 #if defined(__linux__) && defined(SYS_pidfd_open) && !defined(SHMLOADER_PORTABLE)
@@ -185,7 +186,6 @@ static inline void platform_populate(void *start, size_t bytes) {
   int error = errno;
   STEP("populate: begun");
   (void)madvise(start, bytes, MADV_POPULATE_WRITE);
-  STEP("populate: done");
   errno = error;
 #else
   (void)start, (void)bytes;
@@ -193,8 +193,8 @@ static inline void platform_populate(void *start, size_t bytes) {
 }
 
 /*
- * Have the whole huge pages of private memory that was never touched come as such: one fault in the
- * place of 512. A hint: start lies on a huge page, and what is less than one stays small pages.
+ * Have the whole huge pages of private memory that was never touched come as such: one fault
+ * instead of 512. A hint: start lies on a huge page, and what is less than one stays small pages.
  */
 static inline void platform_hugify(void *start, size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)

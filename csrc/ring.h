@@ -19,7 +19,7 @@
  * a reader that does not trust its writer asks ring_is_overrun first.
  *
  * Death. A writer that dies before its store to write_pos has pushed nothing; after it, all. A
- * reader that dies leaves its unread values in the cells; nobody pops them, the ledger decides.
+ * reader that dies leaves its unread values in the cells; they are not popped, the ledger decides.
  *
  * The algorithm is Lamport's (1983) with cached positions.
  */
@@ -68,9 +68,9 @@ static inline size_t ring_bytes(uint32_t capacity) {
   return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-/* Empty the ring. Nobody else may use it; tests start the positions near their maximum. */
+/* Empty the ring. No other process may use it; tests start the positions near their maximum. */
 static inline void ring_init(struct ring *ring, uint32_t start_pos) {
-  /* relaxed: before the ring is handed to anybody. */
+  /* relaxed: before the ring is handed to another process. */
   atomic_store_explicit(&ring->write_pos, start_pos, memory_order_relaxed);
   STEP("reopen: write_pos");
   /* relaxed: as above. */
@@ -104,7 +104,6 @@ static inline bool ring_push(struct ring_writer *end, uint32_t value) {
     end->read_pos_seen = atomic_load_explicit(&ring->read_pos, memory_order_acquire);
     if (end->write_pos - end->read_pos_seen > end->mask) return false;
   }
-  STEP("push: begun");
   ring->cells[end->write_pos & end->mask] = value;
   STEP("push: cell");
   end->write_pos++;
@@ -143,13 +142,13 @@ static inline bool ring_pop(struct ring_reader *end, uint32_t *value) {
   return true;
 }
 
-/* How many values wait, for the reader: a lower bound by the time anybody uses it. */
+/* How many values wait, for the reader: a lower bound by the time it is used. */
 static inline uint32_t ring_length(struct ring_reader *end) {
   /* relaxed: a count for people. */
   return atomic_load_explicit(&end->ring->write_pos, memory_order_relaxed) - end->read_pos;
 }
 
-/* How many values wait, for the writer: an upper bound by the time anybody uses it. */
+/* How many values wait, for the writer: an upper bound by the time it is used. */
 static inline uint32_t ring_backlog(struct ring_writer *end) {
   /* relaxed: a count for people. */
   return end->write_pos - atomic_load_explicit(&end->ring->read_pos, memory_order_relaxed);

@@ -13,141 +13,33 @@
  * cache lines by writer.
  */
 
+#include "answer.h"
+#include "cell.h"
+#include "clock.h"
 #include "doorbell.h"
+#include "order.h"
 #include "ring.h"
 
-/* A value in a ring: what happens, and to which slot. */
-enum verb {
-  VERB_PLACE = 1,   /* trainer: the slot holds a request for you */
-  VERB_RESUME = 2,  /* trainer: start the next epoch (the seed stands in the worker block) */
-  VERB_QUIT = 3,    /* trainer: leave */
-  VERB_READY = 4,   /* worker: the slot holds the answer */
-  VERB_WANT = 5,    /* worker: the batch needs a larger grant, and I wait */
-  VERB_RESUMED = 6, /* worker: next epoch started */
-};
-
-#define SLOT_BITS 24
-#define SLOT_MASK ((UINT32_C(1) << SLOT_BITS) - 1)
-#define SLOTS_MAX (UINT32_C(1) << (SLOT_BITS - 1))
 #define SEGMENT_WORKERS_MAX (UINT32_C(1) << 16)
 
-static inline uint32_t cell_make(enum verb verb, uint32_t slot) {
-  return (uint32_t)verb << SLOT_BITS | slot;
-}
-static inline uint32_t cell_verb(uint32_t cell) { return cell >> SLOT_BITS; }
-static inline uint32_t cell_slot(uint32_t cell) { return cell & SLOT_MASK; }
-
-/* How the request in a slot is written. */
-enum request_kind {
-  REQUEST_INDICES = 1, /* a list of int64 */
-  REQUEST_INDEX = 2,   /* one int64 */
-  REQUEST_NONES = 3,   /* a list of None; one int64 says how many */
-  REQUEST_PICKLED = 4,
-};
-
-enum answer_kind {
-  ANSWER_BATCH = 1,
-  ANSWER_ERROR = 2,   /* an exception of user code, as a batch of one object */
-  ANSWER_END = 3,     /* this worker's iterable dataset is exhausted */
-  ANSWER_NOTHING = 4, /* a request skipped, because the worker is past its end */
-};
-
-/* The answer's flag: an alias of the slot is still alive in the worker. */
-#define ANSWER_KEPT 1u
-/* The order's mode: hand out no slot memory, copy the batch in. */
-#define ORDER_COPY_IN 1u
-/* The order's mode: leave a canary behind the batch. */
-#define ORDER_GUARDED 2u
-
-/* The trainer's half of a slot's header. Written by the trainer, read by the worker. */
-struct slot_order {
-  alignas(CACHE_LINE) uint64_t ticket;
-  uint64_t request_bytes;
-  uint64_t pages_bytes;  /* pages that exist from the slot's start */
-  uint64_t expect_bytes; /* how large the batch will probably be */
-  uint32_t request_kind;
-  uint32_t mode;
-  /* Raised while the worker waits, hence atomic: bytes of the range that it may fill. */
-  _Atomic uint64_t grant_bytes;
-  /* The want that was refused; 0: none. A later, smaller want is asked anew. */
-  _Atomic uint64_t refused_bytes;
-};
-
-/* The worker's half. Written by the worker that holds the slot, read by the trainer. */
-struct slot_answer {
-  alignas(CACHE_LINE) uint64_t ticket; /* the order's, said back */
-  uint16_t kind;
-  uint16_t flags;
-  uint32_t snapshot_bytes; /* behind the layout: where another worker could go on from here */
-  uint64_t payload_bytes; /* leaves lie in [0, payload_bytes) */
-  uint64_t layout_offset;
-  uint64_t layout_bytes;
-  uint64_t pages_bytes;   /* pages that exist now */
-  uint64_t want_bytes;    /* with VERB_WANT: the grant that the batch needs */
-  uint64_t pickled_bytes; /* how much of the payload is a pickle */
-};
-
-/* Where the bytes of an answer end in its slot, layout and snapshot included. */
-static inline uint64_t answer_end(const struct slot_answer *answer) {
-  uint64_t end = answer->layout_offset + answer->layout_bytes + answer->snapshot_bytes;
-  return end > answer->payload_bytes ? end : answer->payload_bytes;
-}
-
+/* One entry of the slot table. */
 struct slot_header {
   struct slot_order order;
   struct slot_answer answer;
 };
 
-_Static_assert(sizeof(struct slot_order) == CACHE_LINE, "an order is one line");
-_Static_assert(sizeof(struct slot_answer) == CACHE_LINE, "an answer is one line");
-
-/* Nanoseconds a worker spent. Written by the worker, for stats alone. */
-struct worker_clock {
-  alignas(CACHE_LINE) _Atomic uint64_t busy_ns;
-  _Atomic uint64_t starved_ns;
-  _Atomic uint64_t blocked_ns;
+/* What a worker needs to begin the next epoch. */
+struct worker_resume {
+  uint64_t seed;
+  uint64_t has_seed; /* 0: there is none */
 };
 
 struct worker_block {
   struct doorbell doorbell; /* rung by the trainer */
-  /* Written by the trainer before VERB_RESUME is pushed: the seed and whether there is one. */
-  alignas(CACHE_LINE) uint64_t resume_seed;
-  uint64_t resume_has_seed;
+  /* Written by the trainer before VERB_RESUME is pushed. */
+  alignas(CACHE_LINE) struct worker_resume resume;
   struct worker_clock clock;
 };
-
-static inline void clock_one(_Atomic uint64_t *clock, uint64_t ns) {
-  /* relaxed: only this worker writes its clock, and nothing is read because of it. */
-  uint64_t now = atomic_load_explicit(clock, memory_order_relaxed);
-  /* relaxed: as above. */
-  atomic_store_explicit(clock, now + ns, memory_order_relaxed);
-}
-
-static inline void clock_add(struct worker_block *block, uint64_t busy_ns, uint64_t starved_ns,
-                             uint64_t blocked_ns) {
-  STEP("clock: begun");
-  clock_one(&block->clock.busy_ns, busy_ns);
-  STEP("clock: busy_ns");
-  clock_one(&block->clock.starved_ns, starved_ns);
-  STEP("clock: starved_ns");
-  clock_one(&block->clock.blocked_ns, blocked_ns);
-  STEP("clock: blocked_ns");
-}
-
-static inline uint64_t clock_busy_ns(struct worker_block *block) {
-  /* relaxed: a number for people. */
-  return atomic_load_explicit(&block->clock.busy_ns, memory_order_relaxed);
-}
-
-static inline uint64_t clock_starved_ns(struct worker_block *block) {
-  /* relaxed: a number for people. */
-  return atomic_load_explicit(&block->clock.starved_ns, memory_order_relaxed);
-}
-
-static inline uint64_t clock_blocked_ns(struct worker_block *block) {
-  /* relaxed: a number for people. */
-  return atomic_load_explicit(&block->clock.blocked_ns, memory_order_relaxed);
-}
 
 struct control_block {
   struct doorbell doorbell; /* rung by all workers */
@@ -168,6 +60,9 @@ struct geometry {
   uint64_t slots_offset;
   uint64_t total_bytes;
 };
+
+static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static inline uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static inline uint64_t round_up(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;

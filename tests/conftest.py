@@ -102,7 +102,7 @@ def core_sources() -> Iterator[Path]:
     """
     List the files that `shmloader._core` is built from.
     """
-    yield from (ROOT / "csrc").glob("*.[ch]")
+    yield from (ROOT / "csrc").rglob("*.[ch]")
     for pattern in ("*.pyx", "*.pxd"):
         yield from (ROOT / "shmloader" / "core").glob(pattern)
 

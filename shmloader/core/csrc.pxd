@@ -95,10 +95,17 @@ cdef extern from "segment.h" nogil:
         slot_order order
         slot_answer answer
 
+    struct worker_resume:
+        uint64_t seed
+        uint64_t has_seed
+
+    struct worker_clock:
+        pass
+
     struct worker_block:
         doorbell doorbell
-        uint64_t resume_seed
-        uint64_t resume_has_seed
+        worker_resume resume
+        worker_clock clock
 
     struct control_block:
         doorbell doorbell
@@ -111,6 +118,8 @@ cdef extern from "segment.h" nogil:
         uint64_t table_end
         uint64_t total_bytes
 
+    uint64_t order_grant(slot_order *order)
+    uint64_t order_refused(slot_order *order)
     uint64_t answer_end(const slot_answer *answer)
     int geometry_init(geometry *self, uint32_t workers, uint32_t ranges, uint64_t range_bytes)
     uint64_t round_up(uint64_t bytes, uint64_t unit)
@@ -120,13 +129,13 @@ cdef extern from "segment.h" nogil:
     uint64_t segment_slot_offset(const geometry *geometry, uint32_t slot)
     uint32_t cell_verb(uint32_t cell)
     uint32_t cell_slot(uint32_t cell)
-    uint64_t clock_busy_ns(worker_block *block)
-    uint64_t clock_starved_ns(worker_block *block)
-    uint64_t clock_blocked_ns(worker_block *block)
-    void clock_add(worker_block *block, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
+    uint64_t clock_busy_ns(worker_clock *clock)
+    uint64_t clock_starved_ns(worker_clock *clock)
+    uint64_t clock_blocked_ns(worker_clock *clock)
+    void clock_add(worker_clock *clock, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
 
 
-cdef extern from "slots.h" nogil:
+cdef extern from "ledger.h" nogil:
     enum:
         SLOT_FREE
         SLOT_PLACED
@@ -134,7 +143,7 @@ cdef extern from "slots.h" nogil:
         SLOT_LEASED
         SLOT_RETIRED
         SLOT_SPARE
-        SLOT_HELD
+        SLOT_FORKED
 
     struct ledger_entry:
         uint32_t state
@@ -161,7 +170,7 @@ cdef extern from "slots.h" nogil:
         uint64_t committed_bytes
         uint64_t kept_bytes
 
-    struct message:
+    struct news:
         uint32_t worker
         uint32_t verb
         uint32_t slot
@@ -173,7 +182,7 @@ cdef extern from "slots.h" nogil:
     int64_t ledger_place(ledger *self, uint32_t worker, uint64_t ticket, int kind,
                          const void *request, uint64_t bytes, uint32_t mode)
     c_bool ledger_tell(ledger *self, uint32_t worker, int verb)
-    c_bool ledger_receive(ledger *self, message *message)
+    c_bool ledger_receive(ledger *self, news *heard)
     uint8_t *ledger_open(ledger *self, uint32_t slot)
     lease *ledger_lease(ledger *self, uint32_t slot, uint32_t aliases)
     void ledger_free(ledger *self, uint32_t slot)
@@ -182,18 +191,21 @@ cdef extern from "slots.h" nogil:
     void ledger_trim(ledger *self)
     void ledger_stop(ledger *self, c_bool stopping)
     void ledger_collect(ledger *self)
-    uint64_t ledger_room(ledger *self, uint32_t slot, uint64_t want_bytes)
     void ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
     void ledger_refuse(ledger *self, uint32_t slot)
-    uint64_t order_grant(slot_order *order)
-    uint64_t order_refused(slot_order *order)
     uint32_t ledger_untaken(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
     uint64_t ledger_oldest(const ledger *self)
-    uint32_t ledger_fork(ledger *self, uint8_t *marks)
-    void ledger_unfork(ledger *self, const uint8_t *marks)
+    uint32_t ledger_mark_child(ledger *self, uint8_t *marks)
+    void ledger_unmark_child(ledger *self, const uint8_t *marks)
 
+
+cdef extern from "budget.h" nogil:
+    uint64_t budget_room(ledger *self, uint32_t slot, uint64_t want_bytes)
+
+
+cdef extern from "desk.h" nogil:
     struct desk:
         uint8_t *base
         int fd
@@ -207,11 +219,11 @@ cdef extern from "slots.h" nogil:
     c_bool desk_tell(desk *self, int verb, uint32_t slot)
 
 
-cdef extern from "guard.h" nogil:
-    int ledger_guard(ledger *self)
+cdef extern from "debug/guard.h" nogil:
+    int guard_start(ledger *self)
 
 
-cdef extern from "canary.h" nogil:
+cdef extern from "debug/canary.h" nogil:
     uint64_t canary_bytes(uint64_t end, uint64_t pages_bytes)
     void canary_write(uint8_t *to, uint64_t bytes, uint64_t ticket, uint32_t slot)
     uint64_t canary_damage(const uint8_t *start, uint64_t bytes, uint64_t ticket, uint32_t slot)

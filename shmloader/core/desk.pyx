@@ -57,20 +57,20 @@ cdef class Desk:
             OSError: The file cannot be mapped.
             ValueError: No segment has such numbers, or there is no such worker.
         """
-        cdef geometry layout
+        cdef geometry measured
         cdef void *base
         cdef int own_fd
         cdef uint32_t ranges = shape.slots + shape.spares
         self.memory = SlotMemory.__new__(SlotMemory, check_available, shape.ring_bytes)
-        measure(&layout, shape.workers, ranges, shape.range_bytes)
-        if worker >= layout.workers:
-            raise ValueError(f"worker {worker} of a segment for workers 0 to {layout.workers - 1}")
+        measure(&measured, shape.workers, ranges, shape.range_bytes)
+        if worker >= measured.workers:
+            raise ValueError(f"worker {worker} of a segment for {measured.workers} of them")
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, layout.total_bytes)
+        base = map_segment(own_fd, measured.total_bytes)
         if base == NULL:
-            raise_mapping_error(own_fd, layout.total_bytes)
+            raise_mapping_error(own_fd, measured.total_bytes)
         STEP("sit: mapped")
-        self.memory.sit(<uint8_t *>base, own_fd, &layout, worker)
+        self.memory.sit(<uint8_t *>base, own_fd, &measured, worker)
         STEP("sit: seated")
         self.thread = get_ident()
 
@@ -92,7 +92,7 @@ cdef class Desk:
         if not found:
             found = self.park(timeout_s, &cell)
             self.taken_ns = platform_now_ns()
-            clock_add(seat.block, 0, self.taken_ns - started, 0)
+            clock_add(&seat.block.clock, 0, self.taken_ns - started, 0)
         else:
             self.taken_ns = started
         if not found:
@@ -101,7 +101,7 @@ cdef class Desk:
             return (PLACE, self.begin(cell_slot(cell)))
         if cell_verb(cell) == VERB_QUIT:
             return QUIT
-        seed = seat.block.resume_seed if seat.block.resume_has_seed else None
+        seed = seat.block.resume.seed if seat.block.resume.has_seed else None
         return (RESUME, seed)
 
     cdef bint park(self, double timeout_s, uint32_t *cell) except -1:
@@ -130,7 +130,6 @@ cdef class Desk:
         """Take an order in hand and read its request out of the slot."""
         cdef SlotMemory memory = self.memory
         cdef slot_order *order
-        STEP("take: begun")
         memory.open(slot)
         order = memory.order()
         return read_request(order.request_kind, memory.start, order.request_bytes)
@@ -172,17 +171,14 @@ cdef class Desk:
             Stopping: The trainer wants this worker to leave and grants nothing more.
             Exception: Whatever pickling a leaf raises.
         """
-        cdef slot_answer *answer
+        cdef slot_answer *draft = &self.memory.draft
         if self.memory.slot < 0:
             raise RuntimeError("there is no order in hand whose batch could be written")
-        answer = self.memory.answer()
         if is_error:
             self.memory.rewind()
-        encode(self.memory, answer, batch, dumps)
-        answer.snapshot_bytes = 0
-        STEP("write: snapshot_bytes")
-        answer.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
-        STEP("write: kind")
+        encode(self.memory, batch, dumps)
+        draft.snapshot_bytes = 0
+        draft.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
 
     def write_snapshot(self, bytes snapshot):
         """
@@ -193,17 +189,15 @@ cdef class Desk:
                 incomplete and has to be written again.
             OverflowError: The snapshot is longer than 4 GiB.
         """
-        cdef slot_answer *answer = self.memory.answer()
-        cdef uint64_t start = answer.layout_offset + answer.layout_bytes
+        cdef slot_answer *draft = &self.memory.draft
+        cdef uint64_t start = draft.layout_offset + draft.layout_bytes
         cdef uint64_t length = PyBytes_GET_SIZE(snapshot)
         if length > UINT32_MAX:
             raise OverflowError(f"a snapshot of {length} bytes, of which at most {UINT32_MAX} fit")
         self.memory.need(start + length)
-        STEP("snapshot: begun")
         STEP_COPY("snapshot: half", self.memory.start + start, PyBytes_AS_STRING(snapshot), length)
         STEP("snapshot: written")
-        answer.snapshot_bytes = <uint32_t>length
-        STEP("snapshot: snapshot_bytes")
+        draft.snapshot_bytes = <uint32_t>length
         return None
 
     def write_end(self):
@@ -215,14 +209,11 @@ cdef class Desk:
         self.write_empty(ANSWER_NOTHING)
 
     cdef int write_empty(self, int kind) except -1:
-        cdef slot_answer *answer = self.memory.answer()
+        cdef slot_answer *draft = &self.memory.draft
         STEP("nothing: begun")
-        answer.kind = kind
-        STEP("nothing: kind")
-        answer.payload_bytes = answer.layout_bytes = answer.pickled_bytes = 0
-        STEP("nothing: bytes")
-        answer.layout_offset = answer.snapshot_bytes = 0
-        STEP("nothing: layout_offset")
+        draft.kind = kind
+        draft.payload_bytes = draft.layout_bytes = draft.pickled_bytes = 0
+        draft.layout_offset = draft.snapshot_bytes = 0
         return 0
 
     def commit(self):
@@ -233,22 +224,21 @@ cdef class Desk:
         delivers it and never lets it be written again.
         """
         cdef SlotMemory memory = self.memory
-        cdef slot_answer *answer = memory.answer()
+        cdef slot_answer *draft = &memory.draft
         cdef uint32_t slot = memory.slot
-        STEP("commit: begun")
-        answer.ticket = memory.ticket
-        STEP("commit: ticket")
-        answer.pages_bytes = memory.pages
-        STEP("commit: pages_bytes")
-        answer.flags = 0
-        STEP("commit: flags")
-        if memory.guarded and (answer.kind == ANSWER_BATCH or answer.kind == ANSWER_ERROR):
-            memory.put_canary(answer_end(answer))
+        cdef int64_t busy_ns
+        draft.ticket = memory.ticket
+        draft.pages_bytes = memory.pages
+        draft.flags = 0
+        if memory.guarded and (draft.kind == ANSWER_BATCH or draft.kind == ANSWER_ERROR):
+            memory.put_canary(answer_end(draft))
         if memory.close():
-            answer.flags = ANSWER_KEPT
+            draft.flags = ANSWER_KEPT
             STEP("commit: kept")
-        clock_add(memory.seat.block, platform_now_ns() - self.taken_ns - memory.blocked_ns, 0,
-                  memory.blocked_ns)
+        STEP_COPY("commit: half an answer", memory.answer(), draft, sizeof(slot_answer))
+        STEP("commit: answer")
+        busy_ns = platform_now_ns() - self.taken_ns - memory.blocked_ns
+        clock_add(&memory.seat.block.clock, busy_ns, 0, memory.blocked_ns)
         memory.leave()
         memory.tell(VERB_READY, slot)
 

@@ -391,7 +391,7 @@ cdef class Encoder:
             copy_bytes(slot + source.offset, source.start, source.length, total)
             memcpy(self.stream + source.patch, &source.offset, 8)
 
-    cdef int finish(self, slot_answer *answer) except -1:
+    cdef int finish(self, slot_answer *draft) except -1:
         """Copy what is not in the slot yet, write the layout behind it and describe both."""
         cdef uint64_t payload = self.place_sources(self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
@@ -404,20 +404,16 @@ cdef class Encoder:
             STEP("write: payload")
             STEP_COPY("write: half a layout", slot + layout, self.stream, self.used)
             STEP("write: layout")
-        answer.payload_bytes = payload
-        STEP("write: payload_bytes")
-        answer.layout_offset = layout
-        STEP("write: layout_offset")
-        answer.layout_bytes = self.used
-        STEP("write: layout_bytes")
-        answer.pickled_bytes = self.pickled_bytes
-        STEP("write: pickled_bytes")
+        draft.payload_bytes = payload
+        draft.layout_offset = layout
+        draft.layout_bytes = self.used
+        draft.pickled_bytes = self.pickled_bytes
         self.memory.cursor = layout + self.used
         return 0
 
 
-cdef int encode(SlotMemory memory, slot_answer *answer, batch, dumps) except -1:
-    """Write a batch into the slot in hand, and describe its place in the answer."""
+cdef int encode(SlotMemory memory, batch, dumps) except -1:
+    """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
     cdef Encoder encoder = Encoder.__new__(Encoder, memory, dumps)
     encoder.put(batch)
-    return encoder.finish(answer)
+    return encoder.finish(&memory.draft)

@@ -11,8 +11,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from shmloader.core.csrc cimport (
-    STEP, DLDataType, DLTensor, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt,
-    kDLUInt,
+    STEP, DLDataType, DLTensor, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt, kDLUInt,
 )
 
 

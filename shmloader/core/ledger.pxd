@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmloader.core.csrc cimport ledger, message
+from shmloader.core.csrc cimport ledger, news
 
 
 @cython.final
@@ -39,5 +39,5 @@ cdef class Ledger:
     cdef forget_workers(self)
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot)
     cdef begin_epoch(self, uint32_t worker)
-    cdef str ticket_named(self, const message *news)
+    cdef str ticket_named(self, const news *heard)
     cdef free_slots_of(self, uint32_t worker)

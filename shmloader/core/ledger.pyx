@@ -1,4 +1,4 @@
-# The trainer's end of a segment. Each method is one move of csrc/slots.c or one batch.
+# The trainer's end of a segment. Each method is one move of csrc/ledger.c or one batch.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -10,14 +10,15 @@ from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
     ANSWER_KEPT, ORDER_COPY_IN, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP,
-    VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, clock_blocked_ns, clock_busy_ns,
-    clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
-    lease, lease_aliases, lease_block_new, lease_block_start, lease_drop,
-    ledger_collect, ledger_entry, ledger_fork, ledger_free, ledger_grant, ledger_guard,
-    ledger_has_news, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
-    ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_room, ledger_stop,
-    ledger_tell, ledger_trim, ledger_unfork, ledger_unread, ledger_unref, ledger_untaken, message,
-    platform_now_ns, platform_reserve, segment_control, segment_worker, slot_answer, worker_block,
+    STEP_COPY, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_room, clock_blocked_ns,
+    clock_busy_ns, clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm,
+    doorbell_park, geometry, guard_start, lease, lease_aliases, lease_block_new,
+    lease_block_start, lease_drop, ledger_collect, ledger_entry, ledger_free, ledger_grant,
+    ledger_has_news, ledger_lease, ledger_mark_child, ledger_new, ledger_oldest, ledger_open,
+    ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop,
+    ledger_tell, ledger_trim, ledger_unmark_child, ledger_unread, ledger_unref, ledger_untaken,
+    news, platform_now_ns, platform_reserve, segment_control, segment_worker, slot_answer,
+    worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
@@ -29,7 +30,7 @@ cdef object WANT = Verb.WANT
 cdef object RESUMED = Verb.RESUMED
 cdef object STALE = Verb.STALE
 cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by csrc's number
-cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "held")
+cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
 
 
 @cython.final
@@ -50,9 +51,9 @@ cdef class News:
 
 
 cdef News make_news(uint32_t worker, object verb, uint32_t slot, uint64_t ticket, object kind):
-    cdef News news = News.__new__(News)
-    news.worker, news.verb, news.slot, news.ticket, news.kind = worker, verb, slot, ticket, kind
-    return news
+    cdef News made = News.__new__(News)
+    made.worker, made.verb, made.slot, made.ticket, made.kind = worker, verb, slot, ticket, kind
+    return made
 
 
 @cython.final
@@ -82,36 +83,36 @@ cdef class Ledger:
             fd: A file of zeros, as long as the shape says; a duplicate is kept.
             shape: The segment's counts and bytes: `workers`, `slots` in use, `spares` (ranges that
                 replace retired ones), `range_bytes` of each, `ring_bytes` that the slots may keep.
-            guarded: Watch for late uses of slots, as csrc/guard.c says.
+            guarded: Watch for late uses of slots, as csrc/debug/guard.c says.
 
         Raises:
             OSError: The file cannot be mapped.
             ValueError: No segment has such numbers.
             MemoryError: There is no private memory for the ledger, or for its guard.
         """
-        cdef geometry layout
+        cdef geometry measured
         cdef void *base
         cdef int own_fd
         self.slots = shape.slots
-        measure(&layout, shape.workers, self.slots + <uint32_t>shape.spares, shape.range_bytes)
+        measure(&measured, shape.workers, self.slots + <uint32_t>shape.spares, shape.range_bytes)
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, layout.total_bytes)
+        base = map_segment(own_fd, measured.total_bytes)
         if base == NULL:
-            raise_mapping_error(own_fd, layout.total_bytes)
+            raise_mapping_error(own_fd, measured.total_bytes)
         STEP("map: mapped")
-        if platform_reserve(own_fd, 0, layout.table_end) != 0:
-            munmap(base, layout.total_bytes)
-            raise_mapping_error(own_fd, layout.table_end)
-        self.table = ledger_new(<uint8_t *>base, own_fd, &layout, self.slots, shape.ring_bytes)
+        if platform_reserve(own_fd, 0, measured.table_end) != 0:
+            munmap(base, measured.total_bytes)
+            raise_mapping_error(own_fd, measured.table_end)
+        self.table = ledger_new(<uint8_t *>base, own_fd, &measured, self.slots, shape.ring_bytes)
         STEP("map: ledger made")
-        note_segment(<size_t>base, layout.total_bytes)
+        note_segment(<size_t>base, measured.total_bytes)
         if self.table == NULL:
-            munmap(base, layout.total_bytes)
+            munmap(base, measured.total_bytes)
             close(own_fd)
-            raise MemoryError(f"no memory for a ledger of {layout.ranges} slots")
+            raise MemoryError(f"no memory for a ledger of {measured.ranges} slots")
         self.forget_workers()
-        if guarded and ledger_guard(self.table) != 0:
-            raise MemoryError(f"no memory for a guard of {layout.ranges} slots")
+        if guarded and guard_start(self.table) != 0:
+            raise MemoryError(f"no memory for a guard of {measured.ranges} slots")
 
     def __dealloc__(self):
         if self.table != NULL:
@@ -168,11 +169,11 @@ cdef class Ledger:
             WorkerBroken: Its ring is full, so it was overwritten: it has room for every order.
         """
         cdef worker_block *block = segment_worker(self.table.base, &self.table.geometry, worker)
-        STEP("resume: begun")
-        block.resume_has_seed = seed is not None
-        STEP("resume: resume_has_seed")
-        block.resume_seed = seed if seed is not None else 0
-        STEP("resume: resume_seed")
+        cdef worker_resume resume
+        resume.has_seed = seed is not None
+        resume.seed = seed if seed is not None else 0
+        STEP_COPY("resume: half", &block.resume, &resume, sizeof(worker_resume))
+        STEP("resume: written")
         if not ledger_tell(self.table, worker, VERB_RESUME):
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
@@ -225,29 +226,29 @@ cdef class Ledger:
         Raises:
             WorkerBroken: A worker sent what the protocol does not allow.
         """
-        cdef message news
+        cdef news heard
         cdef ledger_entry *entry
-        if not ledger_receive(self.table, &news):
+        if not ledger_receive(self.table, &heard):
             return None
-        if news.verb == VERB_RESUMED and self.resuming[news.worker] == 0:
-            news.verb, news.broken = 0, b"it was not told to resume"
-        if news.verb == 0:
+        if heard.verb == VERB_RESUMED and self.resuming[heard.worker] == 0:
+            heard.verb, heard.broken = 0, b"it was not told to resume"
+        if heard.verb == 0:
             raise WorkerBroken(
-                f"worker {news.worker} sent slot {news.slot}: {news.broken.decode()}"
-                f"{self.ticket_named(&news)}; its memory was overwritten, perhaps by native code "
+                f"worker {heard.worker} sent slot {heard.slot}: {heard.broken.decode()}"
+                f"{self.ticket_named(&heard)}; its memory was overwritten, perhaps by native code "
                 "of the dataset"
             )
-        if news.verb == VERB_RESUMED:
-            self.resuming[news.worker] -= 1
-            self.begin_epoch(news.worker)
-            return make_news(news.worker, STALE if self.resuming[news.worker] else RESUMED, 0, 0,
+        if heard.verb == VERB_RESUMED:
+            self.resuming[heard.worker] -= 1
+            self.begin_epoch(heard.worker)
+            return make_news(heard.worker, STALE if self.resuming[heard.worker] else RESUMED, 0, 0,
                              None)
-        entry = &self.table.entries[news.slot]
-        if news.verb == VERB_WANT:
-            return make_news(news.worker, WANT, news.slot, entry.ticket, None)
+        entry = &self.table.entries[heard.slot]
+        if heard.verb == VERB_WANT:
+            return make_news(heard.worker, WANT, heard.slot, entry.ticket, None)
         if self.heals:
-            self.keep_snapshot(news.worker, news.slot)
-        return make_news(news.worker, READY, news.slot, entry.ticket, KINDS[entry.answer.kind])
+            self.keep_snapshot(heard.worker, heard.slot)
+        return make_news(heard.worker, READY, heard.slot, entry.ticket, KINDS[entry.answer.kind])
 
     # No bytecode runs below, so an interrupt cannot separate receiving an answer from recording it.
 
@@ -271,12 +272,12 @@ cdef class Ledger:
         progress.seed = self.seeds[worker]
         progress.answered = False
 
-    cdef str ticket_named(self, const message *news):
+    cdef str ticket_named(self, const news *heard):
         """Name the ticket for which the worker writes the slot that it names, if it does."""
         cdef ledger_entry *entry
-        if news.slot < self.table.geometry.ranges:
-            entry = &self.table.entries[news.slot]
-            if entry.state == SLOT_PLACED and entry.worker == news.worker:
+        if heard.slot < self.table.geometry.ranges:
+            entry = &self.table.entries[heard.slot]
+            if entry.state == SLOT_PLACED and entry.worker == heard.worker:
                 return f" (ticket {entry.ticket})"
         return ""
 
@@ -422,16 +423,6 @@ cdef class Ledger:
         return ledger_unread(self.table)
 
     @property
-    def copies_in(self):
-        """
-        True if too many slots were retired to let workers hand out slot memory.
-
-        All slots in flight may still be retired, so spares must be left over.
-        """
-        cdef uint32_t spares = self.table.geometry.ranges - self.slots
-        return self.table.counts[<int>SLOT_RETIRED] > <uint32_t>min(self.slots, spares) // 2
-
-    @property
     def retired(self):
         """Number of slots that were taken out of use."""
         return self.table.counts[<int>SLOT_RETIRED]
@@ -454,23 +445,9 @@ cdef class Ledger:
         """Returns True if the worker that wrote a ready slot still has an alias of it."""
         return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
 
-    def leasable(self, uint32_t slot, uint32_t reserve):
-        """
-        Returns True if the bytes of a ready slot can be kept from the workers.
-
-        Beside the bytes kept, the budget must have room for `reserve` more batches of this size,
-        or, if it cannot hold so many, for all but two that it can hold, at least one.
-        """
-        cdef uint64_t batch_bytes = self.table.entries[slot].pages_bytes + 1
-        cdef uint64_t fitting = self.table.ring_bytes // batch_bytes
-        cdef uint64_t others = fitting - 2 if fitting > 3 else 1
-        if others > reserve:
-            others = reserve
-        return self.table.kept_bytes + (1 + others) * batch_bytes <= self.table.ring_bytes
-
     def room(self, uint32_t slot, uint64_t want_bytes):
         """Find the largest grant within the budget for a placed slot, after trimming free slots."""
-        return ledger_room(self.table, slot, want_bytes)
+        return budget_room(self.table, slot, want_bytes)
 
     def grant(self, uint32_t slot, uint64_t grant_bytes):
         """Let a worker fill a placed slot up to grant_bytes."""
@@ -495,13 +472,13 @@ cdef class Ledger:
         """Mark the leased slots, which a child forked now may read; None if there are none."""
         cdef bytes marks = bytes(self.table.geometry.ranges)
         ledger_collect(self.table)
-        if ledger_fork(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
+        if ledger_mark_child(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
             return None
         return marks
 
     def unmark_fork(self, bytes marks):
         """Take the marks back: that child is gone."""
-        ledger_unfork(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
+        ledger_unmark_child(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
 
     def held(self):
         """List the leased slots: (ticket, seconds since delivery, aliases) each."""
@@ -554,8 +531,8 @@ cdef class Ledger:
 
 
 cdef tuple read_clock(worker_block *block):
-    return (clock_busy_ns(block) / 1e9, clock_starved_ns(block) / 1e9,
-            clock_blocked_ns(block) / 1e9)
+    return (clock_busy_ns(&block.clock) / 1e9, clock_starved_ns(&block.clock) / 1e9,
+            clock_blocked_ns(&block.clock) / 1e9)
 
 
 cdef lease *spill_block(const char *start, uint64_t length) except NULL:

@@ -27,6 +27,7 @@ cdef class SlotMemory:
     cdef bint copy_in
     cdef bint guarded          # a canary stands behind what was handed out so far
     cdef uint64_t canary       # how long it is; 0: none
+    cdef slot_answer draft     # what will be answered, until it is published
     cdef bint forked           # user code forked while memory of the slot was handed out
     cdef lease *count          # counts the aliases of this slot; NULL until memory is handed out
     cdef lease *source         # the lease of the last allocation

@@ -8,7 +8,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from shmloader.core.csrc cimport (
-    CACHE_LINE, ORDER_COPY_IN, ORDER_GUARDED, STEP, VERB_WANT, DLDataType, canary_bytes,
+    CACHE_LINE, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_COPY, VERB_WANT, DLDataType, canary_bytes,
     canary_damage, canary_write, desk_init, desk_stopping, desk_tell, doorbell, doorbell_arm,
     doorbell_disarm, doorbell_park, geometry, lease, lease_aliases, lease_block_new,
     lease_block_start, lease_count_new, lease_drop, order_grant, order_refused, platform_now_ns,
@@ -77,6 +77,7 @@ cdef class SlotMemory:
         self.guarded = order.mode & ORDER_GUARDED
         self.canary = 0
         self.cursor = 0
+        memset(&self.draft, 0, sizeof(slot_answer))
         self.forked = False
         self.blocked_ns = 0
 
@@ -254,11 +255,10 @@ cdef class SlotMemory:
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
             self.raise_refusal(wanted)
-        STEP("ask: begun")
-        header.answer.ticket = self.ticket
-        STEP("ask: ticket")
-        header.answer.want_bytes = wanted
-        STEP("ask: want_bytes")
+        self.draft.ticket = self.ticket
+        self.draft.want_bytes = wanted
+        STEP_COPY("ask: half a want", &header.answer, &self.draft, sizeof(slot_answer))
+        STEP("ask: want")
         self.tell(VERB_WANT, self.slot)
         while order_grant(&header.order) < wanted:
             if desk_stopping(&self.seat):

@@ -74,10 +74,16 @@ class Budget:
         self._ledger = ledger
         self._pool = pool
         self._slots = slots
+        self._ring_bytes = ledger.ring_bytes
+        self._most_retired = min(slots, ledger.spares) // 2
 
     def copies_in(self) -> bool:
-        """Returns True if too many slots were retired to let workers hand out slot memory."""
-        return self._ledger.copies_in
+        """
+        Returns True if workers must collate in private memory, because many slots were retired.
+
+        Every slot on its way then may still be retired, so spares must be left over for them.
+        """
+        return self._ledger.retired > self._most_retired
 
     def reason_to_spill(self, slot: int) -> Spill | None:
         """Why a batch must not stay in its slot; None if it may."""
@@ -87,13 +93,25 @@ class Budget:
             return Spill.KEPT_BY_WORKER
         if ledger.idle_slots() <= self.reserve:
             return Spill.TOO_FEW_SLOTS
-        if ledger.wanting > 0 or not ledger.leasable(slot, self.reserve):
+        if ledger.wanting > 0 or not self._leaves_the_reserve(slot):
             return Spill.TOO_FEW_BYTES
         return None
 
+    def _leaves_the_reserve(self, slot: int) -> bool:
+        """
+        Returns True if the workers have bytes enough without those of this slot.
+
+        Beside what is kept, there must be room for as many more batches of this size as slots are
+        reserved; if ring_bytes cannot hold so many, for all but two that it can hold, at least one.
+        """
+        batch_bytes = self._ledger.pages_bytes(slot) + 1
+        fitting = self._ring_bytes // batch_bytes
+        others = min(fitting - 2 if fitting > 3 else 1, self.reserve)
+        return self._ledger.kept_bytes + (1 + others) * batch_bytes <= self._ring_bytes
+
     def can_ever_fit(self, want_bytes: int) -> bool:
         """Returns True if a batch of that size fits the budget and a slot's range."""
-        return want_bytes <= min(self._ledger.ring_bytes, self._ledger.range_bytes)
+        return want_bytes <= min(self._ring_bytes, self._ledger.range_bytes)
 
     def fits(self, slot: int, want_bytes: int) -> bool:
         """Returns True if the budget has room for that grant; free slots give up pages for it."""
@@ -104,7 +122,7 @@ class Budget:
         self._pool.spills += 1
         if self._pool.spills != _WARN_AFTER_SPILLS:
             return
-        advice = reason.value.format(slots=self._slots, ring_bytes=self._ledger.ring_bytes)
+        advice = reason.value.format(slots=self._slots, ring_bytes=self._ring_bytes)
         warn(
             f"{self._pool.spills} batches were copied out of their slots, the last because "
             f"{advice}. Only the time of a copy is lost.",

@@ -42,7 +42,7 @@ def shared_memory() -> Iterator[str]:
 
 
 def is_mapped_by_a_neighbour(path: str, table: dict[int, Process]) -> bool:
-    """Returns True if another of the processes that run tests at once uses it, or a child of that."""
+    """Returns True if another process that runs tests, or a child of it, has mapped that file."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return False
     neighbours = (pid for pid in table if is_neighbour(pid, table))

@@ -1,8 +1,9 @@
 """
 A second look at a segment, to write into it what a broken worker might write.
 
-The offsets are those of csrc/segment.h, told again here because nobody but a test may go around the
-functions that hold the protocol. A test compares the total length, so that the two cannot drift.
+The offsets are those of csrc/segment.h and answer.h, told again here because only a test may go
+around the functions that hold the protocol. A test compares the total length, so that the two
+cannot drift.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """
 The steps of the protocol at which a test can kill a process: their names, and the file of orders.
 
-csrc/steps.c reads and counts in the same file; the layout stands in both places.
+csrc/debug/steps.c reads and counts in the same file; the layout stands in both places.
 """
 
 import mmap
@@ -27,7 +27,7 @@ def sources():
     List the files in which a step may stand.
     """
     return [
-        *sorted((ROOT / "csrc").glob("*.[ch]")),
+        *sorted((ROOT / "csrc").rglob("*.[ch]")),
         *sorted((ROOT / "shmloader").glob("core/*.pyx")),
     ]
 

@@ -4,9 +4,9 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
-from shmloader.trainer.budget import Budget, Spill, reserved_slots, shape_of
 
 from shmloader import RetentionWarning
+from shmloader.trainer.budget import Budget, Spill, reserved_slots, shape_of
 
 MANY = 1 << 40
 
@@ -17,12 +17,14 @@ class Ledger:
     ring_bytes = 4096
     range_bytes = 8192
     wanting = 0
-    copies_in = False
+    spares = 16
+    retired = 0
+    kept_bytes = 0
 
-    def __init__(self, kept=False, idle=5, leasable=True, **values):
+    def __init__(self, kept=False, idle=5, pages_bytes=1, **values):
         self.is_kept = lambda slot: kept
         self.idle_slots = lambda: idle
-        self.leasable = lambda slot, reserve: leasable
+        self.pages_bytes = lambda slot: pages_bytes
         self.__dict__.update(values)
 
 
@@ -72,7 +74,7 @@ def test_reserve_leaves_a_slot_and_keeps_workers_busy(in_flight, workers, slots)
         (Ledger(kept=True), Spill.KEPT_BY_WORKER),
         (Ledger(idle=2), Spill.TOO_FEW_SLOTS),
         (Ledger(idle=3), None),
-        (Ledger(leasable=False), Spill.TOO_FEW_BYTES),
+        (Ledger(kept_bytes=4096), Spill.TOO_FEW_BYTES),
         (Ledger(wanting=1), Spill.TOO_FEW_BYTES),
         (Ledger(kept=True, idle=0, wanting=1), Spill.KEPT_BY_WORKER),
         (Ledger(idle=0, wanting=1), Spill.TOO_FEW_SLOTS),
@@ -83,6 +85,38 @@ def test_a_batch_spills_for_the_first_reason(ledger, expected):
     budget, _ = budget_of(ledger)
 
     assert expected is budget.reason_to_spill(0)
+
+
+@pytest.mark.parametrize(
+    ("pages_bytes", "most_kept"),
+    [
+        (99, 1000 - 3 * 100),  # this batch and the two that are reserved
+        (249, 1000 - 3 * 250),  # four fit, so two of them beside this one
+        (299, 1000 - 2 * 300),  # three fit: at least one beside this one
+        (499, 0),
+    ],
+)
+def test_bytes_of_the_reserve_are_not_kept(pages_bytes, most_kept):
+    """A batch stays in its slot as long as the reserved batches of its size find room beside it."""
+    ledgers = [
+        Ledger(ring_bytes=1000, pages_bytes=pages_bytes, kept_bytes=most_kept + more)
+        for more in (0, 1)
+    ]
+    reasons = [budget_of(ledger)[0].reason_to_spill(0) for ledger in ledgers]
+
+    assert [None, Spill.TOO_FEW_BYTES] == reasons
+
+
+@pytest.mark.parametrize(("slots", "spares", "most"), [(8, 16, 4), (8, 2, 1), (1, 2, 0)])
+def test_many_retired_slots_make_workers_copy_in(slots, spares, most):
+    """Half of the slots, or of their spares if these are fewer, may be retired before that."""
+    pool = SimpleNamespace(spills=0)
+    budgets = [
+        Budget(Ledger(spares=spares, retired=most + more), pool, slots, reserve=1)
+        for more in (0, 1)
+    ]
+
+    assert [False, True] == [budget.copies_in() for budget in budgets]
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,12 @@ def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
         for number, made in enumerate(batches, 3):
             assert torch.equal(batch(number, SIZE), made)
         del made
-        assert state(loader, "held") == 3
+        assert state(loader, "forked") == 3
         assert sum(1 for _ in loader) == BATCHES
         os.write(write_end, b"!")
         assert exit_code(child) == 0
         assert sum(1 for _ in loader) == BATCHES
-        assert state(loader, "held") == 0
+        assert state(loader, "forked") == 0
     os.close(read_end)
     os.close(write_end)
 
@@ -120,7 +120,7 @@ def test_own_workers_keep_no_slot():
         next(others)
         held.clear()
         next(batches)
-        assert state(first, "held") == 0
+        assert state(first, "forked") == 0
         del batches, others
 
 

@@ -54,7 +54,7 @@ def test_without_groups_the_machine_counts(machine):
 def test_nothing_is_known_without_the_files(machine):
     """Where the kernel shows none of its files nothing is known, and nothing is refused."""
     machine({})
-    limits.check_room(1 << 60)
+    limits.check_available(1 << 60)
 
     assert (None, None) == (limits.total_bytes(), limits.available_bytes())
 
@@ -93,8 +93,8 @@ def test_groups_of_version_one(machine):
 def test_refusal_says_the_numbers(machine):
     """What fits is allowed to the last byte; a refusal says what is wanted and what there is."""
     machine(in_groups(a=group("900000", "0")))
-    limits.check_room(900_000)
+    limits.check_available(900_000)
 
     with pytest.raises(OutOfSharedMemory) as seen:
-        limits.check_room(900_001)
+        limits.check_available(900_001)
     assert f"only 0.9 MB are available to process {os.getpid()}" in str(seen.value)

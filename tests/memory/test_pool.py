@@ -1,8 +1,8 @@
 """Segments between epochs: which one is lent again, and what is counted when one is gone."""
 
 import pytest
-from shmloader.memory.pool import SegmentPool
 
+from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape
 from shmloader.metrics import Stats
 

@@ -10,7 +10,8 @@ import torch.utils.data
 import shmloader
 from shmloader import errors
 
-OWN = [value for value in vars(errors).values() if inspect.isclass(value)]
+OWN = [kind for kind in vars(errors).values() if getattr(kind, "__module__", "") == errors.__name__]
+OWN = [kind for kind in OWN if inspect.isclass(kind)]
 ERRORS = [kind for kind in OWN if issubclass(kind, errors.ShmloaderError)]
 
 

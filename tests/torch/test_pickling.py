@@ -15,10 +15,10 @@ class Part:
     """A storage that lay outside of a pickle, as a slot's decoder hands it over."""
 
     def __init__(self, buffer):
-        self.buffer = buffer
+        self._storage = torch.from_numpy(numpy.array(buffer)).untyped_storage()
 
     def storage(self):
-        return torch.from_numpy(numpy.array(self.buffer)).untyped_storage()
+        return self._storage
 
 
 def round_trip(value):

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fixture.h"
 
-#include "canary.h"
+#include "debug/canary.h"
 #include "check.h"
-#include "guard.h"
+#include "debug/guard.h"
 
 #include <sys/stat.h>
 
@@ -47,7 +47,7 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
 }
 
 void fixture_guard(struct fixture *fixture) {
-  CHECK_EQUAL(0, ledger_guard(fixture->ledger));
+  CHECK_EQUAL(0, guard_start(fixture->ledger));
 }
 
 void fixture_seat(struct fixture *fixture) {
@@ -158,21 +158,21 @@ void commit(struct fixture *fixture, uint32_t worker, uint32_t slot) {
 }
 
 void receive(struct fixture *fixture, uint32_t worker, enum verb verb, uint32_t slot) {
-  struct message message;
-  CHECK(ledger_receive(fixture->ledger, &message));
-  CHECK(message.broken == NULL, "%s", message.broken);
-  CHECK_EQUAL(worker, message.worker);
-  CHECK_EQUAL(verb, message.verb);
-  CHECK_EQUAL(slot, message.slot);
+  struct news news;
+  CHECK(ledger_receive(fixture->ledger, &news));
+  CHECK(news.broken == NULL, "%s", news.broken);
+  CHECK_EQUAL(worker, news.worker);
+  CHECK_EQUAL(verb, news.verb);
+  CHECK_EQUAL(slot, news.slot);
   check_ledger(fixture->ledger);
 }
 
 void receive_broken(struct fixture *fixture, const char *reason) {
-  struct message message;
-  CHECK(ledger_receive(fixture->ledger, &message));
-  CHECK_EQUAL(0, message.verb);
-  CHECK(message.broken != NULL && strcmp(message.broken, reason) == 0, "expected \"%s\", is \"%s\"",
-        reason, message.broken != NULL ? message.broken : "none");
+  struct news news;
+  CHECK(ledger_receive(fixture->ledger, &news));
+  CHECK_EQUAL(0, news.verb);
+  CHECK(news.broken != NULL && strcmp(news.broken, reason) == 0, "expected \"%s\", is \"%s\"",
+        reason, news.broken != NULL ? news.broken : "none");
   check_ledger(fixture->ledger);
 }
 

@@ -8,7 +8,9 @@
  * that got into shared memory would show. Rings start shortly before their positions wrap.
  */
 
-#include "slots.h"
+#include "budget.h"
+#include "desk.h"
+#include "ledger.h"
 
 enum { WORKERS_MAX = 4 };
 

@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "fixture.h"
-#include "guard.h"
+#include "debug/guard.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -296,15 +296,15 @@ static void spoil_kept(struct fixture *fixture) {
 }
 static void spoil_counts(struct fixture *fixture) {
   come_slot(fixture, 21);
-  fixture->ledger->counts[SLOT_HELD]++;
+  fixture->ledger->counts[SLOT_FORKED]++;
   sent_slot(fixture, 22);
 }
 static void spoil_wanting(struct fixture *fixture) {
   uint32_t slot = sent_slot(fixture, 21);
-  struct message message;
+  struct news news;
   fixture->ledger->wanting++;
-  ledger_receive(fixture->ledger, &message);
-  CHECK_EQUAL(slot, message.slot);
+  ledger_receive(fixture->ledger, &news);
+  CHECK_EQUAL(slot, news.slot);
 }
 static void spoil_grant(struct fixture *fixture) {
   uint32_t slot = sent_slot(fixture, 21);
@@ -334,7 +334,7 @@ static void spoil_state(struct fixture *fixture) {
 }
 static void spoil_forks(struct fixture *fixture) {
   uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->entries[2].forks = 1;
+  fixture->ledger->entries[2].children = 1;
   ledger_free(fixture->ledger, slot);
 }
 static void spoil_pages(struct fixture *fixture) {
@@ -366,7 +366,7 @@ static void wrong_ledger_is_found(void) {
   dies_saying(spoil_pages, "slot 2, with more pages than its range has, before freeing slot 0");
   dies_saying(spoil_want, "slot 0, which wants pages unplaced, before freeing slot 0");
   dies_saying(spoil_spare, "slot 2, a spare among those in use, before freeing slot 0");
-  dies_saying(spoil_forks, "slot 2, which forks hold unleased, before freeing slot 0");
+  dies_saying(spoil_forks, "slot 2, which children may read unleased, before freeing slot 0");
 }
 
 /* A child that drops what it inherited closes its own view, and leaves what it shares alone. */
@@ -375,7 +375,7 @@ static void child_changes_only_its_own_view(void) {
   uint32_t slot = come_slot(&fixture, 23);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
   uint8_t marks[4];
-  ledger_fork(fixture.ledger, marks);
+  ledger_mark_child(fixture.ledger, marks);
   pid_t pid = fork();
   CHECK(pid >= 0);
   if (pid == 0) {
@@ -385,7 +385,7 @@ static void child_changes_only_its_own_view(void) {
     lease_drop(lease);
     spoil(&fixture, slot, GUARDED_PAYLOAD);
     ledger_collect(fixture.ledger);
-    ledger_unfork(fixture.ledger, marks);
+    ledger_unmark_child(fixture.ledger, marks);
     _exit(0);
   }
   int status;
@@ -394,7 +394,7 @@ static void child_changes_only_its_own_view(void) {
   for (uint64_t i = 0; i < GUARDED_PAYLOAD; i++) CHECK_EQUAL(23, trainer_slot(&fixture, slot)[i]);
   lease_drop(lease);
   ledger_collect(fixture.ledger);
-  ledger_unfork(fixture.ledger, marks);
+  ledger_unmark_child(fixture.ledger, marks);
   fixture_close(&fixture);
 }
 

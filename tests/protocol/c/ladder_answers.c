@@ -193,9 +193,9 @@ static void want_of_what_is_granted_waits_for_nothing(void) {
   answer_of(&fixture, 0)->ticket = 7;
   answer_of(&fixture, 0)->want_bytes = pages(GRANT_PAGES);
   tell_cell(&fixture, 0, cell_make(VERB_WANT, 0));
-  struct message message;
-  CHECK_EQUAL(1, ledger_receive(fixture.ledger, &message));
-  CHECK_EQUAL(VERB_WANT, message.verb);
+  struct news news;
+  CHECK_EQUAL(1, ledger_receive(fixture.ledger, &news));
+  CHECK_EQUAL(VERB_WANT, news.verb);
   CHECK_EQUAL(0, fixture.ledger->wanting);
   ledger_free(fixture.ledger, 0);
   fixture_close(&fixture);
@@ -240,10 +240,10 @@ static void push_hostile_cell(struct fixture *fixture, uint64_t *random) {
 }
 
 /* Whatever was received, it lies inside the slot's grant. */
-static void check_received(struct fixture *fixture, const struct message *message) {
+static void check_received(struct fixture *fixture, const struct news *news) {
   check_ledger(fixture->ledger);
-  if (message->verb != VERB_READY) return;
-  const struct ledger_entry *entry = &fixture->ledger->entries[message->slot];
+  if (news->verb != VERB_READY) return;
+  const struct ledger_entry *entry = &fixture->ledger->entries[news->slot];
   const struct slot_answer *answer = &entry->answer;
   CHECK_EQUAL(SLOT_READY, entry->state);
   CHECK_EQUAL(entry->ticket, answer->ticket);
@@ -251,7 +251,7 @@ static void check_received(struct fixture *fixture, const struct message *messag
   CHECK(answer->layout_offset <= entry->pages_bytes);
   CHECK(answer->layout_bytes <= entry->pages_bytes - answer->layout_offset);
   CHECK(entry->pages_bytes <= entry->grant_bytes);
-  ledger_free(fixture->ledger, message->slot);
+  ledger_free(fixture->ledger, news->slot);
 }
 
 /* Two workers of which nothing can be believed, and an honest trainer. */
@@ -260,7 +260,7 @@ static void random_answers_never_reach_beyond_the_grant(void) {
   uint64_t random = random_start(1);
   uint64_t ready = 0, broken = 0;
   for (uint64_t round = 0; round < 20000; round++) {
-    struct message message;
+    struct news news;
     if (fixture.ledger->free_count > 0) place(&fixture, (uint32_t)round % 2, round);
     write_hostile_answer(&fixture, (uint32_t)random_below(&random, 200), &random);
     uint32_t held = (uint32_t)random_below(&random, 200);
@@ -270,10 +270,10 @@ static void random_answers_never_reach_beyond_the_grant(void) {
     write_hostile_answer(&fixture, held, &random);
     tell_cell(&fixture, fixture.ledger->entries[held].worker, cell_make(VERB_READY, held));
     push_hostile_cell(&fixture, &random);
-    while (ledger_receive(fixture.ledger, &message)) {
-      check_received(&fixture, &message);
-      ready += message.verb == VERB_READY;
-      broken += message.broken != NULL;
+    while (ledger_receive(fixture.ledger, &news)) {
+      check_received(&fixture, &news);
+      ready += news.verb == VERB_READY;
+      broken += news.broken != NULL;
     }
   }
   CHECK(ready > 0 && broken > 0, "ready %" PRIu64 ", broken %" PRIu64, ready, broken);

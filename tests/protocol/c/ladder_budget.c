@@ -107,7 +107,7 @@ static void warm_slot_is_granted_its_pages(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 20);
   uint32_t slot = place(&fixture, 0, 0);
   want(&fixture, slot, 14);
-  CHECK_EQUAL(pages(20), ledger_room(fixture.ledger, slot, pages(14)));
+  CHECK_EQUAL(pages(20), budget_room(fixture.ledger, slot, pages(14)));
   ledger_grant(fixture.ledger, slot, pages(14));
   answer(&fixture, slot, 14);
   ledger_free(fixture.ledger, slot);
@@ -125,7 +125,7 @@ static void want_is_told_and_granted(void) {
   uint32_t slot = place(&fixture, 0, 0);
   want(&fixture, slot, 15);
   CHECK_EQUAL(pages(15), entry_of(&fixture, slot)->answer.want_bytes);
-  CHECK_EQUAL(pages(20), ledger_room(fixture.ledger, slot, pages(15)));
+  CHECK_EQUAL(pages(20), budget_room(fixture.ledger, slot, pages(15)));
   uint32_t rings = atomic_load(&block->doorbell.rings);
   ledger_grant(fixture.ledger, slot, pages(15));
   CHECK_EQUAL(rings + 1, atomic_load(&block->doorbell.rings));
@@ -181,12 +181,12 @@ static void grant_beyond_the_budget_is_counted(void) {
   check_committed(&fixture, 50);
   uint32_t other = place(&fixture, 0, 1);
   CHECK_EQUAL(pages(1), grant_of(&fixture, other));
-  CHECK_EQUAL(0, ledger_room(fixture.ledger, other, pages(2)));
+  CHECK_EQUAL(0, budget_room(fixture.ledger, other, pages(2)));
   check_committed(&fixture, 51);
   answer(&fixture, oldest, 50);
   check_committed(&fixture, 51);
   ledger_free(fixture.ledger, oldest);
-  CHECK_EQUAL(pages(10), ledger_room(fixture.ledger, other, pages(2)));
+  CHECK_EQUAL(pages(10), budget_room(fixture.ledger, other, pages(2)));
   check_committed(&fixture, 1);
   ledger_restart(fixture.ledger);
   check_resident(fixture.ledger);
@@ -229,12 +229,12 @@ static void trimming_takes_the_coldest_slots_first(void) {
   struct fixture fixture = fixture_with_free_pages();
   CHECK_EQUAL(2, place(&fixture, 0, 9)); /* granted 5: 4 + 4 + 5 */
   check_committed(&fixture, 13);
-  CHECK_EQUAL(pages(12), ledger_room(fixture.ledger, 2, pages(12)));
+  CHECK_EQUAL(pages(12), budget_room(fixture.ledger, 2, pages(12)));
   CHECK_EQUAL(pages(4), entry_of(&fixture, 1)->pages_bytes);
-  CHECK_EQUAL(pages(16), ledger_room(fixture.ledger, 2, pages(13)));
+  CHECK_EQUAL(pages(16), budget_room(fixture.ledger, 2, pages(13)));
   CHECK_EQUAL(0, entry_of(&fixture, 1)->pages_bytes);
   CHECK_EQUAL(pages(4), entry_of(&fixture, 0)->pages_bytes);
-  CHECK_EQUAL(pages(20), ledger_room(fixture.ledger, 2, pages(20)));
+  CHECK_EQUAL(pages(20), budget_room(fixture.ledger, 2, pages(20)));
   CHECK_EQUAL(0, entry_of(&fixture, 0)->pages_bytes);
   check_committed(&fixture, 5);
   ledger_restart(fixture.ledger);
@@ -248,7 +248,7 @@ static void room_for_any_want_is_at_most_the_budget(void) {
   for (size_t i = 0; i < LENGTH(wants); i++) {
     struct fixture fixture = fixture_with_free_pages();
     uint32_t slot = place(&fixture, 0, 9);
-    uint64_t room = ledger_room(fixture.ledger, slot, wants[i]);
+    uint64_t room = budget_room(fixture.ledger, slot, wants[i]);
     CHECK(room <= pages(20));
     CHECK_EQUAL(room, pages(20) - fixture.ledger->committed_bytes + grant_of(&fixture, slot));
     check_ledger(fixture.ledger);
@@ -286,7 +286,7 @@ static void pages_that_stay_are_counted(void) {
   int reader = open(path, O_RDONLY | O_CLOEXEC);
   CHECK(dup2(reader, fixture.ledger->fd) >= 0);
   uint32_t slot = place(&fixture, 0, 9);
-  CHECK_EQUAL(pages(12), ledger_room(fixture.ledger, slot, pages(20)));
+  CHECK_EQUAL(pages(12), budget_room(fixture.ledger, slot, pages(20)));
   check_committed(&fixture, 13);
   CHECK(dup2(fixture.fd, fixture.ledger->fd) >= 0);
   close(reader);
@@ -334,7 +334,7 @@ static void random_move(struct fixture *fixture, struct lease **leases, uint64_t
   uint32_t cell;
   switch (entry->state) {
     case SLOT_PLACED:
-      room = ledger_room(ledger, slot, wanted);
+      room = budget_room(ledger, slot, wanted);
       if (wanted > entry->grant_bytes && (wanted <= room || entry->ticket == ledger_oldest(ledger)))
         ledger_grant(ledger, slot, wanted);
       write_answer(fixture, slot, ANSWER_BATCH,

@@ -62,7 +62,7 @@ static void retired_pages_stay(void) {
   struct fixture fixture = fixture_open(1, 1, 2, 10);
   release(&fixture, kept_slot(&fixture, 0));
   uint32_t slot = place(&fixture, 0, 1);
-  CHECK_EQUAL(pages(8), ledger_room(fixture.ledger, slot, pages(10)));
+  CHECK_EQUAL(pages(8), budget_room(fixture.ledger, slot, pages(10)));
   ledger_free(fixture.ledger, slot);
   ledger_restart(fixture.ledger);
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
@@ -78,15 +78,15 @@ static void fork_holds_leased_slots(void) {
   uint32_t leased = ready_slot(&fixture, 0, 1);
   struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
   uint32_t ready = ready_slot(&fixture, 1, 1);
-  CHECK_EQUAL(1, ledger_fork(fixture.ledger, marks));
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, marks));
   CHECK_EQUAL(1, marks[leased]);
   ledger_free(fixture.ledger, ready);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, ready));
   lease_drop(lease);
   ledger_collect(fixture.ledger);
-  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, leased));
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, leased));
   check_ledger(fixture.ledger);
-  ledger_unfork(fixture.ledger, marks);
+  ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, leased));
   fixture_close(&fixture);
 }
@@ -95,8 +95,8 @@ static void child_that_ends_first_holds_nothing(void) {
   uint8_t marks[1];
   struct fixture fixture = fixture_open(1, 1, 1, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
-  ledger_fork(fixture.ledger, marks);
-  ledger_unfork(fixture.ledger, marks);
+  ledger_mark_child(fixture.ledger, marks);
+  ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, 0));
   lease_drop(lease);
   ledger_collect(fixture.ledger);
@@ -109,14 +109,14 @@ static void held_slot_waits_for_every_child(void) {
   uint8_t first[2], second[2];
   struct fixture fixture = fixture_open(1, 2, 2, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
-  CHECK_EQUAL(1, ledger_fork(fixture.ledger, first));
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, first));
   lease_drop(lease);
   ledger_collect(fixture.ledger);
-  CHECK_EQUAL(1, ledger_fork(fixture.ledger, second));
-  ledger_unfork(fixture.ledger, first);
-  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, 0));
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, second));
+  ledger_unmark_child(fixture.ledger, first);
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
   check_ledger(fixture.ledger);
-  ledger_unfork(fixture.ledger, second);
+  ledger_unmark_child(fixture.ledger, second);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
   fixture_close(&fixture);
 }
@@ -125,11 +125,11 @@ static void held_slot_that_was_kept_is_retired(void) {
   uint8_t marks[2];
   struct fixture fixture = fixture_open(1, 1, 2, 100);
   struct lease *lease = ledger_lease(fixture.ledger, kept_slot(&fixture, 0), 1);
-  ledger_fork(fixture.ledger, marks);
+  ledger_mark_child(fixture.ledger, marks);
   lease_drop(lease);
   ledger_collect(fixture.ledger);
-  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, 0));
-  ledger_unfork(fixture.ledger, marks);
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
+  ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 1));
   fixture_close(&fixture);
@@ -188,15 +188,15 @@ static void unseen_pages_that_stay_are_counted(void) {
 
 /* An answer that its worker sent before it died counts for nobody once the slot was reclaimed. */
 static void answer_of_a_reclaimed_worker_is_gone(void) {
-  struct message message;
+  struct news news;
   struct fixture fixture = fixture_open(2, 2, 2, 100);
   uint32_t slot = place(&fixture, 0, 7);
   write_answer(&fixture, slot, ANSWER_BATCH, 1);
   commit(&fixture, 0, slot);
   ledger_reclaim(fixture.ledger, 0);
-  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK_EQUAL(slot, place(&fixture, 0, 7));
-  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
   ledger_free(fixture.ledger, slot);
   fixture_close(&fixture);
@@ -244,15 +244,16 @@ static void want_ends_with_the_order(void) {
 /* Restart in the middle of everything: leases go on, all else is as new. */
 static void restart_keeps_leases_alone(void) {
   uint8_t marks[6];
-  struct message message;
+  struct news news;
   struct fixture fixture = fixture_open(1, 6, 6, 100);
   struct lease *leased = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   struct lease *released = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 1), 1);
   uint32_t held = ready_slot(&fixture, 2, 1);
   struct lease *lease = ledger_lease(fixture.ledger, held, 1);
-  ledger_fork(fixture.ledger, marks);
+  ledger_mark_child(fixture.ledger, marks);
   marks[leased->slot] = marks[released->slot] = 0;
-  fixture.ledger->entries[leased->slot].forks = fixture.ledger->entries[released->slot].forks = 0;
+  struct ledger_entry *entries = fixture.ledger->entries;
+  entries[leased->slot].children = entries[released->slot].children = 0;
   lease_drop(lease);
   ready_slot(&fixture, 3, 1);
   add_pages_unseen(&fixture, place(&fixture, 0, 4));
@@ -267,13 +268,13 @@ static void restart_keeps_leases_alone(void) {
   check_resident(fixture.ledger);
   CHECK_EQUAL(4, count_of(&fixture, SLOT_FREE));
   CHECK_EQUAL(1, count_of(&fixture, SLOT_LEASED));
-  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, held));
-  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, held));
+  CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK(!desk_stopping(&fixture.desks[0]));
   release(&fixture, ready_slot(&fixture, 0, 1));
   lease_drop(leased);
   ledger_collect(fixture.ledger);
-  ledger_unfork(fixture.ledger, marks);
+  ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(6, count_of(&fixture, SLOT_FREE));
   fixture_close(&fixture);
 }

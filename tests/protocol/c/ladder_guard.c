@@ -6,11 +6,11 @@
  * forks_guard.c.
  */
 
-#include "canary.h"
+#include "debug/canary.h"
 #include "check.h"
 #include "fixture.h"
-#include "guard.h"
-#include "line.h"
+#include "debug/guard.h"
+#include "debug/message.h"
 
 #include <pthread.h>
 
@@ -120,13 +120,13 @@ static void held_slot_is_poisoned_when_it_is_free(void) {
   struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 5);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  ledger_fork(fixture.ledger, marks);
+  ledger_mark_child(fixture.ledger, marks);
   lease_drop(lease);
   ledger_collect(fixture.ledger);
-  CHECK_EQUAL(SLOT_HELD, state_of(&fixture, slot));
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, slot));
   CHECK_EQUAL(5, worker_slot(&fixture, slot)[0]);
   CHECK(!is_open(trainer_slot(&fixture, slot)));
-  ledger_unfork(fixture.ledger, marks);
+  ledger_unmark_child(fixture.ledger, marks);
   check_poisoned(&fixture, slot, PAYLOAD);
   fixture_close(&fixture);
 }
@@ -249,29 +249,30 @@ static void addresses_outlive_the_segment(void) {
   }
 }
 
-static void check_line(const struct line *line, const char *text) {
-  CHECK_EQUAL(strlen(text), line->length);
-  CHECK(memcmp(line->text, text, line->length) == 0, "%.*s", (int)line->length, line->text);
+static void check_message(const struct message *message, const char *text) {
+  CHECK_EQUAL(strlen(text), message->length);
+  CHECK(memcmp(message->text, text, message->length) == 0, "%.*s", (int)message->length,
+        message->text);
 }
 
 static void line_says_numbers_and_seconds(void) {
-  struct line line = line_begin();
-  line_number(&line, 0);
-  line_text(&line, " ");
-  line_number(&line, UINT64_MAX);
-  line_text(&line, " ");
-  line_seconds(&line, INT64_C(12034999999));
-  line_text(&line, " ");
-  line_seconds(&line, -1);
-  check_line(&line, "shmloader: 0 18446744073709551615 12.034 s 0.000 s");
+  struct message message = message_begin();
+  message_number(&message, 0);
+  message_text(&message, " ");
+  message_number(&message, UINT64_MAX);
+  message_text(&message, " ");
+  message_seconds(&message, INT64_C(12034999999));
+  message_text(&message, " ");
+  message_seconds(&message, -1);
+  check_message(&message, "shmloader: 0 18446744073709551615 12.034 s 0.000 s");
 }
 
 /* What does not fit is cut off, and the newline still does. */
 static void line_is_cut_off(void) {
-  struct line line = line_begin();
-  for (int i = 0; i < 100; i++) line_text(&line, "0123456789");
-  CHECK_EQUAL(sizeof line.text - 1, line.length);
-  CHECK_EQUAL('9', line.text[strlen("shmloader: ") + 9]);
+  struct message message = message_begin();
+  for (int i = 0; i < 100; i++) message_text(&message, "0123456789");
+  CHECK_EQUAL(sizeof message.text - 1, message.length);
+  CHECK_EQUAL('9', message.text[strlen("shmloader: ") + 9]);
 }
 
 int main(int argc, char **argv) {

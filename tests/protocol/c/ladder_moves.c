@@ -234,12 +234,12 @@ static void receiving_goes_round(void) {
   static const uint32_t expected[] = {0, 1, 2, 0, 2, 0, 0};
   static const uint32_t sent[] = {0, 0, 0, 0, 1, 2, 2};
   struct fixture fixture = fixture_open(3, 1, 1, 100);
-  struct message message;
+  struct news news;
   for (size_t i = 0; i < LENGTH(sent); i++) {
     CHECK(desk_tell(&fixture.desks[sent[i]], VERB_RESUMED, 0));
   }
   for (size_t i = 0; i < LENGTH(expected); i++) receive(&fixture, expected[i], VERB_RESUMED, 0);
-  CHECK(!ledger_receive(fixture.ledger, &message));
+  CHECK(!ledger_receive(fixture.ledger, &news));
   fixture_close(&fixture);
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "canary.h"
+#include "debug/canary.h"
 
 #define SLICE_NS INT64_C(50000000)
 #define MISSED_NS INT64_C(20000000000)
@@ -247,7 +247,7 @@ static void settle(struct trainer *trainer, uint32_t slot) {
   if (random_below(&trainer->random, 50) == 0) {
     trainer->refused++;
     ledger_refuse(ledger, slot);
-  } else if (ledger_room(ledger, slot, want_bytes) >= want_bytes || oldest_needs(ledger, entry)) {
+  } else if (budget_room(ledger, slot, want_bytes) >= want_bytes || oldest_needs(ledger, entry)) {
     ledger_grant(ledger, slot, want_bytes);
   }
 }
@@ -294,13 +294,13 @@ static void deliver(struct trainer *trainer, uint32_t slot) {
 }
 
 bool trainer_receive(struct trainer *trainer) {
-  struct message message;
+  struct news news;
   bool any = false;
-  while (ledger_receive(trainer->ledger, &message)) {
+  while (ledger_receive(trainer->ledger, &news)) {
     any = true;
-    CHECK(message.broken == NULL, "worker %u, slot %u: %s", message.worker, message.slot,
-          message.broken);
-    if (message.verb == VERB_READY) deliver(trainer, message.slot);
+    CHECK(news.broken == NULL, "worker %u, slot %u: %s", news.worker, news.slot,
+          news.broken);
+    if (news.verb == VERB_READY) deliver(trainer, news.slot);
   }
   settle_wants(trainer);
   return any;

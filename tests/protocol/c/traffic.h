@@ -10,7 +10,9 @@
 
 #include "check.h"
 #include "copy.h"
-#include "slots.h"
+#include "budget.h"
+#include "desk.h"
+#include "ledger.h"
 
 /* Tickets beyond this are not drawn, however long the test goes on. */
 #define TICKETS_MAX UINT64_C(200000)

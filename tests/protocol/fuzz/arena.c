@@ -121,7 +121,7 @@ static void check_kept(const struct ledger *ledger) {
   uint64_t bytes = 0;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     const struct ledger_entry *entry = &ledger->entries[slot];
-    bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_HELD;
+    bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
     if (waits || entry->state == SLOT_RETIRED) bytes += entry->pages_bytes;
   }
   CHECK_EQUAL(bytes, ledger->kept_bytes);

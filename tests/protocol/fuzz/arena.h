@@ -8,7 +8,9 @@
  * reading or writing outside of the segment faults; the workers use a mapping of their own.
  */
 
-#include "slots.h"
+#include "budget.h"
+#include "desk.h"
+#include "ledger.h"
 
 enum { ARENA_WORKERS = 2, ARENA_RANGES = 5, ARENA_TABLE_BYTES = 4096 };
 

@@ -15,7 +15,7 @@
  */
 
 #include "check.h"
-#include "guard.h"
+#include "debug/guard.h"
 #include "play.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   open_play(&play);
   uint32_t how = input_byte(&play.input);
   bool orphans = how & 1;
-  if (how & 2) CHECK_EQUAL(0, ledger_guard(play.arena.ledger));
+  if (how & 2) CHECK_EQUAL(0, guard_start(play.arena.ledger));
   for (int i = 0; i < STEPS_MAX && !input_ends(&play.input); i++) {
     steps[input_below(&play.input, LENGTH(steps))](&play);
   }

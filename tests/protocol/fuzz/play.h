@@ -22,7 +22,7 @@ struct play {
   uint64_t made_for[ARENA_RANGES];
 };
 
-/* play_trainer.c: each is one call of slots.h, with the checks around it. */
+/* play_trainer.c: each is one call of ledger.h, with the checks around it. */
 void trainer_place(struct play *play);
 void trainer_receive(struct play *play);
 void trainer_drain(struct play *play);

@@ -57,43 +57,43 @@ static void check_want(const struct ledger_entry *before, const struct ledger_en
               after->want_bytes);
 }
 
-/* A message moves the one slot that it names, which its worker held; or nothing moves. */
-static void check_message(const struct arena *arena, const struct message *message) {
-  CHECK(message->worker < arena->geometry.workers);
-  CHECK((message->verb == 0) == (message->broken != NULL));
+/* News moves the one slot that it names, which its worker held; or nothing moves. */
+static void check_news(const struct arena *arena, const struct news *news) {
+  CHECK(news->worker < arena->geometry.workers);
+  CHECK((news->verb == 0) == (news->broken != NULL));
   for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) {
     const struct ledger_entry *before = &arena->entries[slot];
     const struct ledger_entry *after = &arena->ledger->entries[slot];
-    bool named = message->slot == slot && message->verb != 0 && message->verb != VERB_RESUMED;
+    bool named = news->slot == slot && news->verb != 0 && news->verb != VERB_RESUMED;
     CHECK(named || before->want_bytes == after->want_bytes);
-    if (named) CHECK_EQUAL(message->worker, before->worker);
+    if (named) CHECK_EQUAL(news->worker, before->worker);
     if (named) CHECK_EQUAL(SLOT_PLACED, before->state);
-    if (named && message->verb == VERB_WANT) check_want(before, after);
-    uint32_t moved_to = named && message->verb == VERB_READY ? SLOT_READY : before->state;
+    if (named && news->verb == VERB_WANT) check_want(before, after);
+    uint32_t moved_to = named && news->verb == VERB_READY ? SLOT_READY : before->state;
     CHECK_EQUAL(moved_to, after->state);
   }
 }
 
-static bool receive_one(struct play *play, struct message *message) {
+static bool receive_one(struct play *play, struct news *news) {
   arena_before(&play->arena);
-  bool news = ledger_has_news(play->arena.ledger);
-  CHECK_EQUAL(news, ledger_receive(play->arena.ledger, message));
-  if (news) check_message(&play->arena, message);
+  bool any = ledger_has_news(play->arena.ledger);
+  CHECK_EQUAL(any, ledger_receive(play->arena.ledger, news));
+  if (any) check_news(&play->arena, news);
   arena_after(&play->arena, false);
-  return news;
+  return any;
 }
 
 void trainer_receive(struct play *play) {
-  struct message message;
-  (void)receive_one(play, &message);
+  struct news news;
+  (void)receive_one(play, &news);
 }
 
 /* As the transport does: until there is nothing more, or an error. */
 void trainer_drain(struct play *play) {
   const struct geometry *geometry = &play->arena.geometry;
   uint32_t cells_left = geometry->workers * geometry->ring_capacity;
-  struct message message;
-  while (receive_one(play, &message) && message.verb != 0) {
+  struct news news;
+  while (receive_one(play, &news) && news.verb != 0) {
     CHECK(cells_left-- > 0, "more news than cells");
   }
 }
@@ -156,7 +156,7 @@ static void settle(struct play *play, uint32_t slot) {
   if (must_refuse(ledger, want_bytes)) {
     ledger_refuse(ledger, slot);
     CHECK_EQUAL(0, entry->want_bytes);
-  } else if (oldest || ledger_room(ledger, slot, want_bytes) >= want_bytes) {
+  } else if (oldest || budget_room(ledger, slot, want_bytes) >= want_bytes) {
     ledger_grant(ledger, slot, want_bytes);
     CHECK_EQUAL(want_bytes, entry->grant_bytes);
     CHECK_EQUAL(0, entry->want_bytes);
@@ -178,7 +178,7 @@ void trainer_room(struct play *play) {
   uint64_t want_bytes = input_size(&play->input);
   if (!in_state(play, slot, SLOT_PLACED)) return;
   arena_before(&play->arena);
-  uint64_t room_bytes = ledger_room(ledger, slot, want_bytes);
+  uint64_t room_bytes = budget_room(ledger, slot, want_bytes);
   arena_after(&play->arena, false);
   CHECK(room_bytes <= ledger->ring_bytes);
   if (want_bytes > ledger->geometry.range_bytes) want_bytes = ledger->geometry.range_bytes;
@@ -233,7 +233,7 @@ void trainer_fork(struct play *play) {
   uint32_t child = input_below(&play->input, PLAY_FORKS);
   if (play->forked[child]) return;
   arena_before(&play->arena);
-  (void)ledger_fork(play->arena.ledger, play->marks[child]);
+  (void)ledger_mark_child(play->arena.ledger, play->marks[child]);
   arena_after(&play->arena, false);
   play->forked[child] = true;
 }
@@ -241,7 +241,7 @@ void trainer_fork(struct play *play) {
 static void unfork(struct play *play, uint32_t child) {
   if (!play->forked[child]) return;
   arena_before(&play->arena);
-  ledger_unfork(play->arena.ledger, play->marks[child]);
+  ledger_unmark_child(play->arena.ledger, play->marks[child]);
   arena_after(&play->arena, false);
   play->forked[child] = false;
 }
@@ -280,6 +280,6 @@ void end_play(struct play *play) {
   trainer_restart(play);
   for (uint32_t child = 0; child < PLAY_FORKS; child++) unfork(play, child);
   CHECK_EQUAL(0, ledger->counts[SLOT_LEASED]);
-  CHECK_EQUAL(0, ledger->counts[SLOT_HELD]);
+  CHECK_EQUAL(0, ledger->counts[SLOT_FORKED]);
   if (!play->answers_forged) check_pages(play);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "canary.h"
+#include "debug/canary.h"
 #include "check.h"
 #include "play.h"
 

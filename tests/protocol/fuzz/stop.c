@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /*
- * The checks of tests/c for a fuzzer: a failure aborts, because a fuzzer keeps the input of a
+ * The checks of tests/protocol/c for a fuzzer: a failure aborts, because a fuzzer keeps the input of a
  * process that aborts, and not of one that exits.
  */
 

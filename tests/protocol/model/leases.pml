@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The end of leases (csrc/lease.h; in slots.c slot_lease_end, ledger_collect, ledger_unref and
- * ledger_fork). The trainer leases its two slots LEASES times, each time with an alias for each of
- * two threads. These drop what they hold at any time and in any order, or take one alias more.
- * Meanwhile the trainer collects, leases again, forks a child that may read what is leased then,
- * and closes, with leases alive or when all have ended.
+ * The end of leases (csrc/lease.h; in ledger.c slot_lease_end, ledger_collect, ledger_unref and
+ * ledger_mark_child). The trainer leases its two slots LEASES times, each time with an alias for
+ * each of two threads. These drop what they hold at any time and in any order, or take one alias
+ * more. Meanwhile the trainer collects, leases again, forks a child that may read what is leased
+ * then, and closes, with leases alive or when all have ended.
  *
  * A step is one access to a word that two threads share, and memory is sequentially consistent:
  * that an alias's last use comes before its drop stands here as the order of steps.
@@ -25,13 +25,13 @@
 #define FORKS 1
 #endif
 
-mtype = { FREE, LEASED, HELD, NO_CHILD, READS, GONE };
+mtype = { FREE, LEASED, FORKED, NO_CHILD, READS, GONE };
 
 /* The ledger. */
 mtype state[2] = FREE;
 byte aliases[2];     /* lease.aliases */
 byte next_slot[2];   /* entry.next_released */
-byte forks[2];       /* entry.forks */
+byte forks[2];       /* entry.children */
 byte released;       /* slot + 1, or 0 */
 byte references = 1;
 bool mapped = true;
@@ -135,7 +135,7 @@ end:
 inline make_free(s) {
   if
 #ifndef FREE_UNDER_FORKS
-  :: forks[s] > 0 -> state[s] = HELD
+  :: forks[s] > 0 -> state[s] = FORKED
 #endif
   :: else -> state[s] = FREE
   fi
@@ -171,7 +171,7 @@ inline lease(s) { /* ledger_place and so on, then ledger_lease */
   }
 }
 
-inline mark_fork() { /* ledger_fork, called after ledger_collect */
+inline mark_fork() { /* ledger_mark_child, called after ledger_collect */
   atomic {
     forked++;
     marks[0] = state[0] != FREE;
@@ -184,12 +184,12 @@ inline mark_fork() { /* ledger_fork, called after ledger_collect */
   }
 }
 
-inline unmark_fork(s) { /* ledger_unfork */
+inline unmark_fork(s) { /* ledger_unmark_child */
   atomic {
     forks[s] = forks[s] - marks[s];
     marks[s] = false;
     if
-    :: state[s] == HELD && forks[s] == 0 -> state[s] = FREE
+    :: state[s] == FORKED && forks[s] == 0 -> state[s] = FREE
     :: else -> skip
     fi
   }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The ledger of slots.pml: what the trainer knows of each slot, and its moves (csrc/slots.c). A
+ * The ledger of slots.pml: what the trainer knows of each slot, and its moves (csrc/ledger.c). A
  * move is one step: apart from the rings nobody else writes a word that it reads, or reads one that
  * it writes before the cell that announces it.
  */
 
-mtype = { FREE, PLACED, READY, LEASED, RETIRED, SPARE }; /* slot_state; HELD is in leases.pml */
+mtype = { FREE, PLACED, READY, LEASED, RETIRED, SPARE }; /* slot_state; FORKED is in leases.pml */
 mtype = { WAITING, OUT, SPILLED, DELIVERED };            /* what has become of a ticket */
 
 mtype state[RANGES] = FREE; /* the last range starts as the SPARE */
@@ -93,7 +93,7 @@ inline place(s, w, t) { /* ledger_place, to any worker, also to one that is not 
   ticket[s] = t;
   stage[t] = OUT;
 #ifndef NO_COPY_IN
-  copy_in[s] = COUNT(IS_RETIRED) > 0; /* Ledger.copies_in, where there is one spare */
+  copy_in[s] = COUNT(IS_RETIRED) > 0; /* Budget.copies_in, where there is one spare */
 #endif
   content[s] = REQUEST + t;
   assert(nfull(tasks[w])); /* invariant 3: to push a slot cannot fail */

@@ -11,7 +11,7 @@
  * may do there are the mutations READ_POS_FIRST and CELL_READ_EARLY.
  *
  * Death. The writer may die DEATHS times, between any two steps. The reader is then the trainer: it
- * drains the ring, empties it (open_rings in slots.c), and another writer sits down, which goes on
+ * drains the ring, empties it (open_rings in ledger.c), and another writer sits down, which goes on
  * behind what was published. Nothing is lost and nothing comes twice.
  */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The moves of a slot (csrc/slots.c): a trainer, two workers, two slots and a spare, and TICKETS
+ * The moves of a slot (csrc/ledger.c): a trainer, two workers, two slots and a spare, and TICKETS
  * tickets, which the trainer delivers in order. A worker may die DEATHS times, between any two
  * steps, and be followed by another. WANTS times a batch needs a larger grant, KEEPS batches stay
  * aliased in their worker, FORGERIES cells are nonsense. With ABANDON at 1 the trainer may stop at

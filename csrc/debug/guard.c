@@ -9,8 +9,9 @@
  *     batch is delivered, to the end of its lease, and while a request is written. A late use
  *     faults where it happens, and fault.c says of which slot and ticket it was;
  *   - a slot that becomes FREE is filled with POISON, which shows what others read too late: a
- *     worker, or a child whose fork nobody was told of. HELD and RETIRED slots are not filled, for
- *     they may rightly be read. FREE slots rest as long as can be: the one freed first is taken;
+ *     worker, or a child of a fork that was not noticed. FORKED and RETIRED slots are not filled,
+ *     for they may rightly be read. FREE slots rest as long as can be: the one freed first is
+ *     taken;
  *   - a canary stands behind each batch from the worker's first allocation on (canary.h). The
  *     worker looks at it when it allocates and writes, the trainer when the answer comes. From then
  *     until the slot is given up, all that lies behind the payload has to keep its sum;
@@ -38,9 +39,10 @@
 
 #include <stdlib.h>
 
+#include "audit.h"
 #include "canary.h"
 #include "fault.h"
-#include "line.h"
+#include "message.h"
 
 enum { POISON = 0xDB, POISON_BLOCK = 1 << 16 };
 
@@ -64,7 +66,7 @@ static struct guard *new_guard(const struct ledger *ledger) {
   if (guard->slots != NULL && guard->poison != NULL && guard->listed != NULL) {
     memset(guard->poison, POISON, POISON_BLOCK);
     for (uint32_t slot = 0; slot < ranges; slot++) {
-      /* relaxed: nobody else knows the guard yet. */
+      /* relaxed: no other thread knows the guard yet. */
       atomic_store_explicit(&guard->slots[slot].released_ns, -1, memory_order_relaxed);
     }
     return guard;
@@ -73,7 +75,7 @@ static struct guard *new_guard(const struct ledger *ledger) {
   return NULL;
 }
 
-int ledger_guard(struct ledger *ledger) {
+int guard_start(struct ledger *ledger) {
   const struct geometry *geometry = &ledger->geometry;
   uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
   struct guard *guard = new_guard(ledger);
@@ -97,13 +99,13 @@ static void give_up(struct guard *guard) {
   /* relaxed: a thread that sees it late closes one slot more, which its next lease opens. */
   atomic_store_explicit(&guard->gave_up, true, memory_order_relaxed);
   (void)mprotect(guard->base + geometry->slots_offset, ranges_bytes, PROT_READ | PROT_WRITE);
-  struct line line = line_begin();
-  line_text(&line, "late uses of slots are no longer found, because the kernel has no room for so "
-                   "many mappings: raise vm.max_map_count or lower slots");
-  line_write(&line);
+  struct message message = message_begin();
+  message_text(&message, "late uses of slots are no longer found, because the kernel has no room "
+                         "for so many mappings: raise vm.max_map_count or lower slots");
+  message_write(&message);
 }
 
-static void open_slot(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+void guard_open_bytes(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct guard *guard = ledger->guard;
   struct guard_slot *seen = &guard->slots[slot];
   uint64_t open_bytes = round_up(bytes, guard->geometry.page_bytes);
@@ -118,7 +120,7 @@ static void open_slot(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
 }
 
-static void close_slot(struct ledger *ledger, uint32_t slot) {
+void guard_close_slot(struct ledger *ledger, uint32_t slot) {
   struct guard *guard = ledger->guard;
   /* relaxed: written by this thread, or before the lease came to it. */
   uint64_t open_bytes =
@@ -128,13 +130,7 @@ static void close_slot(struct ledger *ledger, uint32_t slot) {
   (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
 }
 
-void guard_write(struct ledger *ledger, uint32_t slot, const void *request, uint64_t bytes) {
-  open_slot(ledger, slot, bytes);
-  memcpy(guard_range(ledger->guard, slot), request, bytes);
-  close_slot(ledger, slot);
-}
-
-/* Whether an answer of this kind has a batch, and so a canary behind it. */
+/* True if an answer of this kind has a batch, and so a canary behind it. */
 static bool has_batch(const struct slot_answer *answer) {
   return answer->kind == ANSWER_BATCH || answer->kind == ANSWER_ERROR;
 }
@@ -152,7 +148,7 @@ static bool read_slot(const struct ledger *ledger, uint32_t slot, uint64_t at, u
   return pread(ledger->fd, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-/* Whether the canary is there that the worker left. */
+/* True if the canary that the worker left is there. */
 static bool has_canary(const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t end = answer_end(&entry->answer);
@@ -177,8 +173,7 @@ static uint64_t sum_tail(const struct ledger *ledger, uint32_t slot) {
   return sum;
 }
 
-const char *guard_fault(struct ledger *ledger, uint32_t slot) {
-  guard_audit(ledger, "before receiving", slot);
+const char *guard_look(struct ledger *ledger, uint32_t slot) {
   if (!has_batch(&ledger->entries[slot].answer)) return NULL;
   if (!has_canary(ledger, slot)) return "something was written beyond the end of its batch";
   ledger->guard->slots[slot].tail_sum = sum_tail(ledger, slot);
@@ -192,32 +187,32 @@ static void look_again(const struct ledger *ledger, uint32_t slot) {
   uint64_t came = ledger->guard->slots[slot].tail_sum;
   uint64_t goes = sum_tail(ledger, slot);
   if (goes == came || goes == 0 || came == 0) return;
-  struct line line = line_begin();
-  line_text(&line, "something was written beyond the ");
-  line_number(&line, entry->answer.payload_bytes);
-  line_text(&line, " bytes of the batch of ticket ");
-  line_number(&line, entry->ticket);
-  line_text(&line, " in slot ");
-  line_number(&line, slot);
-  line_text(&line, ", after it came from worker ");
-  line_number(&line, entry->worker);
-  line_text(&line, " and before it was released: by native code, here or in that worker");
-  line_abort(&line);
+  struct message message = message_begin();
+  message_text(&message, "something was written beyond the ");
+  message_number(&message, entry->answer.payload_bytes);
+  message_text(&message, " bytes of the batch of ticket ");
+  message_number(&message, entry->ticket);
+  message_text(&message, " in slot ");
+  message_number(&message, slot);
+  message_text(&message, ", after it came from worker ");
+  message_number(&message, entry->worker);
+  message_text(&message, " and before it was released: by native code, here or in that worker");
+  message_abort(&message);
 }
 
-void guard_open(struct ledger *ledger, uint32_t slot) {
+void guard_open_answer(struct ledger *ledger, uint32_t slot) {
   uint64_t end = guarded_end(&ledger->entries[slot].answer);
   /* relaxed: between two leases only the trainer writes it. */
   uint64_t open_bytes =
       atomic_load_explicit(&ledger->guard->slots[slot].open_bytes, memory_order_relaxed);
-  if (end > open_bytes) open_slot(ledger, slot, end);
+  if (end > open_bytes) guard_open_bytes(ledger, slot, end);
 }
 
-void guard_leased(struct ledger *ledger, uint32_t slot) {
+/* The slot's batch is about to be handed out. */
+static void begin_lease(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   struct guard_slot *seen = &ledger->guard->slots[slot];
-  guard_audit(ledger, "before leasing", slot);
-  guard_open(ledger, slot);
+  guard_open_answer(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->ticket, entry->ticket, memory_order_relaxed);
   /* relaxed: as above. */
@@ -226,13 +221,13 @@ void guard_leased(struct ledger *ledger, uint32_t slot) {
   atomic_store_explicit(&seen->released_ns, 0, memory_order_relaxed);
 }
 
-void guard_released(struct ledger *ledger, uint32_t slot) {
+void guard_end_lease(struct ledger *ledger, uint32_t slot) {
   struct guard_slot *seen = &ledger->guard->slots[slot];
   /* Not in a child: the trainer may have placed the slot again. */
   if (ledger->guard->owner == getpid()) look_again(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->released_ns, platform_now_ns(), memory_order_relaxed);
-  close_slot(ledger, slot);
+  guard_close_slot(ledger, slot);
 }
 
 /* Fill a slot through the file: it stays closed meanwhile, and no page is added here. */
@@ -248,21 +243,37 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   }
 }
 
-void guard_freed(struct ledger *ledger, uint32_t slot) {
+/* The slot is about to leave its state for FREE, FORKED or RETIRED. */
+static void give_up_slot(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
-  guard_audit(ledger, "before freeing", slot);
   if (ledger->guard->owner != getpid()) return;
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
-  close_slot(ledger, slot);
-  if (entry->forks > 0 || entry->retire) return;
+  guard_close_slot(ledger, slot);
+  if (entry->children > 0 || entry->retire) return;
   poison(ledger, slot, answered ? guarded_end(&entry->answer) : entry->pages_bytes);
 }
 
-void guard_choose(struct ledger *ledger) {
+/* Put the slot that has been FREE for longest on top of the stack. */
+static void choose(struct ledger *ledger) {
   uint32_t last = ledger->free_count - 1;
   uint32_t first_freed = ledger->free_slots[0];
   memmove(ledger->free_slots, ledger->free_slots + 1, last * sizeof *ledger->free_slots);
   ledger->free_slots[last] = first_freed;
-  guard_audit(ledger, "before placing", first_freed);
+}
+
+static const char *const names[] = {
+    [MOVE_PLACE] = "placing", [MOVE_RECEIVE] = "receiving", [MOVE_WANT] = "the want of",
+    [MOVE_GRANT] = "granting", [MOVE_LEASE] = "leasing", [MOVE_FREE] = "freeing",
+};
+
+void guard_prepare(struct ledger *ledger, enum move move, uint32_t slot) {
+  audit_ledger(ledger, "before", names[move], slot);
+  if (move == MOVE_PLACE) choose(ledger);
+  if (move == MOVE_LEASE) begin_lease(ledger, slot);
+  if (move == MOVE_FREE) give_up_slot(ledger, slot);
+}
+
+void guard_review(const struct ledger *ledger, enum move move, uint32_t slot) {
+  audit_ledger(ledger, "after", names[move], slot);
 }

@@ -2,18 +2,19 @@
 
 /*
  * What is left of a guarded segment when it is given up: the addresses that its batches had, with
- * no memory behind them. As long as they are taken, a pointer that somebody kept into a batch of a
- * loader that is gone faults, and the guard, which is kept with them, still knows whose batch it
- * was. Else the next segment would probably be mapped at the same place, and the pointer would hit
- * another batch.
+ * no memory behind them. As long as they are taken, a pointer that native code kept into a batch of
+ * a loader that is gone faults, and the guard, which is kept with them, still knows whose batch it
+ * was. Otherwise the next segment would probably be mapped at the same place, and the pointer would
+ * hit another batch.
  *
  * Of each range only what was ever open is kept, so this costs as many addresses as batches had.
  * The last ENDED_MAX segments are kept; a turn that each end takes for itself says which of them
  * makes room, so any number of threads may end segments at a time, without a lock.
  */
 
+#include "addresses.h"
+
 #include "fault.h"
-#include "guard.h"
 
 enum { ENDED_MAX = 8 };
 
@@ -21,7 +22,7 @@ static _Atomic(struct guard *) ended[ENDED_MAX];
 static _Atomic uint32_t ended_count;
 
 /* Keep only the addresses that this process ever used, and no memory behind them. */
-static bool keep_addresses(const struct guard *guard) {
+static bool reserve_used(const struct guard *guard) {
   const struct geometry *geometry = &guard->geometry;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
   if (mmap(guard->base, geometry->total_bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return false;
@@ -36,7 +37,7 @@ static bool keep_addresses(const struct guard *guard) {
   return true;
 }
 
-static void give_addresses_back(struct guard *guard) {
+static void give_back(struct guard *guard) {
   fault_forget(guard);
   for (uint32_t slot = 0; slot < guard->geometry.ranges; slot++) {
     /* relaxed: written before the guard was ended. */
@@ -46,11 +47,10 @@ static void give_addresses_back(struct guard *guard) {
   guard_delete(guard);
 }
 
-void guard_unmap(struct ledger *ledger) {
-  struct guard *guard = ledger->guard;
+void addresses_keep(struct guard *guard) {
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&guard->ended, true, memory_order_relaxed);
-  if (!keep_addresses(guard)) {
+  if (!reserve_used(guard)) {
     fault_forget(guard);
     munmap(guard->base, guard->geometry.total_bytes);
     guard_delete(guard);
@@ -58,9 +58,9 @@ void guard_unmap(struct ledger *ledger) {
   }
   /* relaxed: a turn; each end takes another one. */
   uint32_t turn = atomic_fetch_add_explicit(&ended_count, 1, memory_order_relaxed);
-  /* sync ended-R -> ended-A: whoever takes this one out finds it whole;
+  /* sync ended-R -> ended-A: the thread that takes this one out finds it whole;
    * sync ended-A <- ended-R: and so is the one that is taken out here. */
   struct guard *oldest =
       atomic_exchange_explicit(&ended[turn % ENDED_MAX], guard, memory_order_acq_rel);
-  if (oldest != NULL) give_addresses_back(oldest);
+  if (oldest != NULL) give_back(oldest);
 }

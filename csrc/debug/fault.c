@@ -6,7 +6,7 @@
  * core, the debugger, or Python's faulthandler shows the guilty line.
  *
  * The handler is installed with the first guarded segment, and put on top again with a later one
- * when somebody has installed another since. Ours may then stand in the chain twice, or be reached
+ * if another was installed since. Ours may then stand in the chain twice, or be reached
  * through the other: from the second time on it hands over to what was there before all of ours.
  * A fault that is none of ours is handed on as if we were not there. Workers get torch's handlers,
  * which replace this one.
@@ -18,7 +18,7 @@
 
 #include "fault.h"
 
-#include "line.h"
+#include "message.h"
 
 enum { GUARDS_MAX = 256, SIGNALS = 2 };
 
@@ -28,7 +28,7 @@ static const int signals[SIGNALS] = {SIGSEGV, SIGBUS};
 static struct sigaction first[SIGNALS];    /* what was there before all of ours */
 static struct sigaction previous[SIGNALS]; /* what was there before the last of ours */
 static bool installed[SIGNALS];
-static bool chained[SIGNALS]; /* whether ours may stand behind previous too */
+static bool chained[SIGNALS]; /* true: ours may stand behind previous too */
 static volatile sig_atomic_t handed_over;
 
 static uint64_t peek(_Atomic uint64_t *word) {
@@ -36,38 +36,39 @@ static uint64_t peek(_Atomic uint64_t *word) {
   return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static void say_where(struct line *line, const char *start, uint32_t slot, const char *what,
+static void say_where(struct message *message, const char *start, uint32_t slot, const char *what,
                       uint64_t at) {
-  line_text(line, start);
-  line_number(line, slot);
-  line_text(line, what);
-  line_number(line, at);
+  message_text(message, start);
+  message_number(message, slot);
+  message_text(message, what);
+  message_number(message, at);
 }
 
-static void say_released(struct line *line, struct guard_slot *seen, uint32_t slot, uint64_t at,
-                         int64_t released_ns) {
-  say_where(line, "slot ", slot, " was used after its release, at byte ", at);
-  if (at >= peek(&seen->batch_bytes)) line_text(line, ", beyond the end");
-  line_text(line, " of the batch of ticket ");
-  line_number(line, peek(&seen->ticket));
-  line_text(line, ", the last one there, which was released ");
-  line_seconds(line, platform_now_ns() - released_ns);
-  line_text(line, " ago: something kept a raw pointer into it, such as C code or data_ptr() of a "
-                  "tensor that is gone");
+static void say_released(struct message *message, struct guard_slot *seen, uint32_t slot,
+                         uint64_t at, int64_t released_ns) {
+  say_where(message, "slot ", slot, " was used after its release, at byte ", at);
+  if (at >= peek(&seen->batch_bytes)) message_text(message, ", beyond the end");
+  message_text(message, " of the batch of ticket ");
+  message_number(message, peek(&seen->ticket));
+  message_text(message, ", the last one there, which was released ");
+  message_seconds(message, platform_now_ns() - released_ns);
+  message_text(message, " ago: something kept a raw pointer into it, such as C code or data_ptr() "
+                        "of a tensor that is gone");
 }
 
-static void say_leased(struct line *line, struct guard_slot *seen, uint32_t slot, uint64_t at) {
-  say_where(line, "slot ", slot, " was used at byte ", at);
-  line_text(line, ", beyond the ");
-  line_number(line, peek(&seen->batch_bytes));
-  line_text(line, " bytes of the batch of ticket ");
-  line_number(line, peek(&seen->ticket));
-  line_text(line, ", which is there now: an index out of bounds, or a raw pointer into a batch "
-                  "that was there before");
+static void say_leased(struct message *message, struct guard_slot *seen, uint32_t slot,
+                       uint64_t at) {
+  say_where(message, "slot ", slot, " was used at byte ", at);
+  message_text(message, ", beyond the ");
+  message_number(message, peek(&seen->batch_bytes));
+  message_text(message, " bytes of the batch of ticket ");
+  message_number(message, peek(&seen->ticket));
+  message_text(message, ", which is there now: an index out of bounds, or a raw pointer into a "
+                        "batch that was there before");
 }
 
-/* Say which slot's byte it is, unless that byte is open, or nobody's any more. */
-static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at, struct line *line) {
+/* Say which slot's byte it is, unless that byte is open, or no slot has it any more. */
+static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at, struct message *message) {
   struct guard_slot *seen = &guard->slots[slot];
   /* relaxed: as in peek. */
   int64_t released_ns = atomic_load_explicit(&seen->released_ns, memory_order_relaxed);
@@ -75,16 +76,16 @@ static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at, struct
   bool is_over = atomic_load_explicit(&guard->ended, memory_order_relaxed);
   if (at < peek(&seen->open_bytes) || (is_over && at >= peek(&seen->peak_bytes))) return false;
   if (released_ns < 0) {
-    say_where(line, "slot ", slot, ", which holds no batch so far, was used at byte ", at);
+    say_where(message, "slot ", slot, ", which holds no batch so far, was used at byte ", at);
   } else if (released_ns == 0) {
-    say_leased(line, seen, slot, at);
+    say_leased(message, seen, slot, at);
   } else {
-    say_released(line, seen, slot, at, released_ns);
+    say_released(message, seen, slot, at, released_ns);
   }
   return true;
 }
 
-static bool explain(struct guard *guard, uintptr_t address, struct line *line) {
+static bool explain(struct guard *guard, uintptr_t address, struct message *message) {
   const struct geometry *geometry = &guard->geometry;
   uintptr_t start = (uintptr_t)guard->base + geometry->slots_offset;
   if (address < start || address - start >= geometry->total_bytes - geometry->slots_offset) {
@@ -92,16 +93,16 @@ static bool explain(struct guard *guard, uintptr_t address, struct line *line) {
   }
   uint64_t offset = address - start;
   uint32_t slot = (uint32_t)(offset / geometry->range_bytes);
-  return explain_byte(guard, slot, offset % geometry->range_bytes, line);
+  return explain_byte(guard, slot, offset % geometry->range_bytes, message);
 }
 
 static bool say_what_was_used(const siginfo_t *info) {
   for (int i = 0; i < GUARDS_MAX; i++) {
-    struct line line = line_begin();
+    struct message message = message_begin();
     /* sync watched-A <- watched-R: the guard is filled in before it is in the table. */
     struct guard *guard = atomic_load_explicit(&guards[i], memory_order_acquire);
-    if (guard != NULL && explain(guard, (uintptr_t)info->si_addr, &line)) {
-      line_write(&line);
+    if (guard != NULL && explain(guard, (uintptr_t)info->si_addr, &message)) {
+      message_write(&message);
       return true;
     }
   }
@@ -112,7 +113,7 @@ static bool say_what_was_used(const siginfo_t *info) {
 static void hand_over(int i, const siginfo_t *info) {
   sigaction(signals[i], handed_over ? &first[i] : &previous[i], NULL);
   handed_over = true;
-  /* A fault repeats itself; a signal that somebody sent does not. */
+  /* A fault repeats itself; a signal that a process sent does not. */
   if (info->si_code <= 0) raise(signals[i]);
 }
 
@@ -158,10 +159,10 @@ static void install(int i) {
 void fault_watch(struct guard *guard) {
   for (int i = 0; i < SIGNALS; i++) install(i);
   for (int i = 0; i < GUARDS_MAX; i++) {
-    struct guard *nobody = NULL;
+    struct guard *none = NULL;
     /* sync watched-R -> watched-A: the guard is filled in before it is in the table. */
-    /* relaxed: where somebody else's stands, the next place is tried. */
-    if (atomic_compare_exchange_strong_explicit(&guards[i], &nobody, guard, memory_order_release,
+    /* relaxed: if another guard stands there, the next place is tried. */
+    if (atomic_compare_exchange_strong_explicit(&guards[i], &none, guard, memory_order_release,
                                                 memory_order_relaxed)) {
       return;
     }

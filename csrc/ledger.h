@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef SHMLOADER_SLOTS_H
-#define SHMLOADER_SLOTS_H
+#ifndef SHMLOADER_LEDGER_H
+#define SHMLOADER_LEDGER_H
 
 #include "lease.h"
 #include "segment.h"
 
 /*
- * The moves of a slot. The trainer's side is the ledger, in private memory; the worker's side is a
- * desk. slots.c opens with the states, the key invariant and what a death does at each point.
+ * The trainer's side of the moves of a slot, in private memory. ledger.c opens with the states, the
+ * key invariant and what a death does at each point.
  */
 
 enum slot_state {
@@ -17,7 +17,7 @@ enum slot_state {
   SLOT_LEASED = 3,
   SLOT_RETIRED = 4,
   SLOT_SPARE = 5,   /* never used so far; takes the place of a retired slot */
-  SLOT_HELD = 6,    /* released here, but a forked child may still read it */
+  SLOT_FORKED = 6,  /* released here, but a forked child may still read it */
   SLOT_STATES = 7,
 };
 
@@ -31,7 +31,7 @@ struct ledger_entry {
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   struct slot_answer answer; /* copied out when it was received */
   int64_t leased_ns;         /* when the lease began */
-  uint32_t forks;            /* children that may read it */
+  uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released;
   bool retire; /* on release, do not reuse */
 };
@@ -60,12 +60,12 @@ struct ledger {
   uint64_t share_bytes;     /* the grant that every slot gets without asking */
   uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
-  uint64_t kept_bytes;      /* the part of it that waits for somebody else: leased, held, retired */
-  struct guard *guard;      /* NULL: nobody watches who uses the slots; see guard.h */
+  uint64_t kept_bytes;      /* the part of it that waits for others: leased, forked, retired */
+  struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
 };
 
 /* What a worker said. */
-struct message {
+struct news {
   uint32_t worker;
   uint32_t verb; /* VERB_READY, VERB_WANT, VERB_RESUMED, or 0: see broken */
   uint32_t slot;
@@ -99,7 +99,7 @@ bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb);
  * Take the next news of any worker: trainer only, wait-free. False: none.
  * READY moves the slot PLACED -> READY and copies the answer out, once all checks held.
  */
-bool ledger_receive(struct ledger *ledger, struct message *message);
+bool ledger_receive(struct ledger *ledger, struct news *news);
 
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);
@@ -131,9 +131,6 @@ void ledger_stop(struct ledger *ledger, bool stopping);
 /* Free the slots whose last alias died since the last call. Trainer only; wait-free. */
 void ledger_collect(struct ledger *ledger);
 
-/* The largest grant that the budget allows this PLACED slot now, trimming FREE slots if needed. */
-uint64_t ledger_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes);
-
 /* Raise a PLACED slot's grant and wake its worker. In any other state nothing happens. */
 void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
 
@@ -149,46 +146,10 @@ uint32_t ledger_unread(struct ledger *ledger);
 /* The lowest ticket that is PLACED or READY; UINT64_MAX: none. Looks at every slot. */
 uint64_t ledger_oldest(const struct ledger *ledger);
 
-/* Mark all LEASED slots as readable by a child just forked; returns how many. */
-uint32_t ledger_fork(struct ledger *ledger, uint8_t *marks);
+/* Mark all LEASED and FORKED slots as readable by a child just forked; returns how many. */
+uint32_t ledger_mark_child(struct ledger *ledger, uint8_t *marks);
 
 /* The child of those marks is gone: slots that waited for it are FREE. */
-void ledger_unfork(struct ledger *ledger, const uint8_t *marks);
-
-/* The worker's end of a segment. */
-struct desk {
-  uint8_t *base;
-  int fd;
-  struct geometry geometry;
-  uint32_t worker;
-  struct worker_block *block;
-  struct ring_reader task_ring;
-  struct ring_writer ready_ring;
-};
-
-/* Sit down at a worker's rings. The segment is mapped at base; fd serves for adding pages. */
-void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *geometry,
-               uint32_t worker);
-
-/* The next order: a cell, or false. Worker only; wait-free. */
-bool desk_take(struct desk *desk, uint32_t *cell);
-
-/* What the worker may fill, raised by the trainer while it waits. Any process; wait-free. */
-static inline uint64_t order_grant(struct slot_order *order) {
-  /* sync granted-A <- granted-R: the ledger has counted what is granted. */
-  return atomic_load_explicit(&order->grant_bytes, memory_order_acquire);
-}
-
-/* The want that was refused last, or 0. Any process; wait-free. */
-static inline uint64_t order_refused(struct slot_order *order) {
-  /* sync refused-A <- refused-R: the trainer is done with what said the want. */
-  return atomic_load_explicit(&order->refused_bytes, memory_order_acquire);
-}
-
-/* True from the moment the trainer wants all workers to leave. Any process; wait-free. */
-bool desk_stopping(struct desk *desk);
-
-/* Publish the answer that stands in the slot's header, and ring. Worker only; wait-free. */
-bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot);
+void ledger_unmark_child(struct ledger *ledger, const uint8_t *marks);
 
 #endif

@@ -3,7 +3,7 @@
 #define SHMLOADER_CANARY_H
 
 /*
- * A canary: bytes that nobody has a reason to write, behind a batch that is guarded.
+ * A canary: bytes that no code has a reason to write, behind a batch that is guarded.
  *
  * Its pattern follows from ticket and slot, so that no older canary and no other slot's passes for
  * it. It takes no room of its own: it stands on what is left of the batch's last page, and is

@@ -4,14 +4,14 @@
  * Points at which a process can be killed, for tests: see steps.h.
  *
  * The file is a table of counters that all processes of a loader share, under fork and under spawn,
- * because each maps it when this code is loaded. Whoever runs a test writes it beforehand: which
+ * because each maps it when this code is loaded. The test writes it beforehand: which
  * names there are, which of them kills, on which side (the trainer is known by its pid, all others
  * are workers), and from which passage on how many processes.
  *
  * Key invariant: each passage has its own number, because counting is one atomic addition. So
  * exactly one process dies for one number, whichever arrives; the worker that replaces it comes
  * later and passes. The time of death is written down before the signal, so that a test can say
- * how long it took until somebody noticed.
+ * how long it took until it was noticed.
  *
  * A process ends itself with SIGKILL: no handler runs, nothing is flushed, and no instruction after
  * the step is executed.
@@ -50,7 +50,7 @@ struct steps {
 
 _Static_assert(offsetof(struct steps, steps) == 64, "kill_steps.py writes the same layout");
 
-/* NULL: nobody asked for anything. Set before any step, never changed. */
+/* NULL: no test asked for anything. Set before any step, never changed. */
 static struct steps *shared;
 
 /* Runs when the extension is loaded. */

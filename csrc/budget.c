@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The pages of a ledger's slots.
+ *
+ * Key invariant: committed_bytes is, over all slots, the grant of those PLACED and the pages of all
+ * others; kept_bytes is the pages of those that wait for others. So every change of a slot's
+ * state, grant or pages happens between budget_leave and budget_enter, which keep the sums, the
+ * counts of the states among them.
+ *
+ * Placing keeps committed_bytes within ring_bytes, by trimming FREE slots or granting less. It may
+ * be exceeded by the pages of a request, without which nothing could be asked, and by ledger_grant,
+ * whose caller does so for the oldest ticket alone.
+ *
+ * Pages are added by the trainer for a request and by workers within their grant, and given back by
+ * the trainer alone, by punching them out of the file.
+ *
+ * Death of a worker leaves pages that it added without saying so: at most its grant. They are
+ * punched when its slots are reclaimed, or counted if that fails, so that the sum is right again.
+ */
+
+#include "budget.h"
+
+int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  if (bytes <= entry->pages_bytes) return 0;
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
+  int error = platform_reserve(ledger->fd, offset, bytes - entry->pages_bytes);
+  if (error != 0) return error;
+  budget_leave(ledger, slot);
+  entry->pages_bytes = bytes;
+  budget_enter(ledger, entry, entry->state);
+  return 0;
+}
+
+void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
+  struct ledger_entry *entry = budget_leave(ledger, slot);
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + keep_bytes;
+  STEP("retake: begun");
+  if (platform_punch(ledger->fd, offset, entry->pages_bytes - keep_bytes) == 0) {
+    entry->pages_bytes = keep_bytes;
+  }
+  STEP("retake: punched");
+  budget_enter(ledger, entry, entry->state);
+}
+
+void budget_retake_unseen(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
+  STEP("unseen: begun");
+  if (unseen > 0 && platform_punch(ledger->fd, offset, unseen) != 0) {
+    entry->pages_bytes = entry->grant_bytes;
+  }
+  STEP("unseen: punched");
+}
+
+uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes) {
+  uint64_t before = ledger->committed_bytes;
+  for (uint32_t i = 0; i < ledger->free_count; i++) {
+    if (before - ledger->committed_bytes >= missing_bytes) break;
+    uint32_t slot = ledger->free_slots[i];
+    if (ledger->entries[slot].pages_bytes > 0) budget_retake(ledger, slot, 0);
+  }
+  return before - ledger->committed_bytes;
+}
+
+uint64_t budget_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes) {
+  uint64_t others = ledger->committed_bytes - budget_commitment(&ledger->entries[slot]);
+  /* What a worker wants may be any number: the sum below must not wrap. */
+  want_bytes = min_u64(want_bytes, ledger->geometry.range_bytes);
+  if (others + want_bytes > ledger->ring_bytes) {
+    others -= budget_trim(ledger, others + want_bytes - ledger->ring_bytes);
+  }
+  return others < ledger->ring_bytes ? ledger->ring_bytes - others : 0;
+}
+
+uint64_t budget_standing_grant(struct ledger *ledger, uint32_t slot, uint64_t request_bytes) {
+  uint64_t page_bytes = ledger->geometry.page_bytes;
+  uint64_t pages = ledger->entries[slot].pages_bytes;
+  uint64_t fair = min_u64(max_u64(ledger->share_bytes, pages), ledger->geometry.range_bytes);
+  uint64_t room = budget_room(ledger, slot, fair) / page_bytes * page_bytes;
+  return max_u64(min_u64(fair, room), request_bytes);
+}

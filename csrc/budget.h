@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_BUDGET_H
+#define SHMLOADER_BUDGET_H
+
+#include "ledger.h"
+
+/*
+ * The pages of a ledger's slots: how many exist, how many may, and within which sum. Everything
+ * here is the trainer's. budget.c opens with the key invariant.
+ */
+
+/* What a slot adds to committed_bytes. */
+static inline uint64_t budget_commitment(const struct ledger_entry *entry) {
+  return entry->state == SLOT_PLACED ? entry->grant_bytes : entry->pages_bytes;
+}
+
+/* What it adds to kept_bytes. */
+static inline uint64_t budget_kept(const struct ledger_entry *entry) {
+  bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
+  return waits || entry->state == SLOT_RETIRED ? entry->pages_bytes : 0;
+}
+
+/* Take a slot out of the ledger's sums, before its state, grant or pages change. */
+static inline struct ledger_entry *budget_leave(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  ledger->committed_bytes -= budget_commitment(entry);
+  ledger->kept_bytes -= budget_kept(entry);
+  ledger->counts[entry->state]--;
+  return entry;
+}
+
+/* Count it again, in this state. */
+static inline void budget_enter(struct ledger *ledger, struct ledger_entry *entry,
+                                enum slot_state state) {
+  entry->state = state;
+  ledger->committed_bytes += budget_commitment(entry);
+  ledger->kept_bytes += budget_kept(entry);
+  ledger->counts[state]++;
+}
+
+/* Set how large a grant a slot's worker waits for; 0: none. */
+static inline void budget_set_want(struct ledger *ledger, struct ledger_entry *entry,
+                                   uint64_t want_bytes) {
+  ledger->wanting -= entry->want_bytes != 0;
+  ledger->wanting += want_bytes != 0;
+  entry->want_bytes = want_bytes;
+}
+
+/* Make the first bytes of a slot exist. 0 or -errno, as platform_reserve. */
+int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes);
+
+/* Give back a slot's pages behind its first keep_bytes. */
+void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes);
+
+/*
+ * Give back the pages that a reaped worker may have added unseen; those that stay are counted. The
+ * slot was left.
+ */
+void budget_retake_unseen(struct ledger *ledger, uint32_t slot);
+
+/* Give back pages of FREE slots until missing bytes are found, coldest slot first; bytes found. */
+uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes);
+
+/* What a slot may fill without asking: its share or the pages it has, as the budget allows. */
+uint64_t budget_standing_grant(struct ledger *ledger, uint32_t slot, uint64_t request_bytes);
+
+/* The largest grant that the budget allows this PLACED slot now, trimming FREE slots if needed. */
+uint64_t budget_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes);
+
+#endif

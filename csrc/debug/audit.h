@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_AUDIT_H
+#define SHMLOADER_AUDIT_H
+
+#include "guard.h"
+
+/*
+ * End the process if a guarded ledger contradicts itself. When and move, such as "after" and
+ * "placing", and the slot say in the message where it was found. Trainer only.
+ */
+PLATFORM_COLD void audit_ledger(const struct ledger *ledger, const char *when, const char *move,
+                                uint32_t slot);
+
+#endif
