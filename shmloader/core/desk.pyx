@@ -64,7 +64,7 @@ cdef class Desk:
         self.memory = SlotMemory.__new__(SlotMemory, check_available, shape.ring_bytes)
         measure(&measured, shape.workers, ranges, shape.range_bytes)
         if worker >= measured.workers:
-            raise ValueError(f"worker {worker} of a segment for {measured.workers} of them")
+            raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")
         own_fd = duplicate(fd)
         base = map_segment(own_fd, measured.total_bytes)
         if base == NULL:
