@@ -45,8 +45,13 @@ def is_mapped_by_a_neighbour(path: str, table: dict[int, Process]) -> bool:
     """Returns True if another process that runs tests, or a child of it, has mapped that file."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return False
+    try:
+        # By its number: glibc maps a semaphore under a name that it had before.
+        inode = f" {os.stat(path).st_ino} "
+    except FileNotFoundError:  # it has just been removed
+        return True
     neighbours = (pid for pid in table if is_neighbour(pid, table))
-    return any(path in mappings_of(pid) for pid in neighbours)
+    return any(inode in mappings_of(pid) for pid in neighbours)
 
 
 def is_neighbour(pid: int, table: dict[int, Process]) -> bool:
