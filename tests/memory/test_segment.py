@@ -143,11 +143,11 @@ def test_ranges_are_halved_until_they_map(monkeypatch):
     ledger = segment.Ledger
     tried = []
 
-    def refuse_long_ranges(descriptor, workers, slots, spares, range_bytes, *others):
-        tried.append(range_bytes)
-        if range_bytes > 8 * MEGABYTE:
+    def refuse_long_ranges(descriptor, shape, *others):
+        tried.append(shape.range_bytes)
+        if shape.range_bytes > 8 * MEGABYTE:
             raise OSError(errno.ENOMEM, "no addresses")
-        return ledger(descriptor, workers, slots, spares, range_bytes, *others)
+        return ledger(descriptor, shape, *others)
 
     monkeypatch.setattr(segment, "Ledger", refuse_long_ranges)
     made = Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
