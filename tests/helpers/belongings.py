@@ -69,9 +69,7 @@ def mappings_of(pid: int) -> str:
 
 
 def mappings() -> Iterator[str]:
-    """
-    Name the shared memory that this process maps: its descriptor may be closed already.
-    """
+    """Name the shared memory that this process maps: its descriptor may be closed already."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         *_, inode, target = line.split(maxsplit=5)
         if target.startswith(("/memfd:", "/dev/shm/")):
@@ -120,9 +118,7 @@ class Process(NamedTuple):
 
 
 def process_table() -> dict[int, Process]:
-    """
-    Read every process of the machine, by pid.
-    """
+    """Read every process of the machine, by pid."""
     table = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -135,9 +131,7 @@ def process_table() -> dict[int, Process]:
 
 
 def ancestors(pid: int, table: dict[int, Process]) -> Iterator[int]:
-    """
-    List the parent of a process, its parent, and so on.
-    """
+    """List the parent of a process, its parent, and so on."""
     while pid in table:
         pid = table[pid].parent
         yield pid
