@@ -99,9 +99,7 @@ def refuse_stale_extension() -> None:
 
 
 def core_sources() -> Iterator[Path]:
-    """
-    List the files that `shmloader._core` is built from.
-    """
+    """List the files that `shmloader._core` is built from."""
     yield from (ROOT / "csrc").rglob("*.[ch]")
     for pattern in ("*.pyx", "*.pxd"):
         yield from (ROOT / "shmloader" / "core").glob(pattern)
@@ -109,9 +107,7 @@ def core_sources() -> Iterator[Path]:
 
 @pytest.fixture
 def stress_seconds(request: pytest.FixtureRequest) -> float:
-    """
-    How long a test of the kind "force" goes on, in seconds.
-    """
+    """How long a test of the kind "force" goes on, in seconds."""
     return request.config.option.stress_seconds
 
 
@@ -150,9 +146,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def children_are_forgotten() -> Iterator[None]:
-    """
-    Look once more for children that were forked, which closes the pipes that tell of them.
-    """
+    """Look once more for children that were forked, which closes the pipes that tell of them."""
     yield
     gc.collect()
     multiprocessing.active_children()

@@ -38,7 +38,8 @@ cdef class Desk:
     """
     A worker's end of a segment.
 
-    Memory of the slot is handed out on the worker's main thread between take and commit only.
+    Memory of the slot is handed out on the worker's main thread between take and commit only. The
+    segment stays mapped until the process ends, because an alias may outlive the desk.
     """
 
     def __init__(self, int fd, shape, uint32_t worker, check_available):
@@ -56,30 +57,33 @@ cdef class Desk:
             OSError: The file cannot be mapped.
             ValueError: No segment has such numbers, or there is no such worker.
         """
-        cdef geometry layout
+        cdef geometry measured
         cdef void *base
         cdef int own_fd
         cdef uint32_t ranges = shape.slots + shape.spares
         self.memory = SlotMemory.__new__(SlotMemory, check_available, shape.ring_bytes)
-        measure(&layout, shape.workers, ranges, shape.range_bytes)
-        if worker >= layout.workers:
-            raise ValueError(f"worker {worker} of a segment for workers 0 to {layout.workers - 1}")
+        measure(&measured, shape.workers, ranges, shape.range_bytes)
+        if worker >= measured.workers:
+            raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, layout.total_bytes)
+        base = map_segment(own_fd, measured.total_bytes)
         if base == NULL:
-            raise_mapping_error(own_fd, layout.total_bytes)
+            raise_mapping_error(own_fd, measured.total_bytes)
         STEP("sit: mapped")
-        self.memory.sit(<uint8_t *>base, own_fd, &layout, worker)
+        self.memory.sit(<uint8_t *>base, own_fd, &measured, worker)
         STEP("sit: seated")
         self.thread = get_ident()
 
     def take(self, double timeout_s):
         """
-        Wait for the next order, at most timeout_s seconds.
+        Wait for the next order and take it in hand; the interpreter's lock is free meanwhile.
+
+        Args:
+            timeout_s: Longest wait, in seconds; 0 looks once.
 
         Returns:
             (Order.PLACE, index), (Order.RESUME, seed or None), (Order.QUIT, None), or None after
-            the timeout.
+            the timeout and as soon as `stopping`.
         """
         cdef int64_t started = platform_now_ns()
         cdef uint32_t cell = 0
@@ -132,12 +136,12 @@ cdef class Desk:
 
     @property
     def stopping(self):
-        """Whether the trainer wants all workers to leave."""
+        """True if the trainer wants all workers to leave."""
         return desk_stopping(&self.memory.seat)
 
     @property
     def hands_out(self):
-        """Whether slot memory may be handed out here and now."""
+        """True if slot memory may be handed out here and now."""
         return self.memory.slot >= 0 and get_ident() == self.thread
 
     def leave_slot(self):
@@ -158,9 +162,13 @@ cdef class Desk:
 
         The caller drops its references to the batch before it commits.
 
+        Args:
+            dumps: Turns an object that no layout can describe into a pickle and its buffers.
+
         Raises:
             BatchTooLarge: It needs more bytes than the budget or the range allow.
-            OutOfSharedMemory: There is no room for its pages.
+            OutOfSharedMemory: The machine has no memory for its pages.
+            Stopping: The trainer wants this worker to leave and grants nothing more.
             Exception: Whatever pickling a leaf raises.
         """
         cdef slot_answer *draft = &self.memory.draft
@@ -174,10 +182,12 @@ cdef class Desk:
 
     def write_snapshot(self, bytes snapshot):
         """
-        Write behind the answer what a replacement of this worker would need to go on from here.
+        Write behind the answer where a replacement of this worker would go on.
 
         Raises:
-            As `write`; the answer in hand is then incomplete and has to be written again.
+            BatchTooLarge, OutOfSharedMemory, Stopping: As `write`; the answer in hand is then
+                incomplete and has to be written again.
+            OverflowError: The snapshot is longer than 4 GiB.
         """
         cdef slot_answer *draft = &self.memory.draft
         cdef uint64_t start = draft.layout_offset + draft.layout_bytes
@@ -233,8 +243,18 @@ cdef class Desk:
         memory.tell(VERB_READY, slot)
 
     def empty(self, shape, dtype):
-        """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
+        """
+        Make an uninitialised tensor (*shape) of the slot in hand, aligned to 64 bytes.
+
+        Returns:
+            The tensor; None for a dtype that DLPack lacks.
+
+        Raises:
+            BatchTooLarge, OutOfSharedMemory, Stopping: As `write`.
+        """
         return self.memory.empty(shape, dtype)
+
+    # The four gathers take a list or tuple of B samples of one kind.
 
     def gather_tensors(self, samples):
         """Stack plain tensors of one dtype and shape into the slot; None if torch has to."""
@@ -259,5 +279,11 @@ cdef class Desk:
         Args:
             functions: torch's map, handed on to original.
             original: torch's collate(), for what is not covered and for every error.
+
+        Returns:
+            As `original`; tensors (B, *sample shape) lie in the slot if they can.
+
+        Raises:
+            BatchTooLarge, OutOfSharedMemory, Stopping: As `write`.
         """
         return collate_samples(self.memory, samples, functions, original)

@@ -2,7 +2,7 @@
 #
 # The layout is one stream of nodes, each a tag and what the tag says, in the order of a walk over
 # the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
-# in the slot are in place already; the walk notes where the others lie, and one pass copies them in
+# in the slot are in place already; the walk notes the others, and one pass copies them in
 # afterwards, so that pages are asked for once and leaves that overlap in memory stay aliases of
 # each other. Objects that can be met twice are numbered alike in both walks: that is the memo.
 #
@@ -63,7 +63,7 @@ cdef bint is_builtin_function(object value):
 
 
 cdef bint takes_apart(object kind):
-    """Whether instances of a type travel as their __reduce_ex__ parts instead of a pickle."""
+    """Returns True if a type's instances travel as __reduce_ex__ parts instead of a pickle."""
     cdef object known = is_reducible.get(kind)
     if known is None:
         known = (
@@ -131,7 +131,7 @@ cdef class Encoder:
         return self.put_text(tag, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
     cdef int put_source(self, char *start, uint64_t length) except -1:
-        """Write where the bytes will lie: known if they were made in the slot, else patched in."""
+        """Write where the bytes will lie: known if made in the slot, otherwise patched in."""
         cdef size_t capacity
         cdef Source *grown
         cdef int64_t offset = self.memory.offset_of(start, length)
@@ -149,7 +149,7 @@ cdef class Encoder:
         return self.put_number(0)
 
     cdef bint met_before(self, object value) except -1:
-        """Write a reference to an object that stands in the stream already; else number it."""
+        """Write a reference if the object stands in the stream already; otherwise number it."""
         cdef object key = <size_t><void *>value
         cdef object number = self.memo.get(key)
         if number is None:
@@ -413,7 +413,7 @@ cdef class Encoder:
 
 
 cdef int encode(SlotMemory memory, batch, dumps) except -1:
-    """Write a batch into the slot in hand, and where it lies into the draft of the answer."""
+    """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
     cdef Encoder encoder = Encoder.__new__(Encoder, memory, dumps)
     encoder.put(batch)
     return encoder.finish(&memory.draft)

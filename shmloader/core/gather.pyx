@@ -1,4 +1,4 @@
-# Samples side by side into one piece of memory. Each function returns None where it does not apply,
+# Samples side by side into one piece of memory. Each function returns None if it does not apply,
 # and the caller falls back to torch's own collate with its own results and messages.
 
 cimport cython
@@ -34,7 +34,7 @@ cdef class Pieces:
 
 
 cdef bint is_row(samples):
-    """Whether samples may be read by index, unchecked: a list or tuple that is not empty."""
+    """Returns True for a list or tuple that is not empty: it may be read by index, unchecked."""
     return (type(samples) is list or type(samples) is tuple) and len(samples) > 0
 
 
@@ -49,7 +49,7 @@ cdef bint same_kind(const DLTensor *a, const DLTensor *b):
 
 
 cdef Pieces collect_tensors(samples, DLTensor *first):
-    """Find where exact, plain, contiguous tensors of one dtype and shape lie."""
+    """Find the memory of exact, plain, contiguous tensors of one dtype and shape."""
     cdef Py_ssize_t count = len(samples), i
     cdef DLTensor other
     cdef Pieces pieces
@@ -98,7 +98,7 @@ cdef object stack_pieces(SlotMemory memory, Pieces pieces, DLDataType dtype, int
 
 
 cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
-    """The type of an array as torch.as_tensor would take it over; False where it would not."""
+    """Find the type that torch.as_tensor gives an array. Returns False if torch refuses it."""
     cdef int kind = array.descr.kind
     if not cnp.PyArray_ISNOTSWAPPED(array):
         return False
@@ -139,7 +139,7 @@ cdef object gather_arrays(SlotMemory memory, samples):
         if type(samples[i]) is not ndarray:
             return None
         other = samples[i]
-        # torch.as_tensor warns of arrays that are not writable: it shall have them.
+        # Leave read-only arrays to torch.as_tensor, which warns about them.
         if not cnp.PyArray_ISCARRAY(other) or other.descr.num != first.descr.num:
             return None
         if other.ndim != first.ndim:

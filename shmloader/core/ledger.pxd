@@ -25,7 +25,7 @@ cdef class Ledger:
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
     cdef list resuming          # per worker: how many resumes it has not answered
     cdef list seeds             # per worker: the seed of the resume it was told last
-    cdef public bint heals        # whether workers publish snapshots, so that they can be replaced
+    cdef public bint heals
     cdef readonly list progress   # per worker: the Progress from which another would go on
     cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
     cdef public uint64_t waited_ns
@@ -39,5 +39,5 @@ cdef class Ledger:
     cdef forget_workers(self)
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot)
     cdef begin_epoch(self, uint32_t worker)
-    cdef str held_for(self, const news *heard)
-    cdef empty_desk(self, uint32_t worker)
+    cdef str ticket_named(self, const news *heard)
+    cdef free_slots_of(self, uint32_t worker)

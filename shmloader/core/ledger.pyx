@@ -61,7 +61,18 @@ cdef class Ledger:
     """
     The trainer's private truth about a segment, and its end of all rings.
 
-    Only the thread that iterates may call it. What it hands out may be dropped on any thread.
+    Only the thread that iterates may call it. Its batches may be dropped on any thread.
+
+    Attributes:
+        waited_ns: Nanoseconds parked in `wait`.
+        batches: Batches delivered; bytes: of their payload.
+        spilled: Batches that were copied to private memory when they were delivered.
+        restarts: Workers that were replaced.
+        pickled_bytes: Bytes of the pickles in batches; pickled_batches: how many had one.
+        heals: True if workers publish snapshots with their answers, so that they can be replaced.
+        progress: For each worker, the `Progress` from which its replacement would go on.
+        recalled: Ticket -> worker, for the unanswered requests of dead workers, until they are
+            placed again.
     """
 
     def __init__(self, int fd, shape, bint guarded=False):
@@ -79,29 +90,29 @@ cdef class Ledger:
             ValueError: No segment has such numbers.
             MemoryError: There is no private memory for the ledger, or for its guard.
         """
-        cdef geometry layout
+        cdef geometry measured
         cdef void *base
         cdef int own_fd
         self.slots = shape.slots
-        measure(&layout, shape.workers, self.slots + <uint32_t>shape.spares, shape.range_bytes)
+        measure(&measured, shape.workers, self.slots + <uint32_t>shape.spares, shape.range_bytes)
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, layout.total_bytes)
+        base = map_segment(own_fd, measured.total_bytes)
         if base == NULL:
-            raise_mapping_error(own_fd, layout.total_bytes)
+            raise_mapping_error(own_fd, measured.total_bytes)
         STEP("map: mapped")
-        if platform_reserve(own_fd, 0, layout.table_end) != 0:
-            munmap(base, layout.total_bytes)
-            raise_mapping_error(own_fd, layout.table_end)
-        self.table = ledger_new(<uint8_t *>base, own_fd, &layout, self.slots, shape.ring_bytes)
+        if platform_reserve(own_fd, 0, measured.table_end) != 0:
+            munmap(base, measured.total_bytes)
+            raise_mapping_error(own_fd, measured.table_end)
+        self.table = ledger_new(<uint8_t *>base, own_fd, &measured, self.slots, shape.ring_bytes)
         STEP("map: ledger made")
-        note_segment(<size_t>base, layout.total_bytes)
+        note_segment(<size_t>base, measured.total_bytes)
         if self.table == NULL:
-            munmap(base, layout.total_bytes)
+            munmap(base, measured.total_bytes)
             close(own_fd)
-            raise MemoryError(f"no memory for a ledger of {layout.ranges} slots")
+            raise MemoryError(f"no memory for a ledger of {measured.ranges} slots")
         self.forget_workers()
         if guarded and guard_start(self.table) != 0:
-            raise MemoryError(f"no memory for a guard of {layout.ranges} slots")
+            raise MemoryError(f"no memory for a guard of {measured.ranges} slots")
 
     def __dealloc__(self):
         if self.table != NULL:
@@ -111,8 +122,13 @@ cdef class Ledger:
         """
         Write a request into a free slot and send it to a worker, once for each ticket.
 
+        Args:
+            ticket: The batch's turn number; tickets are placed in rising order.
+            index: A list of ints, an int, a list of None, or any object that can be pickled.
+            copy_in: Have the worker collate in private memory and copy the batch in once.
+
         Returns:
-            Whether there was a free slot; without one nothing has happened.
+            True if it was sent, now or before; False if no slot is free, and nothing happened.
 
         Raises:
             OutOfSharedMemory: There is no room for the request's pages.
@@ -144,10 +160,13 @@ cdef class Ledger:
 
     def tell_resume(self, uint32_t worker, seed):
         """
-        Tell a worker to begin the next epoch, with the seed that its data pipe shares.
+        Tell a worker to begin the next epoch.
+
+        Args:
+            seed: Shared by all data pipes in that epoch; None without a data pipe.
 
         Raises:
-            WorkerBroken: Its ring is full, which it cannot be: the worker would never hear of it.
+            WorkerBroken: Its ring is full, so it was overwritten: it has room for every order.
         """
         cdef worker_block *block = segment_worker(self.table.base, &self.table.geometry, worker)
         cdef worker_resume resume
@@ -162,22 +181,22 @@ cdef class Ledger:
         self.progress[worker].owes_resume = False
 
     def share_seed(self, seed):
-        """Note the seed that all data pipes share in the first epoch."""
+        """Note the seed that all data pipes share in the first epoch; None without one."""
         for progress in self.progress:
             progress.seed = seed
 
     def tell_resumes_again(self):
-        """Tell the replacements of dead workers the resumes that those had not answered."""
+        """Tell replacements the resumes that their dead workers had not answered."""
         for worker, progress in enumerate(self.progress):
             if progress.owes_resume and worker not in self.recalled.values():
                 self.tell_resume(worker, self.seeds[worker])
 
     def tell_quit(self, uint32_t worker):
-        """Tell a worker to leave once it has done what was sent before."""
+        """Tell a worker to leave after the orders sent before."""
         ledger_tell(self.table, worker, VERB_QUIT)
 
     def stop(self):
-        """Tell all workers to leave as soon as they look, without doing what was sent."""
+        """Tell all workers to leave as soon as they look, leaving orders undone."""
         ledger_stop(self.table, True)
 
     def restart(self):
@@ -199,7 +218,7 @@ cdef class Ledger:
 
     def receive(self):
         """
-        Take the next news of any worker.
+        Take the next news of any worker; never waits.
 
         Returns:
             The `News`, or None if there is none.
@@ -216,8 +235,8 @@ cdef class Ledger:
         if heard.verb == 0:
             raise WorkerBroken(
                 f"worker {heard.worker} sent slot {heard.slot}: {heard.broken.decode()}"
-                f"{self.held_for(&heard)}; its memory was overwritten, perhaps by native code of "
-                "the dataset"
+                f"{self.ticket_named(&heard)}; its memory was overwritten, perhaps by native code "
+                "of the dataset"
             )
         if heard.verb == VERB_RESUMED:
             self.resuming[heard.worker] -= 1
@@ -234,7 +253,7 @@ cdef class Ledger:
     # No bytecode runs below, so an interrupt cannot separate receiving an answer from recording it.
 
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
-        """Copy out what the answer just received says about its worker, if it says anything."""
+        """Copy the snapshot out of the answer just received, if there is one."""
         cdef slot_answer *answer = &self.table.entries[slot].answer
         cdef char *start
         progress = self.progress[worker]
@@ -253,8 +272,8 @@ cdef class Ledger:
         progress.seed = self.seeds[worker]
         progress.answered = False
 
-    cdef str held_for(self, const news *heard):
-        """Say for which ticket a worker holds the slot that it names, if it does."""
+    cdef str ticket_named(self, const news *heard):
+        """Name the ticket for which the worker writes the slot that it names, if it does."""
         cdef ledger_entry *entry
         if heard.slot < self.table.geometry.ranges:
             entry = &self.table.entries[heard.slot]
@@ -322,26 +341,26 @@ cdef class Ledger:
             lease_drop(owner)
 
     def discard(self, uint32_t slot):
-        """Free a ready slot whose batch nobody wants."""
+        """Free a ready slot without delivering its batch."""
         ledger_free(self.table, slot)
 
     def reclaim(self, uint32_t worker):
-        """Free what a worker held that has been reaped, and forget what it was to be sent."""
+        """Free the slots of a reaped worker and drop its pending requests."""
         for ticket in [ticket for ticket, owner in self.recalled.items() if owner == worker]:
             del self.recalled[ticket]
         self.progress[worker].owes_resume = False
-        self.empty_desk(worker)
+        self.free_slots_of(worker)
 
-    cdef empty_desk(self, uint32_t worker):
+    cdef free_slots_of(self, uint32_t worker):
         ledger_reclaim(self.table, worker)
         self.resuming[worker] = 0
 
     def recall(self, uint32_t worker):
         """
-        Free what a worker held that has been reaped, and note what its replacement is to be sent.
+        Free the slots of a reaped worker and note the requests for its replacement.
 
-        The tickets stand in `recalled` until they are placed again; `tell_resumes_again` tells a
-        resume that was not answered behind them.
+        The tickets stand in `recalled` until they are placed again; after them,
+        `tell_resumes_again` tells a resume that was not answered.
         """
         cdef uint32_t slot
         for slot in range(self.table.geometry.ranges):
@@ -350,10 +369,10 @@ cdef class Ledger:
                     self.recalled[self.table.entries[slot].ticket] = worker
         if self.resuming[worker] > 0:
             self.progress[worker].owes_resume = True
-        self.empty_desk(worker)
+        self.free_slots_of(worker)
 
     def unanswered(self, uint32_t worker):
-        """The tickets that a worker was sent and has not answered, in their order."""
+        """List the unanswered tickets of a worker, in their order."""
         cdef uint32_t slot
         cdef list tickets = [ticket for ticket, owner in self.recalled.items() if owner == worker]
         for slot in range(self.table.geometry.ranges):
@@ -363,16 +382,16 @@ cdef class Ledger:
         return sorted(tickets)
 
     def is_resuming(self, uint32_t worker):
-        """Whether a worker has not answered a resume that it was told, or is to be told again."""
+        """Returns True if a worker owes the answer to a resume, even one to be told again."""
         return self.resuming[worker] > 0 or self.progress[worker].owes_resume
 
     @property
     def wanting(self):
-        """How many workers wait for a larger grant."""
+        """Number of workers that wait for a larger grant."""
         return self.table.wanting
 
     def wants(self):
-        """The slots whose workers wait for a larger grant: (slot, ticket, bytes)."""
+        """List the wants for a larger grant: (slot, ticket, bytes) each."""
         return [
             (slot, self.table.entries[slot].ticket, self.table.entries[slot].want_bytes)
             for slot in range(self.table.geometry.ranges)
@@ -395,12 +414,12 @@ cdef class Ledger:
         ]
 
     def untaken(self, uint32_t worker):
-        """How many orders a worker has not taken yet."""
+        """Count the orders that a worker has not taken yet."""
         return ledger_untaken(self.table, worker)
 
     @property
     def unread(self):
-        """How many answers wait in the rings."""
+        """Number of answers that wait in the rings."""
         return ledger_unread(self.table)
 
     @property
@@ -427,7 +446,7 @@ cdef class Ledger:
         return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
 
     def room(self, uint32_t slot, uint64_t want_bytes):
-        """The largest grant within the budget for a placed slot, after trimming free slots."""
+        """Find the largest grant within the budget for a placed slot, after trimming free slots."""
         return budget_room(self.table, slot, want_bytes)
 
     def grant(self, uint32_t slot, uint64_t grant_bytes):
@@ -439,7 +458,7 @@ cdef class Ledger:
         ledger_refuse(self.table, slot)
 
     def oldest(self):
-        """The lowest ticket that was placed, or is to be again, and is not delivered; or None."""
+        """The oldest undelivered ticket, even one to be placed again; None if there is none."""
         cdef uint64_t ticket = ledger_oldest(self.table)
         if self.recalled:
             ticket = min(ticket, <uint64_t>min(self.recalled))
@@ -450,7 +469,7 @@ cdef class Ledger:
         self.table.expect_bytes = batch_bytes
 
     def mark_fork(self):
-        """Note the leased slots, which a child forked now may read; None if there are none."""
+        """Mark the leased slots, which a child forked now may read; None if there are none."""
         cdef bytes marks = bytes(self.table.geometry.ranges)
         ledger_collect(self.table)
         if ledger_mark_child(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
@@ -458,11 +477,11 @@ cdef class Ledger:
         return marks
 
     def unmark_fork(self, bytes marks):
-        """Take the note back: that child is gone."""
+        """Take the marks back: that child is gone."""
         ledger_unmark_child(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
 
     def held(self):
-        """The slots that are leased: (ticket, seconds since delivery, aliases) each."""
+        """List the leased slots: (ticket, seconds since delivery, aliases) each."""
         cdef int64_t now = platform_now_ns()
         ledger_collect(self.table)
         return [
@@ -473,12 +492,12 @@ cdef class Ledger:
         ]
 
     def counts(self):
-        """How many slots are in each state, by name."""
+        """Count the slots in each state, by its name."""
         ledger_collect(self.table)
         return {name: self.table.counts[i] for i, name in enumerate(STATE_NAMES)}
 
     def idle_slots(self):
-        """How many slots are free, placed or ready: those that keep the workers busy."""
+        """Count the slots that keep the workers busy: free, placed or ready."""
         ledger_collect(self.table)
         return (self.table.counts[<int>SLOT_FREE] + self.table.counts[<int>SLOT_PLACED]
                 + self.table.counts[<int>SLOT_READY])

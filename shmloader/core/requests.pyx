@@ -36,7 +36,7 @@ cdef bytes describe(Request *request, int kind, bytes kept):
 
 
 cdef bytes pack_ints(list values):
-    """Pack exact ints as int64; None where one is something else or does not fit."""
+    """Pack exact ints as int64; None if one is something else or does not fit."""
     cdef Py_ssize_t count = len(values), i
     cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * count)
     cdef int64_t *numbers = <int64_t *>PyBytes_AS_STRING(packed)

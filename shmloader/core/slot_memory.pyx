@@ -103,7 +103,7 @@ cdef class SlotMemory:
         return is_kept
 
     cdef char *allocate(self, uint64_t length) except NULL:
-        """Memory of the slot, or private memory where the order says so, on a cache line."""
+        """Memory of the slot, or private memory if the order says so, on a cache line."""
         cdef uint64_t at
         if self.copy_in:
             self.source = lease_block_new(length)
@@ -174,7 +174,7 @@ cdef class SlotMemory:
         canary_write(<uint8_t *>self.start + end, self.canary, self.ticket, self.slot)
 
     cdef int check_canary(self) except -1:
-        """Make sure that nobody wrote behind what was handed out, before it is written over."""
+        """Check for writes beyond the bytes handed out, before they are overwritten."""
         cdef uint8_t *start = <uint8_t *>self.start + self.cursor
         cdef uint64_t whole = canary_damage(start, self.canary, self.ticket, self.slot)
         if whole >= self.canary:
@@ -195,7 +195,7 @@ cdef class SlotMemory:
             self.grant = order_grant(self.order())
         if wanted > self.grant:
             self.ask(wanted)
-        # What follows will probably need pages too: as learnt, or an eighth of what is there.
+        # The next allocations probably need pages too: as learnt, or an eighth of the present ones.
         target = self.expected
         if wanted > target:
             target = wanted + self.pages // 8 // page * page

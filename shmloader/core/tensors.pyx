@@ -61,7 +61,7 @@ cdef object tensor_over(lease *owner, void *data, DLDataType dtype, int ndim,
     try:
         dlpack.managed_tensor_to_py_object_no_sync(managed, &tensor)
     except BaseException:
-        # torch may have called the deleter already, if it failed late; nobody else has aliases yet.
+        # torch may have called the deleter already, if it failed late; no other alias is new.
         if lease_aliases(owner) > aliases:
             managed.deleter(managed)
         raise
@@ -83,7 +83,7 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
     """
     Describe an exact torch.Tensor that is nothing but strided CPU memory.
 
-    Returns 1, or 0 where the raw bytes would not be the values (lazy conjugation or negation,
+    Returns 1, or 0 if the raw bytes would not be the values (lazy conjugation or negation,
     another device or layout, a type that DLPack lacks) or autograd is involved.
     """
     if dlpack.dltensor_from_py_object_no_sync(<void *>tensor, description) != 0:

@@ -1,4 +1,4 @@
-# Whether autograd knows a tensor, and whether its values are to be negated.
+# If autograd needs a tensor, and if its values are to be negated.
 
 from shmloader.core.capi cimport PyCFunction, PyGetSetDef
 

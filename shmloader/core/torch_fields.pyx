@@ -168,7 +168,7 @@ def forget_fields():
 
 def field_places():
     """
-    Say where the fields are read.
+    Name the places at which the fields are read.
 
     Returns:
         Distances in bytes from the start of torch's object: of the set of dispatch keys, and of

@@ -102,9 +102,7 @@ def with_two_workers(dataset, **options):
 
 
 def drain(iterator):
-    """
-    Iterate until something is raised, and return it.
-    """
+    """Iterate until something is raised, and return it."""
     try:
         for _ in iterator:
             continue
@@ -118,9 +116,7 @@ def drain(iterator):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_killed_worker_is_torchs_error(tmp_path, persistent, record_property):
-    """
-    The death of a worker raises torch's RuntimeError, whose cause names the signal.
-    """
+    """The death of a worker raises torch's RuntimeError, whose cause names the signal."""
     loader = with_two_workers(Mortal(tmp_path), persistent_workers=persistent)
     iterator = iter(loader)
     error = drain(iterator)
@@ -134,9 +130,7 @@ def test_killed_worker_is_torchs_error(tmp_path, persistent, record_property):
 
 
 def test_iteration_after_a_death_does_not_wait(tmp_path):
-    """
-    Whoever goes on after a worker died gets, as in torch, the batches of the others.
-    """
+    """Whoever goes on after a worker died gets, as in torch, the batches of the others."""
     loader = with_two_workers(Mortal(tmp_path))
     iterator = iter(loader)
     error = drain(iterator)
@@ -149,9 +143,7 @@ def test_iteration_after_a_death_does_not_wait(tmp_path):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_loader_serves_again_after_a_death(tmp_path, persistent):
-    """
-    Once closed, the same loader serves a whole epoch, with workers of its own.
-    """
+    """Once closed, the same loader serves a whole epoch, with workers of its own."""
     loader = with_two_workers(Mortal(tmp_path), persistent_workers=persistent)
     error = drain(iter(loader))
     loader.close()
@@ -218,9 +210,7 @@ if __name__ == "__main__":
 
 
 def test_main_thread_is_not_disturbed_by_other_threads_loaders():
-    """
-    Two threads iterate loaders of their own at once, each gets its own batches.
-    """
+    """Two threads iterate loaders of their own at once, each gets its own batches."""
     results = {}
 
     def iterate(start):
@@ -243,9 +233,7 @@ def test_main_thread_is_not_disturbed_by_other_threads_loaders():
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", START_METHODS)
 def test_trainers_death_ends_blocked_workers(tmp_path, method):
-    """
-    Killing the trainer ends workers in a sleep and in C code that keeps Python's lock.
-    """
+    """Killing the trainer ends workers in a sleep and in C code that keeps Python's lock."""
     script = f"""
 if __name__ == "__main__":
     for batch in make(Blocked(40), multiprocessing_context={method!r}):
@@ -310,9 +298,7 @@ MID_EPOCH = [
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize(("ending", "place", "persistent"), MID_EPOCH)
 def test_end_in_mid_epoch_is_quiet(tmp_path, ending, place, persistent):
-    """
-    However the trainer ends in mid-epoch, its workers say nothing and nothing is left.
-    """
+    """However the trainer ends in mid-epoch, its workers say nothing and nothing is left."""
     # A worker's pause is longer than the wait, so that the trainer is parked when it ends.
     pause_s = 0.5 if place == "in next()" else 0.0
     script = f"""
@@ -364,9 +350,7 @@ if __name__ == "__main__":
 
 
 def assert_only_trace(errors, last_line):
-    """
-    Check that stderr holds the trainer's one traceback, or nothing where none is due.
-    """
+    """Check that stderr holds the trainer's one traceback, or nothing where none is due."""
     assert last_line == "".join(errors.strip().splitlines()[-1:])
     assert errors.count("Traceback") == (1 if last_line else 0), errors
     assert "Exception ignored" not in errors
@@ -402,9 +386,7 @@ if __name__ == "__main__":
 
 
 def test_exit_from_a_daemon_thread_that_iterates_is_silent(tmp_path):
-    """
-    The interpreter may end while another thread waits in next().
-    """
+    """The interpreter may end while another thread waits in next()."""
     script = """
 if __name__ == "__main__":
     def iterate():

@@ -57,9 +57,7 @@ with loader:
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_blocked_workers_end_with_the_trainer(stage, tmp_path, ending):
-    """
-    Workers that are blocked, each in another way, are gone when the trainer is.
-    """
+    """Workers that are blocked, each in another way, are gone when the trainer is."""
     ways = "ALL_WAYS" if ending in ORDERLY else "WAYS"
     count = 8 if ending in ORDERLY else 6
     act = "time.sleep(0.1)" if ending.startswith("SIG") else f"time.sleep(0.3); {ending}"
@@ -78,9 +76,7 @@ while True:
 @pytest.mark.parametrize("options", ["", "restarts=2, persistent_workers=True"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_interrupt_of_a_wait_for_blocked_workers(stage, tmp_path, loop, options):
-    """
-    Ctrl-C ends every kind of loop, also where that closes the loader.
-    """
+    """Ctrl-C ends every kind of loop, also where that closes the loader."""
     script = f"loader = block_all([sleep, be_deaf], {options})\n" + LOOPS[loop]
     with Play(stage, tmp_path, script) as program:
         end(program, "SIGINT to all", 2)
@@ -113,9 +109,7 @@ class Stubborn:
 
 @pytest.mark.parametrize("count", [1, 64])
 def test_all_workers_are_waited_for_together(monkeypatch, count):
-    """
-    Any number of workers that do nothing of what they are told are gone within two seconds.
-    """
+    """Any number of workers that do nothing of what they are told are gone within two seconds."""
     monkeypatch.setattr(Stubborn, "now_s", 0.0)
     monkeypatch.setattr(ending.time, "monotonic", lambda: Stubborn.now_s)
     workers = [Stubborn(ends_after_s=0.01) for _ in range(count)]
@@ -188,9 +182,7 @@ block()
 @pytest.mark.parametrize("ending", ["SIGINT to all", "SIGKILL"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_end_at_a_moment(stage, tmp_path, moment, ending):
-    """
-    The trainer ends at once, and quietly, whatever it and its workers are doing.
-    """
+    """The trainer ends at once, and quietly, whatever it and its workers are doing."""
     script, blocked = MOMENTS[moment]
     with Play(stage, tmp_path, script) as program:
         end(program, ending, blocked)
@@ -200,9 +192,7 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
 def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
-    """
-    A nursery that is stopped, and tells neither of starts nor of ends, keeps nobody waiting.
-    """
+    """A nursery that is stopped, and tells neither of starts nor of ends, keeps nobody waiting."""
     script = f"""
 from shmloader.processes import nursery
 
@@ -249,9 +239,7 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
 
 
 def test_interrupt_while_spawned_workers_start(stage, tmp_path):
-    """
-    Workers that are importing say nothing about Ctrl-C, nor does the trainer about their end.
-    """
+    """Workers that are importing say nothing about Ctrl-C, nor does the trainer about their end."""
     script = """
 iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
 say("blocked")
@@ -277,9 +265,7 @@ iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method
 
 
 def test_other_processes_can_be_interrupted(stage, tmp_path):
-    """
-    What the user starts by the fork server does not inherit that interrupts are blocked.
-    """
+    """What the user starts by the fork server does not inherit that interrupts are blocked."""
     script = """
 context = multiprocessing.get_context("forkserver")
 lock = context.Lock()  # whose tracker lets interrupts in when it starts
@@ -298,9 +284,7 @@ tell_interrupts()
 
 
 def test_interrupt_of_a_drop_is_not_lost(stage, tmp_path):
-    """
-    Ctrl-C while a dropped iterator waits for its workers is raised where it was dropped.
-    """
+    """Ctrl-C while a dropped iterator waits for its workers is raised where it was dropped."""
     script = """
 loader = block_all([sleep, sleep])
 iterator = iter(loader)
@@ -343,9 +327,7 @@ say(len(armed), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 
 
 def test_interrupt_before_a_fork_leaves_no_trace(monkeypatch):
-    """
-    Ctrl-C that is raised while interrupts are being put off leaves them as they were.
-    """
+    """Ctrl-C that is raised while interrupts are being put off leaves them as they were."""
 
     def block_late(how, signals):
         before = set_mask(how, signals)
@@ -363,9 +345,7 @@ def test_interrupt_before_a_fork_leaves_no_trace(monkeypatch):
 
 
 def test_workers_have_the_trainers_handler_of_interrupts(stage, tmp_path):
-    """
-    What the user does about Ctrl-C is done in workers that are forked too, as in torch.
-    """
+    """What the user does about Ctrl-C is done in workers that are forked too, as in torch."""
     script = """
 signal.signal(signal.SIGINT, ignore)
 tell = lambda worker: say(signal.getsignal(signal.SIGINT) is ignore)
@@ -378,9 +358,7 @@ tell(None)
 
 
 def test_interrupt_of_the_exit_is_quiet(stage, tmp_path):
-    """
-    Ctrl-C while the interpreter waits for its workers hastens their end.
-    """
+    """Ctrl-C while the interpreter waits for its workers hastens their end."""
     script = """
 loader = block_all([be_deaf, stop])
 iterator = iter(loader)
@@ -396,9 +374,7 @@ Finalize(None, signal.setitimer, args=[signal.ITIMER_REAL, 0.2], exitpriority=1 
 
 @pytest.mark.parametrize("interrupted_before", [False, True])
 def test_interrupt_of_a_leaving_worker_is_quiet(stage, tmp_path, interrupted_before):
-    """
-    A worker says nothing about Ctrl-C while it leaves, be it the first or the second.
-    """
+    """A worker says nothing about Ctrl-C while it leaves, be it the first or the second."""
     script = f"""
 def interrupt_later(worker):
     Finalize(None, os.kill, args=[os.getpid(), signal.SIGINT], exitpriority=2)

@@ -1,6 +1,4 @@
-"""
-Every state at a normal exit: nobody says anything, and nothing is left.
-"""
+"""Every state at a normal exit: nobody says anything, and nothing is left."""
 
 import os
 import re
@@ -154,9 +152,7 @@ SAID = {
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("state", STATES)
 def test_exit_is_silent(stage, tmp_path, state):
-    """
-    A program that just ends prints nothing and leaves nothing, whatever is alive.
-    """
+    """A program that just ends prints nothing and leaves nothing, whatever is alive."""
     with Play(stage, tmp_path, STATES[state]) as program:
         assert_ended(program, 0)
         assert SAID.get(state, []) == program.lines()
@@ -179,9 +175,7 @@ def test_epoch():
 
 @pytest.mark.thorough
 def test_exit_of_pytest_is_silent(tmp_path):
-    """
-    Loaders that live in modules under pytest end with it, and neither of them complains.
-    """
+    """Loaders that live in modules under pytest end with it, and neither of them complains."""
     module = tmp_path / "test_module.py"
     module.write_text(MODULE_UNDER_PYTEST)
     strict = ["-X", "dev", "-W", "error"]

@@ -29,41 +29,31 @@ THREE_EPOCHS = {"persistent_workers": True, "plan": (None, 3, None)}
 
 
 def plain(script):
-    """
-    Draws in samples alone.
-    """
+    """Draws in samples alone."""
     return Mortal(script)
 
 
 def full(script):
-    """
-    Draws in samples, in collate_fn, and in worker_init_fn.
-    """
+    """Draws in samples, in collate_fn, and in worker_init_fn."""
     return Mortal(script), {"collate_fn": Collate(script), "worker_init_fn": Init(script)}
 
 
 class ByKey(Mortal):
-    """
-    Asked for by keys that are no ints.
-    """
+    """Asked for by keys that are no ints."""
 
     def __getitem__(self, key):
         return super().__getitem__(int(key["number"]))
 
 
 class Unspoilt(Mortal):
-    """
-    Samples that are the same whichever worker makes them.
-    """
+    """Samples that are the same whichever worker makes them."""
 
     def __getitem__(self, index):
         return super().__getitem__(index)[:1]
 
 
 class Keeping(Mortal):
-    """
-    Keeps every batch that is collated, in a list of this process.
-    """
+    """Keeps every batch that is collated, in a list of this process."""
 
     def __init__(self, script):
         super().__init__(script)
@@ -88,9 +78,7 @@ def with_failing_init(script):
 
 
 class Large(Mortal):
-    """
-    Samples of 16 KB.
-    """
+    """Samples of 16 KB."""
 
     def __getitem__(self, index):
         return torch.cat([super().__getitem__(index), torch.rand(2000, dtype=torch.float64)])
@@ -175,9 +163,7 @@ def test_batches_held_over_deaths(tmp_path):
 
 
 def kill_idle(*workers):
-    """
-    Make something that kills a loader's idle workers and waits until they are gone.
-    """
+    """Make something that kills a loader's idle workers and waits until they are gone."""
 
     def kill(loader):
         for process in [loader._iterator._workers[worker] for worker in workers]:
@@ -283,9 +269,7 @@ def test_torchs_own_loader_beside_it(tmp_path):
 
 
 class Fragile(Dataset):
-    """
-    Dies in samples, and tells a change that comes after it was pickled.
-    """
+    """Dies in samples, and tells a change that comes after it was pickled."""
 
     def __init__(self, script):
         self.script = script
@@ -319,9 +303,7 @@ def test_start_methods_that_pickle(tmp_path, method):
 
 
 class Unpickled(Mortal):
-    """
-    A dataset that notes which processes unpickle it.
-    """
+    """A dataset that notes which processes unpickle it."""
 
     def __setstate__(self, state):
         self.__dict__.update(state)

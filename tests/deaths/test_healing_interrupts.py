@@ -1,6 +1,4 @@
-"""
-An interrupt between any two lines of healing loses no batch, no slot and no process.
-"""
+"""An interrupt between any two lines of healing loses no batch, no slot and no process."""
 
 import contextlib
 import sys
@@ -29,15 +27,11 @@ DEATHS = 40
 
 
 class Interrupt(KeyboardInterrupt):
-    """
-    What a handler of a signal raises.
-    """
+    """What a handler of a signal raises."""
 
 
 class Interrupter:
-    """
-    Raises at the n-th line of the package that runs within one function, once; n is settable.
-    """
+    """Raises at the n-th line of the package that runs within one function, once; n is settable."""
 
     def __init__(self, function):
         self.code = function.__code__
@@ -73,18 +67,14 @@ class Interrupter:
 
 
 def insist(interrupter, action):
-    """
-    Repeat what is interrupted, each time one line later.
-    """
+    """Repeat what is interrupted, each time one line later."""
     while True:
         with contextlib.suppress(Interrupt), interrupter:
             return action()
 
 
 def workers_of(iterator):
-    """
-    Count the processes that work for an iterator: its own and its nursery's.
-    """
+    """Count the processes that work for an iterator: its own and its nursery's."""
     own = {process.pid for process in iterator._workers}
     mothers = (iterator._processes.nursery.process.pid,)
     table = process_table()
@@ -130,9 +120,7 @@ def test_interrupts_at_every_line(tmp_path, function, kind):
 
 
 def iterate_interrupted(dataset, interrupter, options):
-    """
-    Iterate twice; return the batches, how many there were without interrupts, and all slots.
-    """
+    """Iterate twice; return the batches, how many there were without interrupts, and all slots."""
     batches = []
     with open_loader(
         DataLoader, dataset, **options, restarts=10 * DEATHS, slots=5, persistent_workers=True

@@ -39,16 +39,12 @@ PERSISTENT = {"persistent_workers": True, "plan": (None, 3, None)}
 
 
 def stream(script):
-    """
-    Is replayed; draws in iter(), before the first sample, in samples, and around them.
-    """
+    """Is replayed; draws in iter(), before the first sample, in samples, and around them."""
     return MortalStream(script), {"collate_fn": Collate(script), "worker_init_fn": Init(script)}
 
 
 class Faulty(MortalStream):
-    """
-    Raises at some samples, and goes on behind them.
-    """
+    """Raises at some samples, and goes on behind them."""
 
     def __iter__(self):
         return map(self.check, super().__iter__())
@@ -60,9 +56,7 @@ class Faulty(MortalStream):
 
 
 class Unwilling(MortalStream):
-    """
-    Has the methods and does not offer them.
-    """
+    """Has the methods and does not offer them."""
 
     def state_dict(self):
         raise NotImplementedError
@@ -72,9 +66,7 @@ class Unwilling(MortalStream):
 
 
 class Visit:
-    """
-    Draws for an item; points are "item i".
-    """
+    """Draws for an item; points are "item i"."""
 
     def __init__(self, script):
         self.script = script
@@ -154,9 +146,7 @@ def test_no_batch_changes(tmp_path, case):
 
 
 class DiesInReplay(MortalStream):
-    """
-    Kills the replacement too, as often as it is told, at a sample that was served long ago.
-    """
+    """Kills the replacement too, as often as it is told, at a sample that was served long ago."""
 
     def samples(self, start, eager):
         for sample in super().samples(start, eager):
@@ -227,9 +217,7 @@ def test_death_of_an_exhausted_worker(tmp_path, persistent):
 
 
 class Leaving:
-    """
-    Has every worker exit with status 7, and one by a signal, when it is told to quit.
-    """
+    """Has every worker exit with status 7, and one by a signal, when it is told to quit."""
 
     def __call__(self, worker):
         from multiprocessing.util import Finalize
@@ -251,9 +239,7 @@ def test_death_on_the_way_out(tmp_path):
 
 
 class Secretive(Remembering):
-    """
-    Cannot say where it is at some positions, in the way that it is told.
-    """
+    """Cannot say where it is at some positions, in the way that it is told."""
 
     def __init__(self, script, trouble):
         super().__init__(script)

@@ -25,9 +25,7 @@ from tests.helpers.programs import wait_until
 
 
 def reinstantiated(loader):
-    """
-    Make a loader anew from the attributes of one, as Lightning does.
-    """
+    """Make a loader anew from the attributes of one, as Lightning does."""
     names = ("dataset", "batch_size", "num_workers", "collate_fn", "generator", "prefetch_factor")
     names += ("multiprocessing_context", "slots", "ring_bytes", "keep_pages", "restarts")
     return type(loader)(**{name: getattr(loader, name) for name in names})

@@ -1,6 +1,4 @@
-"""
-Healing in programs of their own: who kills whom, and what is left of it; kill storms.
-"""
+"""Healing in programs of their own: who kills whom, and what is left of it; kill storms."""
 
 import os
 import random
@@ -222,9 +220,7 @@ if __name__ == "__main__":
 
 
 class Storm:
-    """
-    Kills a random worker of an iterator again and again, until it is left.
-    """
+    """Kills a random worker of an iterator again and again, until it is left."""
 
     def __init__(self, loader, seed, period_s=0.03):
         self.loader = loader
@@ -255,9 +251,7 @@ class Storm:
 
 
 class Slow(Mortal):
-    """
-    Samples that take long enough for somebody to be killed in the middle.
-    """
+    """Samples that take long enough for somebody to be killed in the middle."""
 
     def __getitem__(self, index):
         time.sleep(0.0005)
@@ -265,9 +259,7 @@ class Slow(Mortal):
 
 
 class SlowStream(MortalStream):
-    """
-    The same, one after the other.
-    """
+    """The same, one after the other."""
 
     def samples(self, start, eager):
         for sample in super().samples(start, eager):

@@ -81,9 +81,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def driver(request, tmp_path_factory):
-    """
-    Build what can be killed, and start the program that runs it.
-    """
+    """Build what can be killed, and start the program that runs it."""
     build()
     driver = Driver(tmp_path_factory.mktemp("steps"))
     yield driver
@@ -94,9 +92,7 @@ def driver(request, tmp_path_factory):
 
 
 def summary(told_after_s):
-    """
-    Say how many steps there are, and how fast deaths were told.
-    """
+    """Say how many steps there are, and how fast deaths were told."""
     middle_ms = 1e3 * statistics.median(told_after_s)
     return (
         f"{len(STEPS)} steps; {len(told_after_s)} deaths of workers were told after "
@@ -128,9 +124,7 @@ STEP = re.compile(r"\bSTEP\(")
 
 
 def bare_stores(lines):
-    """
-    List the numbers of the lines with a store that no step follows before the next one.
-    """
+    """List the numbers of the lines with a store that no step follows before the next one."""
     bare, pending = [], None
     for number, line in enumerate(lines, start=1):
         if pending and (STORE.search(line) or FUNCTION.search(line)):
@@ -226,9 +220,7 @@ def assert_told(driver, workload, outcome):
 
 
 def assert_in_order(outcome):
-    """
-    Check that nothing hung, and that nothing was printed or left.
-    """
+    """Check that nothing hung, and that nothing was printed or left."""
     assert not outcome["hung"], outcome["errors"]
     assert "failure" not in outcome, outcome["failure"]
     assert "" == outcome["errors"]
@@ -276,9 +268,7 @@ def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
 
 
 def assert_healed(driver, workload, outcome):
-    """
-    Check that deaths have changed no batch, and that each that was healed is one warning.
-    """
+    """Check that deaths have changed no batch, and that each that was healed is one warning."""
     assert_in_order(outcome)
     assert "error" not in outcome, outcome
     assert driver.digests[workload] == outcome["digests"], outcome
@@ -340,9 +330,7 @@ def test_death_at_any_passage(driver, seeded, stress_seconds):
 
 
 def random_death(chance, passages, heals):
-    """
-    Choose where somebody dies, and with healing some of those who come after, too.
-    """
+    """Choose where somebody dies, and with healing some of those who come after, too."""
     (step, side), count = chance.choice(list(passages.items()))
     # Without healing epochs are run once more, and counted; nobody dies then.
     passage = chance.randint(1, count if heals else (count + 1) // 2)
@@ -351,9 +339,7 @@ def random_death(chance, passages, heals):
 
 
 def assert_any(driver, workload, outcome, heals):
-    """
-    Check a run in which somebody may have died, or nobody, because the passage was not met.
-    """
+    """Check a run in which somebody may have died, or nobody, because the passage was not met."""
     if outcome["status"] != 0:
         assert_gone(outcome)
     elif heals:

@@ -81,9 +81,7 @@ def test_replacements_survive_the_nursery(tmp_path):
 
 
 def failing_fork(monkeypatch, folder, times):
-    """
-    Let that many forks of the nursery fail.
-    """
+    """Let that many forks of the nursery fail."""
     fork, trainer = os.fork, os.getpid()
 
     def fail_or_fork():
@@ -166,9 +164,7 @@ def test_nursery_that_is_stopped(tmp_path, monkeypatch):
 
 
 class SilentProcess:
-    """
-    A nursery that reads no order, with its end of the line.
-    """
+    """A nursery that reads no order, with its end of the line."""
 
     ident = None
 

@@ -48,9 +48,7 @@ def test_batches_are_right_and_nothing_grows_while_workers_die():
 
 
 class Epochs:
-    """
-    A loader without workers: the same batches in every epoch.
-    """
+    """A loader without workers: the same batches in every epoch."""
 
     def __init__(self, batches):
         self.batches = batches
@@ -60,9 +58,7 @@ class Epochs:
 
 
 def numbered(count):
-    """
-    Make batches of which each is its number.
-    """
+    """Make batches of which each is its number."""
     return [torch.tensor(number) for number in range(count)]
 
 
@@ -126,25 +122,19 @@ def test_arrays_are_hashed_to_the_last_bit(other):
 
 
 def one_descriptor():
-    """
-    Open a descriptor.
-    """
+    """Open a descriptor."""
     number = os.open(os.devnull, os.O_RDONLY)
     return lambda: os.close(number)
 
 
 def one_process():
-    """
-    Start a process.
-    """
+    """Start a process."""
     process = subprocess.Popen(["sleep", "1000"])
     return lambda: (process.kill(), process.wait())
 
 
 def one_thread():
-    """
-    Start a thread.
-    """
+    """Start a thread."""
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
@@ -152,9 +142,7 @@ def one_thread():
 
 
 def written_memory(kind, size_bytes):
-    """
-    Map memory of that kind, and write to all of it.
-    """
+    """Map memory of that kind, and write to all of it."""
     memory = mmap.mmap(-1, size_bytes, kind | mmap.MAP_ANONYMOUS)
     for place in range(0, size_bytes, mmap.PAGESIZE):
         memory[place] = 1
@@ -162,9 +150,7 @@ def written_memory(kind, size_bytes):
 
 
 def large_process():
-    """
-    Start a process that holds more memory than those that other tests have left running.
-    """
+    """Start a process that holds more memory than those that other tests have left running."""
     size_bytes = MANY_BYTES + int(1e6 * flatness.sample()["other_mb"])
     program = f"held = b'x' * {size_bytes}; print(flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -174,9 +160,7 @@ def large_process():
 
 
 def many_objects():
-    """
-    Make Python objects.
-    """
+    """Make Python objects."""
     return [[] for _ in range(1000)].clear
 
 
@@ -210,9 +194,7 @@ def test_what_is_taken_is_found(quantity):
 
 
 def growth_of_series(values):
-    """
-    Tell which quantities grow when all of them go through these values.
-    """
+    """Tell which quantities grow when all of them go through these values."""
     samples = [{each.key: value for each in QUANTITIES} for value in values]
     return [each.quantity for each in flatness.changes(samples) if each.is_growth]
 

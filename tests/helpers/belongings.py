@@ -45,8 +45,13 @@ def is_mapped_by_a_neighbour(path: str, table: dict[int, Process]) -> bool:
     """Returns True if another process that runs tests, or a child of it, has mapped that file."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return False
+    try:
+        # By its number: glibc maps a semaphore under a name that it had before.
+        inode = f" {os.stat(path).st_ino} "
+    except FileNotFoundError:  # it has just been removed
+        return True
     neighbours = (pid for pid in table if is_neighbour(pid, table))
-    return any(path in mappings_of(pid) for pid in neighbours)
+    return any(inode in mappings_of(pid) for pid in neighbours)
 
 
 def is_neighbour(pid: int, table: dict[int, Process]) -> bool:
@@ -64,9 +69,7 @@ def mappings_of(pid: int) -> str:
 
 
 def mappings() -> Iterator[str]:
-    """
-    Name the shared memory that this process maps: its descriptor may be closed already.
-    """
+    """Name the shared memory that this process maps: its descriptor may be closed already."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         *_, inode, target = line.split(maxsplit=5)
         if target.startswith(("/memfd:", "/dev/shm/")):
@@ -115,9 +118,7 @@ class Process(NamedTuple):
 
 
 def process_table() -> dict[int, Process]:
-    """
-    Read every process of the machine, by pid.
-    """
+    """Read every process of the machine, by pid."""
     table = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -130,9 +131,7 @@ def process_table() -> dict[int, Process]:
 
 
 def ancestors(pid: int, table: dict[int, Process]) -> Iterator[int]:
-    """
-    List the parent of a process, its parent, and so on.
-    """
+    """List the parent of a process, its parent, and so on."""
     while pid in table:
         pid = table[pid].parent
         yield pid

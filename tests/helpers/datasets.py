@@ -11,23 +11,17 @@ WIDTH = 6
 
 
 def sample(index: int, width: int = WIDTH) -> torch.Tensor:
-    """
-    Make sample number `index`: (width,) float64, no two elements of any two samples equal.
-    """
+    """Make sample number `index`: (width,) float64, no two elements of any two samples equal."""
     return torch.arange(width, dtype=torch.float64) + 1000 * index
 
 
 def batch(number: int, size: int, width: int = WIDTH) -> torch.Tensor:
-    """
-    Make batch `number` of `size` samples, drawn in order: (size, width) float64.
-    """
+    """Make batch `number` of `size` samples, drawn in order: (size, width) float64."""
     return torch.stack([sample(number * size + row, width) for row in range(size)])
 
 
 class Numbered(Dataset):
-    """
-    A map-style dataset of numbered samples.
-    """
+    """A map-style dataset of numbered samples."""
 
     def __init__(self, count: int, width: int = WIDTH):
         self.count = count
@@ -41,9 +35,7 @@ class Numbered(Dataset):
 
 
 class Computed(Dataset):
-    """
-    A map-style dataset whose sample `i` is `make(i)`.
-    """
+    """A map-style dataset whose sample `i` is `make(i)`."""
 
     def __init__(self, count: int, make):
         self.count = count
@@ -57,9 +49,7 @@ class Computed(Dataset):
 
 
 class Stream(IterableDataset):
-    """
-    An iterable dataset of which every worker yields its share of the numbered samples.
-    """
+    """An iterable dataset of which every worker yields its share of the numbered samples."""
 
     def __init__(self, count: int):
         self.count = count
@@ -70,7 +60,5 @@ class Stream(IterableDataset):
 
 
 def state(loader, name: str) -> int:
-    """
-    Count a loader's slots that are in a state now.
-    """
+    """Count a loader's slots that are in a state now."""
     return loader.stats().slots.get(name, 0)

@@ -180,18 +180,14 @@ def tell_interrupts():
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
-    """
-    The process from which all programs here are forked.
-    """
+    """The process from which all programs here are forked."""
     flags = ["-X", "faulthandler", "-W", "error"]
     with Stage(tmp_path_factory.mktemp("stage"), HEAD, *flags) as stage:
         yield stage
 
 
 def end(program, ending, blocked):
-    """
-    Wait until workers are blocked, and send what ends the trainer, unless it does so itself.
-    """
+    """Wait until workers are blocked, and send what ends the trainer, unless it does so itself."""
     for _ in range(blocked):
         assert "blocked" == program.line()
     if ending.endswith(" to all"):

@@ -39,16 +39,12 @@ ANSWER_FIELDS = (
 
 
 def round_up(count, unit):
-    """
-    Round a count up to a multiple of the unit.
-    """
+    """Round a count up to a multiple of the unit."""
     return -(-count // unit) * unit
 
 
 class Geometry:
-    """
-    Where everything lies in a segment of one worker.
-    """
+    """Where everything lies in a segment of one worker."""
 
     def __init__(self, shape):
         self.ring_capacity = 1 << (shape.ranges + 7).bit_length()
@@ -61,28 +57,20 @@ class Geometry:
 
     @property
     def cells(self):
-        """
-        Where the ready ring's cells begin.
-        """
+        """Where the ready ring's cells begin."""
         return self.ready_ring + 2 * LINE
 
     def answer(self, slot):
-        """
-        Where a slot's answer stands.
-        """
+        """Where a slot's answer stands."""
         return self.table + slot * HEADER_BYTES + LINE
 
     def slot(self, slot):
-        """
-        Where a slot begins.
-        """
+        """Where a slot begins."""
         return self.slots + slot * self.range_bytes
 
 
 def mappings_of(inode):
-    """
-    Find where this process maps a file: (start, length) of each mapping.
-    """
+    """Find where this process maps a file: (start, length) of each mapping."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, _, _, _, its_inode = line.split()[:5]
         if int(its_inode) == inode:
@@ -91,9 +79,7 @@ def mappings_of(inode):
 
 
 def descriptors_of(inode):
-    """
-    Find the descriptors of this process that lead to a file of shared memory.
-    """
+    """Find the descriptors of this process that lead to a file of shared memory."""
     for name in os.listdir("/proc/self/fd"):
         path = Path("/proc/self/fd", name)
         if path.exists() or path.is_symlink():
@@ -103,9 +89,7 @@ def descriptors_of(inode):
 
 
 class Forger:
-    """
-    A ledger and a desk of one worker in one process, and a third mapping of their segment.
-    """
+    """A ledger and a desk of one worker in one process, and a third mapping of their segment."""
 
     def __init__(self, slots=2, ring_bytes=1 << 22):
         self.segment = Segment(first_shape(1, slots, ring_bytes))
@@ -117,9 +101,7 @@ class Forger:
         self._pushed = 0
 
     def close(self):
-        """
-        Give all mappings up, the desk's too, which in a worker lives as long as its process.
-        """
+        """Give all mappings up, the desk's too, which in a worker lives as long as its process."""
         inode = os.fstat(self.segment.descriptor).st_ino
         self.memory.close()
         self.segment.close()
@@ -155,50 +137,36 @@ class Forger:
         return self.last_cell() & ((1 << SLOT_BITS) - 1)
 
     def read(self, spill=False):
-        """
-        Receive the next answer and turn it into a batch.
-        """
+        """Receive the next answer and turn it into a batch."""
         slot = self.ledger.receive().slot
         return self.ledger.deliver(slot, spill, pickling.loads)
 
     def cell_position(self, back=0):
-        """
-        Where the cell stands that was pushed last, or some cells before it.
-        """
+        """Where the cell stands that was pushed last, or some cells before it."""
         index = (self._pushed - 1 - back) % self.geometry.ring_capacity
         return self.geometry.cells + 4 * index
 
     def last_cell(self):
-        """
-        The value that was pushed last.
-        """
+        """The value that was pushed last."""
         return struct.unpack_from("<I", self.memory, self.cell_position())[0]
 
     def answer(self, slot):
-        """
-        A slot's answer by the names of its fields.
-        """
+        """A slot's answer by the names of its fields."""
         values = ANSWER.unpack_from(self.memory, self.geometry.answer(slot))
         return dict(zip(ANSWER_FIELDS, values, strict=True))
 
     def forge_answer(self, slot, **fields):
-        """
-        Overwrite fields of a slot's answer.
-        """
+        """Overwrite fields of a slot's answer."""
         values = {**self.answer(slot), **fields}
         ANSWER.pack_into(self.memory, self.geometry.answer(slot), *values.values())
 
     def layout(self, slot):
-        """
-        The layout that stands in a slot.
-        """
+        """The layout that stands in a slot."""
         start, end = self._layout_span(slot)
         return self.memory[start:end]
 
     def forge_layout(self, slot, layout):
-        """
-        Put another layout in place of a slot's own; it may be longer, up to the slot's share.
-        """
+        """Put another layout in place of a slot's own; it may be longer, up to the slot's share."""
         offset = self.answer(slot)["layout_offset"]
         pages_bytes = round_up(offset + len(layout), mmap.PAGESIZE)
         self.forge_answer(slot, layout_bytes=len(layout), pages_bytes=pages_bytes)

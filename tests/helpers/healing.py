@@ -1,6 +1,4 @@
-"""
-Runs a loader whose workers die beside torch's own, in which nobody does.
-"""
+"""Runs a loader whose workers die beside torch's own, in which nobody does."""
 
 import warnings
 from collections import Counter
@@ -15,9 +13,7 @@ RESTARTS = 50
 
 
 def open_loader(kind, dataset, **options):
-    """
-    Make a loader of either class whose order and seeds are always the same.
-    """
+    """Make a loader of either class whose order and seeds are always the same."""
     generator = torch.Generator()
     generator.manual_seed(11)
     settings = {"batch_size": 3, "num_workers": 2, "multiprocessing_context": "fork"}
@@ -44,9 +40,7 @@ def epoch(loader, stop_after=None):
 
 
 def undisturbed(dataset, plan=(None,), **options):
-    """
-    Iterate torch's own loader once for each entry of the plan, as `epoch` takes it.
-    """
+    """Iterate torch's own loader once for each entry of the plan, as `epoch` takes it."""
     loader = open_loader(TorchDataLoader, dataset, **options)
     try:
         return [epoch(loader, stop_after) for stop_after in plan]
@@ -124,8 +118,6 @@ def counted(batches):
 
 
 def torch_options(options):
-    """
-    Leave the options that torch's loader has too.
-    """
+    """Leave the options that torch's loader has too."""
     ours = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts", "between")
     return {name: value for name, value in options.items() if name not in ours}

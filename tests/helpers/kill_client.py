@@ -27,9 +27,7 @@ TWIN = {"mortal": "spared"}
 
 
 def build():
-    """
-    Build the package with its kill points, where its last build is older than a source.
-    """
+    """Build the package with its kill points, where its last build is older than a source."""
     command = [sys.executable, "setup.py", "--quiet", "build"]
     command += [f"--build-{kind}={BUILD / kind}" for kind in ("lib", "temp")]
     result = subprocess.run(
@@ -70,9 +68,7 @@ class Driver:
         }
 
     def run(self, workload, death=None, **options):
-        """
-        Run a workload with a death in it and options for its loader; return the outcome.
-        """
+        """Run a workload with a death in it and options for its loader; return the outcome."""
         case = {"workload": workload, "death": death or {}, "options": options}
         self._process.stdin.write(json.dumps(case).encode() + b"\n")
         self._process.stdin.flush()
@@ -82,25 +78,19 @@ class Driver:
         return json.loads(line)
 
     def passages(self, workload, heals=False):
-        """
-        Count how often a workload passes each step: {(step, side): count}.
-        """
+        """Count how often a workload passes each step: {(step, side): count}."""
         outcome = (self.undisturbed_healed if heals else self.undisturbed)[workload]
         return {(step, side): count for step, side, count in outcome["passages"]}
 
     def workload_for(self, step, side, heals=False):
-        """
-        Choose the workload whose process shall die at a step.
-        """
+        """Choose the workload whose process shall die at a step."""
         for workload in WORKLOADS_TO_HEAL if heals else WORKLOADS:
             if (step, side) in self.passages(workload, heals):
                 return workload
         raise AssertionError(f"no workload passes {step!r} in a {side}: see kill_workloads.py")
 
     def close(self):
-        """
-        End the program and all that it has started.
-        """
+        """End the program and all that it has started."""
         self._process.stdin.close()
         self._process.wait(ANSWER_WITHIN_S)
         self._process.stdout.close()

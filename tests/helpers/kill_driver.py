@@ -28,9 +28,7 @@ GONE_WITHIN_S = 2.0  # after the trainer's death nothing of it may be left
 
 
 class Untold(AssertionError):
-    """
-    A worker died and the trainer has heard nothing.
-    """
+    """A worker died and the trainer has heard nothing."""
 
 
 class Case:
@@ -52,9 +50,7 @@ class Case:
         self.outcome = {"digests": [], "again": [], "warnings": []}
 
     def run(self, result):
-        """
-        Be the trainer; write the outcome to a descriptor.
-        """
+        """Be the trainer; write the outcome to a descriptor."""
         os.setsid()
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
         self.steps.arm(os.getpid(), **self.death)
@@ -93,9 +89,7 @@ class Case:
         loader.close()
 
     def _hear(self):
-        """
-        Wait for the error of a death that has happened; after this no more is awaited.
-        """
+        """Wait for the error of a death that has happened; after this no more is awaited."""
         deadline = time.monotonic() + TOLD_WITHIN_S
         while self.steps.died and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -118,9 +112,7 @@ class Case:
 
 
 class Fork:
-    """
-    A process that runs a case, as it is seen from here.
-    """
+    """A process that runs a case, as it is seen from here."""
 
     def __init__(self, case):
         self.errors = open(os.memfd_create("errors"), "w+b")  # noqa: SIM115  closed when read
@@ -136,9 +128,7 @@ class Fork:
         os.close(result)
 
     def outcome(self):
-        """
-        Wait for its end, look who is left of it, and end those.
-        """
+        """Wait for its end, look who is left of it, and end those."""
         hung = not self._wait()
         if hung:
             self._show_stacks()
@@ -185,18 +175,14 @@ class Fork:
 
 
 def serve(steps, workloads):
-    """
-    Answer cases until the input ends.
-    """
+    """Answer cases until the input ends."""
     for line in sys.stdin:
         outcome = Fork(Case(steps, json.loads(line), workloads)).outcome()
         print(json.dumps(outcome), flush=True)
 
 
 def main():
-    """
-    Write the file of steps, then load the code that maps it.
-    """
+    """Write the file of steps, then load the code that maps it."""
     path = sys.argv[1]
     steps = Steps(path, names())
     os.environ[VARIABLE] = path

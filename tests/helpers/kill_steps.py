@@ -23,9 +23,7 @@ _RECORD = struct.Struct("=56s2I")
 
 
 def sources():
-    """
-    List the files in which a step may stand.
-    """
+    """List the files in which a step may stand."""
     return [
         *sorted((ROOT / "csrc").rglob("*.[ch]")),
         *sorted((ROOT / "shmloader").glob("core/*.pyx")),
@@ -45,9 +43,7 @@ class Steps:
     """
 
     def __init__(self, path, listed):
-        """
-        Write the file anew, with no death in it.
-        """
+        """Write the file anew, with no death in it."""
         self.names = listed
         with open(path, "wb") as file:
             file.write(_HEAD.pack(len(listed), *[0] * 7))
@@ -73,9 +69,7 @@ class Steps:
             _RECORD.pack_into(self._map, self._offset(place), name.encode(), 0, 0)
 
     def disarm(self):
-        """
-        Let nobody die from now on.
-        """
+        """Let nobody die from now on."""
         struct.pack_into("=I", self._map, 8, len(self.names))
 
     @staticmethod
@@ -84,16 +78,12 @@ class Steps:
 
     @property
     def died(self):
-        """
-        How many processes have died so far.
-        """
+        """How many processes have died so far."""
         return _HEAD.unpack_from(self._map)[6]
 
     @property
     def died_ns(self):
-        """
-        When the last of them did, by time.monotonic_ns().
-        """
+        """When the last of them did, by time.monotonic_ns()."""
         return _HEAD.unpack_from(self._map)[7]
 
     def passages(self):

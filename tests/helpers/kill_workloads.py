@@ -51,9 +51,7 @@ class Samples(Dataset):
 
 
 class Mortal(Samples):
-    """
-    Samples of which one ends the first worker that is asked for it.
-    """
+    """Samples of which one ends the first worker that is asked for it."""
 
     def __init__(self, row_bytes, last):
         super().__init__(row_bytes)
@@ -61,9 +59,7 @@ class Mortal(Samples):
         self._died = mmap.mmap(-1, mmap.PAGESIZE)  # shared by all processes that are forked
 
     def begin(self):
-        """
-        Let a worker die again.
-        """
+        """Let a worker die again."""
         self._died[0] = 0
 
     def __getitem__(self, index):
@@ -74,9 +70,7 @@ class Mortal(Samples):
 
 
 class Stream(IterableDataset):
-    """
-    Of which every worker yields a few samples, the first worker fewer.
-    """
+    """Of which every worker yields a few samples, the first worker fewer."""
 
     def __iter__(self):
         number = get_worker_info().id
@@ -92,9 +86,7 @@ def with_copy(samples):
 
 
 def keeping(samples):
-    """
-    Collate, and keep an alias of every third batch.
-    """
+    """Collate, and keep an alias of every third batch."""
     batch = default_collate(samples)
     if batch["index"][0].item() % 6 == 0:
         kept.append(batch["row"])
@@ -102,9 +94,7 @@ def keeping(samples):
 
 
 def in_rows(*sizes):
-    """
-    Make a batch sampler: batches of these sizes, of samples in order.
-    """
+    """Make a batch sampler: batches of these sizes, of samples in order."""
     numbers = itertools.count()
     return [list(itertools.islice(numbers, size)) for size in sizes]
 
@@ -129,16 +119,12 @@ class Workload:
     held: int = 3
 
     def loader(self, **options):
-        """
-        Make the loader.
-        """
+        """Make the loader."""
         common = {"num_workers": 2, "multiprocessing_context": "fork"}
         return DataLoader(**{**common, **self.arguments, **options})
 
     def begin(self):
-        """
-        Make everything as it was before any run.
-        """
+        """Make everything as it was before any run."""
         if isinstance(self.arguments["dataset"], Mortal):
             self.arguments["dataset"].begin()
 
@@ -169,9 +155,7 @@ class Workload:
 
 
 def take(iterator):
-    """
-    Take the next batch, or the error of the user that stands in its place.
-    """
+    """Take the next batch, or the error of the user that stands in its place."""
     try:
         return next(iterator)
     except BatchTooLarge as error:
@@ -179,9 +163,7 @@ def take(iterator):
 
 
 def digest(value, before=0):
-    """
-    Make a number of all that is in a batch.
-    """
+    """Make a number of all that is in a batch."""
     if isinstance(value, torch.Tensor):
         return zlib.crc32(value.contiguous().numpy(), before)
     if isinstance(value, dict):

@@ -22,9 +22,7 @@ from tests.helpers.programs import wait_until
 
 
 class Doom(BaseException):
-    """
-    What no code of the loader expects.
-    """
+    """What no code of the loader expects."""
 
 
 def raise_doom():
@@ -68,23 +66,17 @@ class Script:
             open(note, "x").close()
 
     def note(self, point, number):
-        """
-        The file that says that somebody died at a point.
-        """
+        """The file that says that somebody died at a point."""
         return f"{self.folder}/{point} {number}"
 
     def arm(self, *_):
-        """
-        Let the later points count.
-        """
+        """Let the later points count."""
         while self.waiting:
             os.unlink(self.waiting.pop())
 
     @contextmanager
     def held_back(self):
-        """
-        While the context lasts, whoever is to die waits before it does.
-        """
+        """While the context lasts, whoever is to die waits before it does."""
         open(self.hand, "x").close()
         try:
             yield
@@ -92,9 +84,7 @@ class Script:
             os.unlink(self.hand)
 
     def __call__(self, point):
-        """
-        Die here, if it is written so.
-        """
+        """Die here, if it is written so."""
         for number in range(self.deaths.get(point, 0)):
             try:
                 os.close(os.open(self.note(point, number), os.O_CREAT | os.O_EXCL))
@@ -105,32 +95,24 @@ class Script:
 
     @property
     def left(self):
-        """
-        The points at which nobody has died yet that should have, with their numbers.
-        """
+        """The points at which nobody has died yet that should have, with their numbers."""
         every = numbered(self.deaths.elements())
         return [each for each in every if not os.path.exists(self.note(*each))]
 
 
 def numbered(points):
-    """
-    Number the times that each point occurs.
-    """
+    """Number the times that each point occurs."""
     return [(point, number) for point, times in Counter(points).items() for number in range(times)]
 
 
 def draws(*facts):
-    """
-    Make a sample: (number of facts + 3,) float64, the last three drawn from every generator.
-    """
+    """Make a sample: (number of facts + 3,) float64, the last three drawn from every generator."""
     drawn = [random.random(), numpy.random.rand(), torch.rand(1).item()]
     return torch.tensor([*facts, *drawn], dtype=torch.float64)
 
 
 class Mortal(Dataset):
-    """
-    A map-style dataset; points are "item i", before its draws, and "drawn i", after them.
-    """
+    """A map-style dataset; points are "item i", before its draws, and "drawn i", after them."""
 
     def __init__(self, script, count=24):
         self.script = script
@@ -174,9 +156,7 @@ class MortalStream(IterableDataset):
 
 
 class Remembering(MortalStream):
-    """
-    A stream that tells where it is and goes on there: it must not be replayed, and says so.
-    """
+    """A stream that tells where it is and goes on there: it must not be replayed, and says so."""
 
     def __init__(self, script, count=17):
         super().__init__(script, count)
@@ -205,9 +185,7 @@ class Remembering(MortalStream):
 
 
 class Cursor:
-    """
-    An iterator that tells where it is; its dataset has a state of its own or none.
-    """
+    """An iterator that tells where it is; its dataset has a state of its own or none."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -235,9 +213,7 @@ class Cursor:
 
 
 class WithCursor(MortalStream):
-    """
-    A stream whose iterator alone has a state.
-    """
+    """A stream whose iterator alone has a state."""
 
     served = served_told = 0
 
@@ -246,9 +222,7 @@ class WithCursor(MortalStream):
 
 
 class WithBoth(WithCursor):
-    """
-    A stream that has a state beside its iterator's: how many samples it has served.
-    """
+    """A stream that has a state beside its iterator's: how many samples it has served."""
 
     @property
     def served_told(self):
@@ -262,9 +236,7 @@ class WithBoth(WithCursor):
 
 
 class OwnIterator(MortalStream):
-    """
-    A stream that is its own iterator, begins again at each iter(), and tells where it is.
-    """
+    """A stream that is its own iterator, begins again at each iter(), and tells where it is."""
 
     index = 0
 
@@ -289,9 +261,7 @@ class OwnIterator(MortalStream):
 
 
 class Collate:
-    """
-    Collates with draws of its own; points are "collate i", i the first sample's first number.
-    """
+    """Collates with draws of its own; points are "collate i", i the first sample's first number."""
 
     def __init__(self, script):
         self.script = script

@@ -75,49 +75,35 @@ class Program:
         return line.decode()
 
     def lines(self):
-        """
-        Wait for the program's end and return what it printed and nobody has read.
-        """
+        """Wait for the program's end and return what it printed and nobody has read."""
         self.wait()
         return (self._unread + self._process.stdout.read()).decode().splitlines()
 
     def send(self, number):
-        """
-        Send a signal to the program's first process.
-        """
+        """Send a signal to the program's first process."""
         self._process.send_signal(number)
 
     def send_to_all(self, number):
-        """
-        Send a signal to the program's process group, as a terminal does.
-        """
+        """Send a signal to the program's process group, as a terminal does."""
         os.killpg(self.pid, number)
 
     def wait(self):
-        """
-        Wait for the end of the program's first process and return its exit status.
-        """
+        """Wait for the end of the program's first process and return its exit status."""
         return self._process.wait(LONGEST_WAIT_S)
 
     def left(self):
-        """
-        Return the processes that are left, once they had the time to go that they are given.
-        """
+        """Return the processes that are left, once they had the time to go that they are given."""
         wait_until(lambda: not members(self.pid), GONE_WITHIN_S)
         return members(self.pid)
 
     @property
     def errors(self):
-        """
-        All that its processes have written to stderr so far.
-        """
+        """All that its processes have written to stderr so far."""
         return self._errors.read_text()
 
 
 def search_path():
-    """
-    Return what PYTHONPATH says here with this folder's checkout before it.
-    """
+    """Return what PYTHONPATH says here with this folder's checkout before it."""
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
@@ -144,9 +130,7 @@ def members(session):
 
 
 def lives(pid, session):
-    """
-    Tell whether a process of that session runs.
-    """
+    """Tell whether a process of that session runs."""
     try:
         stat = Path("/proc", str(pid), "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -156,9 +140,7 @@ def lives(pid, session):
 
 
 def send(pid, number):
-    """
-    Send a signal to a process, which may be gone.
-    """
+    """Send a signal to a process, which may be gone."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -166,9 +148,7 @@ def send(pid, number):
 
 
 def wait_until(condition, longest_s=LONGEST_WAIT_S):
-    """
-    Wait until a condition is true, and return whether it became true in time.
-    """
+    """Wait until a condition is true, and return whether it became true in time."""
     deadline = time.monotonic() + longest_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -82,18 +82,14 @@ class Stage:
         self._process.wait()
 
     def fork(self, script, stdout, stderr):
-        """
-        Start a program and return its pid.
-        """
+        """Start a program and return its pid."""
         request = struct.pack("!ci", b"f", len(script))
         socket.send_fds(self.connection, [request], [stdout, stderr])
         self.connection.sendall(script)
         return self.answer()
 
     def answer(self):
-        """
-        Return the number that the process says next.
-        """
+        """Return the number that the process says next."""
         return struct.unpack("!i", self.connection.recv(4))[0]
 
 

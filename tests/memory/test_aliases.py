@@ -1,6 +1,4 @@
-"""
-Invariant 4 on real loaders: a slot is kept by any alias of its batch, and by nothing else.
-"""
+"""Invariant 4 on real loaders: a slot is kept by any alias of its batch, and by nothing else."""
 
 import gc
 import threading
@@ -312,9 +310,7 @@ def test_what_a_worker_keeps_never_changes(keep, in_place):
 
 
 class Replaying:
-    """
-    A collate function that gives every batch twice.
-    """
+    """A collate function that gives every batch twice."""
 
     def __init__(self):
         self.last = None

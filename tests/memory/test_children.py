@@ -1,6 +1,4 @@
-"""
-Invariant 4 in children that user code forks: what was held at a fork stays intact there.
-"""
+"""Invariant 4 in children that user code forks: what was held at a fork stays intact there."""
 
 import multiprocessing
 import os

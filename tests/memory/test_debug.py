@@ -277,9 +277,7 @@ def test_without_the_variable_nothing_is_watched(tmp_path):
 
 @pytest.fixture
 def guarded(monkeypatch):
-    """
-    Guard the segments that this test makes.
-    """
+    """Guard the segments that this test makes."""
     monkeypatch.setenv("SHMLOADER_DEBUG", "1")
     yield
     gc.collect()
@@ -378,9 +376,7 @@ def test_free_slots_are_poisoned(guarded):
 
 
 def case(test, *arguments):
-    """
-    Another module's test and what it is called with.
-    """
+    """Another module's test and what it is called with."""
     return pytest.param(test, arguments, id="-".join([test.__name__[5:], *map(str, arguments)]))
 
 

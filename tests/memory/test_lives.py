@@ -1,6 +1,4 @@
-"""
-Invariant 6 on real loaders: batches may outlive everything that made them.
-"""
+"""Invariant 6 on real loaders: batches may outlive everything that made them."""
 
 import contextlib
 import gc
@@ -216,9 +214,7 @@ def test_interpreter_exit_with_everything_alive(persistent):
 
 
 class Interrupting:
-    """
-    A leaf that interrupts the trainer while it is read, for two of the batches.
-    """
+    """A leaf that interrupts the trainer while it is read, for two of the batches."""
 
     def __init__(self, number):
         self.number = number
@@ -230,9 +226,7 @@ class Interrupting:
 
 
 class Interrupts(Numbered):
-    """
-    Numbered samples with such a leaf.
-    """
+    """Numbered samples with such a leaf."""
 
     def __getitem__(self, index):
         return super().__getitem__(index), Interrupting(index)

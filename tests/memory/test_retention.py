@@ -1,6 +1,4 @@
-"""
-Invariant 5 on real loaders: nothing the user keeps can corrupt, stall or deadlock.
-"""
+"""Invariant 5 on real loaders: nothing the user keeps can corrupt, stall or deadlock."""
 
 import warnings
 from collections import deque

@@ -26,27 +26,21 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture(params=BACKINGS)
 def backing(request, monkeypatch):
-    """
-    Choose each kind of shared-memory object in turn.
-    """
+    """Choose each kind of shared-memory object in turn."""
     monkeypatch.setenv("SHMLOADER_BACKING", request.param)
     return request.param
 
 
 @pytest.fixture
 def opened(backing):
-    """
-    Give a segment of two workers and three slots.
-    """
+    """Give a segment of two workers and three slots."""
     made = Segment(first_shape(2, 3, 8 * MEGABYTE))
     yield made
     made.close()
 
 
 class Pictures(Dataset):
-    """
-    Samples of a fixed size; asking for one that is told to be slow takes long.
-    """
+    """Samples of a fixed size; asking for one that is told to be slow takes long."""
 
     def __init__(self, count=12, size=20000, slow=()):
         self.count = count
@@ -72,9 +66,7 @@ def load(*args, **options):
 
 
 def test_only_the_owner_may_open_it(opened, backing):
-    """
-    A memfd has no name to open it by; a POSIX object is the owner's alone.
-    """
+    """A memfd has no name to open it by; a POSIX object is the owner's alone."""
     mode = stat.S_IMODE(os.fstat(opened.descriptor).st_mode)
     target = os.readlink(f"/proc/self/fd/{opened.descriptor}")
 
@@ -85,17 +77,13 @@ def test_only_the_owner_may_open_it(opened, backing):
 
 
 def test_it_has_no_name(opened):
-    """
-    From birth on nothing but a descriptor leads to the object.
-    """
+    """From birth on nothing but a descriptor leads to the object."""
     assert os.readlink(f"/proc/self/fd/{opened.descriptor}").endswith(" (deleted)")
     assert not [name for name in os.listdir("/dev/shm") if "shmloader" in name]
 
 
 def test_memfd_cannot_be_shrunk(monkeypatch):
-    """
-    Nobody can take pages away from under a mapping, nor change that rule.
-    """
+    """Nobody can take pages away from under a mapping, nor change that rule."""
     monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
     made = Segment(first_shape(1, 2, MEGABYTE))
 
@@ -107,9 +95,7 @@ def test_memfd_cannot_be_shrunk(monkeypatch):
 
 
 def test_unknown_backing_is_refused(monkeypatch):
-    """
-    A setting that names no backing is an error that names those there are.
-    """
+    """A setting that names no backing is an error that names those there are."""
     monkeypatch.setenv("SHMLOADER_BACKING", "floppy")
 
     with pytest.raises(ValueError, match="floppy: choose one of memfd, posix"):
@@ -117,9 +103,7 @@ def test_unknown_backing_is_refused(monkeypatch):
 
 
 def test_posix_serves_where_there_is_no_memfd(monkeypatch):
-    """
-    The choice falls on the other backing by itself.
-    """
+    """The choice falls on the other backing by itself."""
     monkeypatch.delenv("SHMLOADER_BACKING", raising=False)
     assert "memfd" == segment.backing_name()
     monkeypatch.delattr(os, "memfd_create")
@@ -129,9 +113,7 @@ def test_posix_serves_where_there_is_no_memfd(monkeypatch):
 @pytest.mark.core(values=1)
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_both_backings_deliver_the_same(backing, method):
-    """
-    Batches do not depend on the kind of object, whichever way it travels to a worker.
-    """
+    """Batches do not depend on the kind of object, whichever way it travels to a worker."""
     if (method, backing) == ("forkserver", "memfd"):
         pytest.skip("met with spawn; a start method costs seconds")
     loader = load(multiprocessing_context=method, batch_size=5)
@@ -143,9 +125,7 @@ def test_both_backings_deliver_the_same(backing, method):
 
 
 def test_geometry_is_as_the_tests_believe():
-    """
-    The offsets with which tests forge a worker's bytes end where the segment ends.
-    """
+    """The offsets with which tests forge a worker's bytes end where the segment ends."""
     for slots in (1, 2, 3, 7, 40):
         shape = first_shape(1, slots, 3 * MEGABYTE)
         assert shape.total_bytes == Geometry(shape).total_bytes
@@ -159,17 +139,15 @@ def test_geometry_is_as_the_tests_believe():
 
 
 def test_ranges_are_halved_until_they_map(monkeypatch):
-    """
-    Where the machine refuses so many addresses, shorter ranges are tried.
-    """
+    """Where the machine refuses so many addresses, shorter ranges are tried."""
     ledger = segment.Ledger
     tried = []
 
-    def refuse_long_ranges(descriptor, workers, slots, spares, range_bytes, *others):
-        tried.append(range_bytes)
-        if range_bytes > 8 * MEGABYTE:
+    def refuse_long_ranges(descriptor, shape, *others):
+        tried.append(shape.range_bytes)
+        if shape.range_bytes > 8 * MEGABYTE:
             raise OSError(errno.ENOMEM, "no addresses")
-        return ledger(descriptor, workers, slots, spares, range_bytes, *others)
+        return ledger(descriptor, shape, *others)
 
     monkeypatch.setattr(segment, "Ledger", refuse_long_ranges)
     made = Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
@@ -180,9 +158,7 @@ def test_ranges_are_halved_until_they_map(monkeypatch):
 
 
 def test_no_mapping_at_all_is_an_error(monkeypatch):
-    """
-    When the shortest ranges cannot be mapped, the error says how much was wanted.
-    """
+    """When the shortest ranges cannot be mapped, the error says how much was wanted."""
 
     def refuse(*_):
         raise OSError(errno.ENOMEM, "no addresses")
@@ -194,9 +170,7 @@ def test_no_mapping_at_all_is_an_error(monkeypatch):
 
 
 def test_limit_of_addresses_is_kept(tmp_path):
-    """
-    Under RLIMIT_AS a loader works, with ranges that fit below it.
-    """
+    """Under RLIMIT_AS a loader works, with ranges that fit below it."""
     script = """
 import resource, torch
 from shmloader import DataLoader
@@ -216,9 +190,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("limit", ["_meminfo", "_groups"])
 def test_no_room_is_our_error(monkeypatch, limit, tmp_path):
-    """
-    Pages are refused before they are added when the machine or a control group has no limits.
-    """
+    """Pages are refused before they are added when the machine or a control group has no limits."""
     if limit == "_meminfo":
         monkeypatch.setattr(limits, "_meminfo", lambda name: 100_000)
     else:
@@ -235,9 +207,7 @@ def test_no_room_is_our_error(monkeypatch, limit, tmp_path):
 
 
 def test_room_is_the_least_of_all_limits(monkeypatch, tmp_path):
-    """
-    What counts is the scarcest of the machine and all groups above this process.
-    """
+    """What counts is the scarcest of the machine and all groups above this process."""
     for name, text in {"max": "max", "a": "500", "b": "100", "stat": "inactive_file 20\n"}.items():
         (tmp_path / name).write_text(text)
     limited = (tmp_path / "a", tmp_path / "b", tmp_path / "stat")
@@ -254,9 +224,7 @@ def test_room_is_the_least_of_all_limits(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
-    """
-    The next epoch finds the pages of the last one: none are added, and few faults are taken.
-    """
+    """The next epoch finds the pages of the last one: none are added, and few faults are taken."""
     loader = load(40, 50000, persistent_workers=persistent, batch_size=4)
     for _ in range(3):
         sum(batch.sum() for batch in loader)
@@ -274,9 +242,7 @@ def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
 
 
 def test_next_epoch_has_the_same_segment():
-    """
-    Without persistent workers too, one segment serves all epochs.
-    """
+    """Without persistent workers too, one segment serves all epochs."""
     loader = load()
     list(loader)
     (kept,) = loader._segment_pool._idle
@@ -287,9 +253,7 @@ def test_next_epoch_has_the_same_segment():
 
 
 def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
-    """
-    Memory that a worker may still write to is never used again.
-    """
+    """Memory that a worker may still write to is never used again."""
     loader = load()
     iterator = iter(loader)
     first = iterator._segment
@@ -308,9 +272,7 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
 
 
 def test_retired_slots_are_never_written_again():
-    """
-    A slot that a worker keeps an alias of is out of use, also in the next epochs.
-    """
+    """A slot that a worker keeps an alias of is out of use, also in the next epochs."""
 
     def keep(samples):
         keep.kept.append(torch.utils.data.default_collate(samples))
@@ -327,9 +289,7 @@ def test_retired_slots_are_never_written_again():
 
 
 def test_held_batch_outlives_everything(backing):
-    """
-    A batch stays what it is after its iterator, loader and segment are gone.
-    """
+    """A batch stays what it is after its iterator, loader and segment are gone."""
     loader = load()
     batch = next(iter(loader))
     loader.close()

@@ -68,9 +68,7 @@ NOT_PLAIN = {
 
 @pytest.fixture(params=["read", "asked"])
 def how(request):
-    """
-    Have torch's fields read, and torch asked.
-    """
+    """Have torch's fields read, and torch asked."""
     if request.param == "asked":
         _core.forget_fields()
     yield
@@ -79,9 +77,7 @@ def how(request):
 
 @pytest.fixture
 def desk():
-    """
-    A worker's desk with a slot in hand.
-    """
+    """A worker's desk with a slot in hand."""
     forger = Forger()
     assert forger.ledger.place(0, 0, [0])
     forger.desk.take(1.0)
@@ -90,9 +86,7 @@ def desk():
 
 
 def is_gathered(desk, tensor):
-    """
-    Returns True if samples like this are gathered into the slot as bytes.
-    """
+    """Returns True if samples like this are gathered into the slot as bytes."""
     gathered = desk.gather_tensors([tensor, tensor])
     assert gathered is None or torch.equal(torch.stack([tensor, tensor]), gathered)
     return gathered is not None
@@ -142,9 +136,7 @@ def test_torch_that_says_less_is_asked(monkeypatch):
 
 @pytest.fixture
 def nothing_is_found(monkeypatch):
-    """
-    Have torch say of its own object an address at which no field is.
-    """
+    """Have torch say of its own object an address at which no field is."""
     monkeypatch.setattr(torch.Tensor, "_cdata", property(lambda _: 1), raising=False)
     _core.find_fields()
     yield

@@ -1,6 +1,4 @@
-"""
-The C programs of tests/protocol/c, each under every variant of the build.
-"""
+"""The C programs of tests/protocol/c, each under every variant of the build."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ print(dict(collections.Counter(reader.run(path.read_bytes()) for path in paths))
 
 
 def write(folder, inputs):
-    """
-    Write inputs to files that are named after what they are.
-    """
+    """Write inputs to files that are named after what they are."""
     folder.mkdir()
     for name, data in inputs.items():
         (folder / name).write_bytes(data)
@@ -39,16 +37,12 @@ def write(folder, inputs):
 
 
 def numbered(inputs):
-    """
-    Name seeds by their numbers.
-    """
+    """Name seeds by their numbers."""
     return {f"seed-{number:03}": data for number, data in enumerate(inputs)}
 
 
 def test_archives_are_small():
-    """
-    The kept inputs are two archives of at most a megabyte together.
-    """
+    """The kept inputs are two archives of at most a megabyte together."""
     files = list(archive.FOLDER.iterdir())
 
     assert {f"{name}.zip" for name in archive.NAMES} == {path.name for path in files}
@@ -58,9 +52,7 @@ def test_archives_are_small():
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
 @pytest.mark.timeout(BUILD_TIMEOUT_S + 120)
 def test_kept_plays_end_well(tmp_path):
-    """
-    No play among hostile workers that was ever kept breaks the ledger, under ASan and UBSan.
-    """
+    """No play among hostile workers that was ever kept breaks the ledger, under ASan and UBSan."""
     paths = write(tmp_path / "inputs", archive.read("ledger") | numbered(seeds.plays()))
     # A jobserver of a make that runs these tests is not ours to use.
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
@@ -76,9 +68,7 @@ def test_kept_plays_end_well(tmp_path):
 
 
 def outcomes_of(folder, inputs):
-    """
-    Replay layouts in a process of their own and count what came of them.
-    """
+    """Replay layouts in a process of their own and count what came of them."""
     write(folder / "inputs", inputs)
     status, lines, errors = run(folder, REPLAY)
 
@@ -99,9 +89,7 @@ def test_kept_layouts_end_well(tmp_path):
 
 
 def test_fuzzing_starts_from_batches(tmp_path):
-    """
-    The seeds that a worker wrote are delivered, the others are refused.
-    """
+    """The seeds that a worker wrote are delivered, the others are refused."""
     real = list(seeds.real_layouts())
     broken = list(seeds.broken_layouts())
 
@@ -111,9 +99,7 @@ def test_fuzzing_starts_from_batches(tmp_path):
 
 
 def test_fuzzers_execute_nothing_but_their_names(tmp_path):
-    """
-    A name that does harm is not looked up, even with the right checksum.
-    """
+    """A name that does harm is not looked up, even with the right checksum."""
     call = b"\x11" + named_node(pickle.dumps(os.mkdir)) + b"\x0a" + (1).to_bytes(8, "little")
     argument = b"\x07" + (1).to_bytes(8, "little") + b"x"
     write(tmp_path / "inputs", {"call": layouts.pack(b"", call + argument)})

@@ -1,6 +1,4 @@
-"""
-Batches to bytes and back, and what becomes of bytes that no honest worker wrote.
-"""
+"""Batches to bytes and back, and what becomes of bytes that no honest worker wrote."""
 
 import collections
 import dataclasses
@@ -41,9 +39,7 @@ class Sample:
 
 
 class Odd:
-    """
-    Something that only a pickle can say.
-    """
+    """Something that only a pickle can say."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -54,18 +50,14 @@ class Odd:
 
 @pytest.fixture
 def forger():
-    """
-    Give a ledger and a desk in one process.
-    """
+    """Give a ledger and a desk in one process."""
     pair = Forger()
     yield pair
     pair.close()
 
 
 def same(one, other):
-    """
-    Compare two batches: types, dtypes, shapes, strides, bits.
-    """
+    """Compare two batches: types, dtypes, shapes, strides, bits."""
     if type(one) is not type(other):
         return False
     if isinstance(one, torch.Tensor):
@@ -133,18 +125,14 @@ BATCHES = {
 @pytest.mark.parametrize("spill", [False, True])
 @pytest.mark.parametrize("name", BATCHES)
 def test_round_trip(forger, name, spill):
-    """
-    What a worker wrote comes out equal, type and bits, as views of the slot or copied out.
-    """
+    """What a worker wrote comes out equal, type and bits, as views of the slot or copied out."""
     forger.write(BATCHES[name])
 
     assert same(BATCHES[name], forger.read(spill))
 
 
 def test_all_tags_are_written(forger):
-    """
-    The batches above lead to every tag there is, apart from that for objects met twice.
-    """
+    """The batches above lead to every tag there is, apart from that for objects met twice."""
     first_tags = set()
     for batch in BATCHES.values():
         for item in batch if isinstance(batch, list) else [batch]:
@@ -172,9 +160,7 @@ def test_objects_met_twice_stay_one(forger):
 
 
 def test_overlapping_tensors_stay_aliases(forger):
-    """
-    Two views of one storage are two views of one stretch of the slot.
-    """
+    """Two views of one storage are two views of one stretch of the slot."""
     base = torch.arange(10)
     forger.write([base[:6], base[4:]])
 
@@ -185,9 +171,7 @@ def test_overlapping_tensors_stay_aliases(forger):
 
 
 def test_last_alias_frees_the_slot(forger):
-    """
-    A slot is held by each tensor and array of its batch and free when the last is gone.
-    """
+    """A slot is held by each tensor and array of its batch and free when the last is gone."""
     forger.write([torch.ones(2), numpy.ones(2)])
     tensor, array = forger.read()
 
@@ -201,32 +185,24 @@ def test_last_alias_frees_the_slot(forger):
 
 
 def number(*values):
-    """
-    Write numbers as a layout does.
-    """
+    """Write numbers as a layout does."""
     return struct.pack(f"<{len(values)}q", *values)
 
 
 def tensor_node(shape, strides, offset=0):
-    """
-    Write the node of a float32 tensor.
-    """
+    """Write the node of a float32 tensor."""
     return TAG["tensor"] + FLOAT32 + bytes([len(shape)]) + number(offset, *shape, *strides)
 
 
 def named_node(name, checksum=None):
-    """
-    Write the node of a class or dtype.
-    """
+    """Write the node of a class or dtype."""
     checksum = zlib.crc32(name) if checksum is None else checksum
     name += checksum.to_bytes(4, "little")
     return TAG["named"] + number(len(name)) + name
 
 
 def reduced_node(items, pairs):
-    """
-    Write the node of an OrderedDict without a state.
-    """
+    """Write the node of an OrderedDict without a state."""
     build = named_node(pickle.dumps(collections.OrderedDict)) + TAG["tuple"] + number(0)
     return TAG["reduced"] + build + TAG["none"] + items + pairs
 
@@ -287,9 +263,7 @@ BROKEN_LAYOUTS = {
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("name", BROKEN_LAYOUTS)
 def test_broken_layout_is_refused(forger, name):
-    """
-    A layout that contradicts itself raises WorkerBroken, and the slot is free at once.
-    """
+    """A layout that contradicts itself raises WorkerBroken, and the slot is free at once."""
     slot = forger.write(torch.zeros(100))
     forger.forge_layout(slot, BROKEN_LAYOUTS[name])
     gc.collect()
@@ -305,9 +279,7 @@ def test_broken_layout_is_refused(forger, name):
 
 
 def test_pickle_is_summed_as_it_is_loaded(forger, monkeypatch):
-    """
-    What a worker writes over a pickle while its checksum is looked at is not loaded.
-    """
+    """What a worker writes over a pickle while its checksum is looked at is not loaded."""
     slot = forger.write(Odd(torch.arange(5)))
     start = forger.geometry.slot(slot)
     length = forger.answer(slot)["payload_bytes"]
@@ -336,9 +308,7 @@ ENDLESS = {
 @pytest.mark.core(every=5)
 @pytest.mark.parametrize("what", ENDLESS)
 def test_endless_nesting_is_an_error(tmp_path, what):
-    """
-    A layout nested deeper than any stack raises an error and does not crash.
-    """
+    """A layout nested deeper than any stack raises an error and does not crash."""
     script = f"""
 from tests.helpers.forgery import Forger
 forger = Forger(slots=1)
@@ -369,9 +339,7 @@ BROKEN_ANSWERS = {
 
 @pytest.mark.parametrize("name", BROKEN_ANSWERS)
 def test_broken_answer_is_refused(forger, name):
-    """
-    An answer that cannot be raises WorkerBroken with the worker's number before it is used.
-    """
+    """An answer that cannot be raises WorkerBroken with the worker's number before it is used."""
     slot = forger.write(torch.zeros(10))
     forger.forge_answer(slot, **BROKEN_ANSWERS[name])
 
@@ -390,9 +358,7 @@ BROKEN_CELLS = {
 
 @pytest.mark.parametrize("name", BROKEN_CELLS)
 def test_broken_cell_is_refused(forger, name):
-    """
-    A cell that means nothing raises WorkerBroken, and no slot changes hands.
-    """
+    """A cell that means nothing raises WorkerBroken, and no slot changes hands."""
     forger.write(torch.zeros(10))
     before = forger.ledger.counts()
     struct.pack_into("<I", forger.memory, forger.cell_position(), BROKEN_CELLS[name])
@@ -428,9 +394,7 @@ def receive_kinds(forger, is_iterable, kinds):
 @pytest.mark.parametrize("is_iterable", [False, True])
 @pytest.mark.parametrize("kinds", [[END], [NOTHING], [BATCH, NOTHING]])
 def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
-    """
-    Only a worker of an iterable dataset has an end, and only behind it nothing to say.
-    """
+    """Only a worker of an iterable dataset has an end, and only behind it nothing to say."""
     if is_iterable and kinds == [END]:
         assert [0] == receive_kinds(forger, is_iterable, kinds)
     else:
@@ -439,17 +403,13 @@ def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
 
 
 def test_requests_behind_the_end_are_answered_with_nothing(forger):
-    """
-    Of what a worker skips because its dataset is exhausted torch is told nothing.
-    """
+    """Of what a worker skips because its dataset is exhausted torch is told nothing."""
     assert [0] == receive_kinds(forger, True, [END, NOTHING])
     assert 0 == forger.ledger.counts()["ready"]
 
 
 def test_end_that_an_interrupt_lost_counts(forger):
-    """
-    Nothing behind an end that was received and not told to torch yet is no error.
-    """
+    """Nothing behind an end that was received and not told to torch yet is no error."""
     transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=True)
     for number, kind in enumerate([END, NOTHING]):
         transport.put(0, (number, [number]))
@@ -460,9 +420,7 @@ def test_end_that_an_interrupt_lost_counts(forger):
 
 
 def test_resume_that_does_not_fit_is_an_error(forger):
-    """
-    A resume is pushed, or refused because the ring cannot be as full as its reader says.
-    """
+    """A resume is pushed, or refused because the ring cannot be as full as its reader says."""
     for _ in range(forger.geometry.ring_capacity):
         forger.ledger.tell_resume(0, None)
 
@@ -471,9 +429,7 @@ def test_resume_that_does_not_fit_is_an_error(forger):
 
 
 def test_late_writes_change_nothing(forger):
-    """
-    What a worker writes after the trainer received its answer is not looked at.
-    """
+    """What a worker writes after the trainer received its answer is not looked at."""
     slot = forger.write([torch.ones(3), "text"])
     received = forger.ledger.receive().slot
     forger.forge_answer(slot, payload_bytes=1 << 62, layout_bytes=1 << 62, ticket=9, kind=0)

@@ -1,6 +1,4 @@
-"""
-The protocol's models, searched exhaustively: what must hold holds, and each mistake is found.
-"""
+"""The protocol's models, searched exhaustively: what must hold holds, and each mistake is found."""
 
 import functools
 import re
@@ -21,35 +19,27 @@ check = functools.cache(spin.check)  # two tests look at each run
 
 
 def with_included(model):
-    """
-    Read a model together with what it includes.
-    """
+    """Read a model together with what it includes."""
     included = re.findall(r'^#include "(\w+)\.pml"', MODEL_TEXT[model], re.MULTILINE)
     return "".join(MODEL_TEXT[name] for name in [model, *included])
 
 
 def bounds_of(run):
-    """
-    List the bounds of a run, those that stand in its file included.
-    """
+    """List the bounds of a run, those that stand in its file included."""
     defaults = re.findall(r"#ifndef (\w+)\n#define \1 (\d+)", MODEL_TEXT[run.model])
     given = [define.split("=") for define in run.defines if "=" in define]
     return {name: int(value) for name, value in [*defaults, *given]}
 
 
 def covers(run, other):
-    """
-    Say whether whatever may happen in one search may happen in another.
-    """
+    """Say whether whatever may happen in one search may happen in another."""
     bounds, others = bounds_of(run), bounds_of(other)
     same = (run.model, run.ends) == (other.model, other.ends)
     return same and all(bounds[name] >= others[name] for name in others)
 
 
 def switches(model):
-    """
-    List the mistakes that a model can make.
-    """
+    """List the mistakes that a model can make."""
     text = with_included(model)
     bounds = bounds_of(cases.Run(model, "")).keys()
     return set(re.findall(r"^#ifn?def (\w+)", text, re.MULTILINE)) - bounds

@@ -1,6 +1,4 @@
-"""
-What README and docs/ say about names, links and commands is what the code has.
-"""
+"""What README and docs/ say about names, links and commands is what the code has."""
 
 import dataclasses
 import inspect

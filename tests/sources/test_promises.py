@@ -108,9 +108,7 @@ PROMISES = {
 
 
 def rows_of(text):
-    """
-    List what the first column of the table under the heading says.
-    """
+    """List what the first column of the table under the heading says."""
     section = text.partition(f"{HEADING}\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
     return [cell for cell in cells[1:] if set(cell) != {"-"}]
@@ -118,34 +116,26 @@ def rows_of(text):
 
 @functools.cache
 def functions_of(name):
-    """
-    List the test functions of a file in any folder; none if there is no such file.
-    """
+    """List the test functions of a file in any folder; none if there is no such file."""
     nodes = [node for path in TESTS.rglob(name) for node in ast.parse(path.read_text()).body]
     functions = (node for node in nodes if isinstance(node, ast.FunctionDef))
     return {node.name for node in functions if node.name.startswith("test_")}
 
 
 def missing_tests(promises):
-    """
-    List the tests that promises name and that do not exist.
-    """
+    """List the tests that promises name and that do not exist."""
     named = sorted({tuple(test.split("::")) for tests in promises.values() for test in tests})
     return [f"{file}::{name}" for file, name in named if name not in functions_of(file)]
 
 
 def test_table_is_found():
-    """
-    The checks below have something to check.
-    """
+    """The checks below have something to check."""
     assert len(rows_of(PAGE.read_text())) > 5
 
 
 @pytest.mark.parametrize("row", rows_of(PAGE.read_text()))
 def test_row_has_a_test(row):
-    """
-    A row names its tests.
-    """
+    """A row names its tests."""
     assert PROMISES.get(row), (
         f"{PAGE.name} promises something for {row!r}: name the tests that show it in PROMISES, in "
         f"{Path(__file__).name}"
@@ -153,25 +143,19 @@ def test_row_has_a_test(row):
 
 
 def test_no_promise_without_a_row():
-    """
-    What is named here still stands on the page.
-    """
+    """What is named here still stands on the page."""
     stale = sorted(PROMISES.keys() - set(rows_of(PAGE.read_text())))
 
     assert [] == stale, f"rows that {PAGE.name} does not have any more: change PROMISES too"
 
 
 def test_named_tests_exist():
-    """
-    No test that is named was renamed or removed.
-    """
+    """No test that is named was renamed or removed."""
     assert [] == missing_tests(PROMISES), "tests that no file has: change PROMISES too"
 
 
 def test_checks_see_what_is_wrong():
-    """
-    A row is read to its first bar, and a test or a file that does not exist is noticed.
-    """
+    """A row is read to its first bar, and a test or a file that does not exist is noticed."""
     table = f"{HEADING}\n| event | what |\n| --- | --- |\n| fire | `out` |\n\n## Next\n| x | y |\n"
     promises = {"fire": ["test_promises.py::test_table_is_found", "test_promises.py::test_gone"]}
     promises["flood"] = ["test_nowhere.py::test_table_is_found"]

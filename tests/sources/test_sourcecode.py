@@ -1,6 +1,4 @@
-"""
-What can be read off the sources without running them: comments, imports, names, docstrings.
-"""
+"""What can be read off the sources without running them: comments, imports, names, docstrings."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ RELAXED = re.compile(r"relaxed: \S")
 
 @dataclass(frozen=True)
 class Comment:
-    """
-    A C comment and the lines it covers, both ends included.
-    """
+    """A C comment and the lines it covers, both ends included."""
 
     text: str
     first: int
@@ -59,9 +55,7 @@ class Comment:
 
 @dataclass(frozen=True)
 class AtomicCall:
-    """
-    One call of an `atomic_*` function, where it stands, and the comments that belong to it.
-    """
+    """One call of an `atomic_*` function, where it stands, and the comments that belong to it."""
 
     place: str
     verb: str
@@ -82,9 +76,7 @@ class AtomicCall:
 
 
 def comments_of(source: str) -> list[Comment]:
-    """
-    Find the comments of a C source.
-    """
+    """Find the comments of a C source."""
     return [
         Comment(
             " ".join(match[0].split()),
@@ -118,17 +110,13 @@ ATOMIC_CALLS = [call for path in C_SOURCES for call in atomic_calls(path)]
 
 
 def sync_ends(call: AtomicCall) -> Iterator[tuple[str, str]]:
-    """
-    List the ends that a call's comments name: ("release" or "acquire", name).
-    """
+    """List the ends that a call's comments name: ("release" or "acquire", name)."""
     for match in SYNC.finditer(call.comments):
         yield ("release", match["release"]) if match["release"] else ("acquire", match["acquire"])
 
 
 def sync_names(end: str) -> set[str]:
-    """
-    List the names that some atomic call carries as this end.
-    """
+    """List the names that some atomic call carries as this end."""
     return {name for call in ATOMIC_CALLS for side, name in sync_ends(call) if side == end}
 
 
@@ -188,9 +176,7 @@ def test_c_lines_fit(path):
 
 
 def layered_modules() -> list[Path]:
-    """
-    List the package's modules whose imports go one way: all but its entrances.
-    """
+    """List the package's modules whose imports go one way: all but its entrances."""
     entrances = {PACKAGE / f"{name}.py" for name in ENTRANCES}
     return [path for path in sorted(PACKAGE.rglob("*.py")) if path not in entrances]
 
@@ -218,9 +204,7 @@ def imports_of_package(tree: ast.AST) -> set[str]:
 
 
 def known_module(name: str) -> str:
-    """
-    Find the module that a dotted name leads to: the longest part of it that is one.
-    """
+    """Find the module that a dotted name leads to: the longest part of it that is one."""
     parts = name.split(".")[1:]
     while parts and ".".join(parts) not in MODULES.keys() | COMPILED.keys():
         parts.pop()
@@ -228,9 +212,7 @@ def known_module(name: str) -> str:
 
 
 def compiled_imports() -> set[str]:
-    """
-    List the modules of this package that the parts of the extension import.
-    """
+    """List the modules of this package that the parts of the extension import."""
     pattern = re.compile(r"^\s*from\s+(shmloader[\w.]*)\s+import\b", re.MULTILINE)
     sources = [path for path in COMPILED["core._core"] if path.suffix != ".pyi"]
     return {known_module(name) for path in sources for name in pattern.findall(path.read_text())}
@@ -260,11 +242,11 @@ def test_no_imports_in_a_circle():
     graph = {
         name: imports_of_package(ast.parse(path.read_text())) - {name}
         for name, path in MODULES.items()
-        if not name.startswith("cli")
     }
     graph["core._core"] = compiled_imports()
 
-    assert {*graph} == {*graphlib.TopologicalSorter(graph).static_order()}
+    # Commands import the package as users do.
+    assert {*graph, ""} == {*graphlib.TopologicalSorter(graph).static_order()}
 
 
 def test_core_imports_only_the_ground():
@@ -276,10 +258,42 @@ def test_core_imports_only_the_ground():
         assert imports_of_package(ast.parse(MODULES[name].read_text())) == set()
 
 
+def parts_of_core() -> list[str]:
+    """List the parts of the extension in the order in which they are included."""
+    root = (PACKAGE / "core" / "_core.pyx").read_text()
+    return re.findall(r'^include "(\w+)\.pyx"$', root, re.MULTILINE)
+
+
+def names_of_part(part: str) -> set[str]:
+    """List the functions, classes and variables that a part of the extension declares."""
+    face = PACKAGE / "core" / f"{part}.pxd"
+    source = face.read_text() + (PACKAGE / "core" / f"{part}.pyx").read_text()
+    source = re.sub(r" *#.*", "", source)
+    declared = re.findall(r"^(?:cdef|cpdef|def|class)\b[^(=:\n]*?(\w+) ?(?=[(=:\n])", source, re.M)
+    return {*declared}
+
+
+@pytest.mark.parametrize("part", parts_of_core())
+def test_parts_use_only_earlier_ones(part):
+    """A part of the extension uses no name of a part that is included after it."""
+    parts = parts_of_core()
+    later = set().union(*(names_of_part(each) for each in parts[parts.index(part) + 1 :]))
+    source = (PACKAGE / "core" / f"{part}.pyx").read_text()
+    code = re.sub(r'""".*?"""|#[^\n]*|"[^"\n]*"', "", source, flags=re.DOTALL)
+    own = names_of_part(part)
+
+    assert set() == {*re.findall(r"(?<!\.)\b\w+\b", code)} & later - own
+
+
+def test_names_of_parts_are_found():
+    """The check above has names to look for."""
+    assert {"Desk"} <= names_of_part("desk")
+    assert {"SlotMemory", "watch_process"} <= names_of_part("slot_memory") | names_of_part("desk")
+    assert {"gather_tensors"} <= names_of_part("gather")
+
+
 def project_version() -> str:
-    """
-    Read the version from the one place where it is written.
-    """
+    """Read the version from the one place where it is written."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
@@ -305,9 +319,7 @@ def test_newest_changes_are_of_this_version():
 
 
 def stub_names(body: list[ast.stmt]) -> set[str]:
-    """
-    List the public names that a stub's statements define; imports define none.
-    """
+    """List the public names that a stub's statements define; imports define none."""
     names = set()
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -320,9 +332,7 @@ def stub_names(body: list[ast.stmt]) -> set[str]:
 
 
 def compiled_names(module: types.ModuleType) -> set[str]:
-    """
-    List the public names that a compiled module defines, without what it imported.
-    """
+    """List the public names that a compiled module defines, without what it imported."""
     return {
         name
         for name, value in vars(module).items()
@@ -378,9 +388,7 @@ def compiled_signatures() -> dict[str, list[str]]:
 
 
 def signature_of(function: ast.FunctionDef) -> list[str]:
-    """
-    List the arguments of a stub's function as `compiled_signatures` does.
-    """
+    """List the arguments of a stub's function as `compiled_signatures` does."""
     arguments = function.args.posonlyargs + function.args.args
     defaults = [ast.unparse(default) for default in function.args.defaults]
     plain = len(arguments) - len(defaults)
@@ -391,9 +399,7 @@ def signature_of(function: ast.FunctionDef) -> list[str]:
 
 
 def stub_functions() -> dict[str, ast.FunctionDef]:
-    """
-    List the functions and methods of the stub, without the protocols that are its own.
-    """
+    """List the functions and methods of the stub, without the protocols that are its own."""
     functions = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
     for kind in STUB.body:
         if isinstance(kind, ast.ClassDef) and not kind.name.startswith("_"):

@@ -29,8 +29,17 @@ class Desk:
         self.asked.append((sizes, dtype))
         return torch.zeros(sizes, dtype=dtype) if self._has_room else None
 
-    def gather(self, kind, batch):
-        self.asked.append(kind)
+    def gather_tensors(self, _):
+        self.asked.append("tensors")
+
+    def gather_arrays(self, _):
+        self.asked.append("arrays")
+
+    def gather_ints(self, _):
+        self.asked.append("ints")
+
+    def gather_floats(self, _):
+        self.asked.append("floats")
 
     def collate(self, batch, functions, otherwise):
         self.asked.append("collate")

@@ -1,6 +1,4 @@
-"""
-A loader that is copied, pickled, or made again from its attributes is as good as the first.
-"""
+"""A loader that is copied, pickled, or made again from its attributes is as good as the first."""
 
 import copy
 import inspect
@@ -21,9 +19,7 @@ BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 @pytest.fixture
 def build(loader_class):
-    """
-    Give a function that makes a loader over eight numbers, in four batches, from two workers.
-    """
+    """Give a function that makes a loader over eight numbers, in four batches, from two workers."""
 
     def make(**options):
         return loader_class(range(8), **{**IN_TWO_WORKERS, **options})
@@ -32,9 +28,7 @@ def build(loader_class):
 
 
 def numbers(batches):
-    """
-    Return the batches as lists.
-    """
+    """Return the batches as lists."""
     return [batch.tolist() for batch in batches]
 
 
@@ -48,9 +42,7 @@ def sent(loader):
 @pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, sent])
 @pytest.mark.parametrize("iterated", [False, True])
 def test_copies_of_a_loader(build, clone, iterated):
-    """
-    A loader that is not being iterated can be copied and pickled, and both work.
-    """
+    """A loader that is not being iterated can be copied and pickled, and both work."""
     loader = build()
     if iterated:
         assert BATCHES == numbers(loader)
@@ -84,9 +76,7 @@ def test_copy_of_a_loader_with_live_workers():
 
 
 def test_pickling_an_iterator():
-    """
-    An iterator refuses to be pickled, with torch's words.
-    """
+    """An iterator refuses to be pickled, with torch's words."""
     expected, actual = in_both(
         lambda loader: attempt(lambda: pickle.dumps(iter(loader(range(8), **IN_TWO_WORKERS))))
     )
@@ -110,9 +100,7 @@ def test_signature_begins_like_torchs(loader_class):
 
 
 def test_parameters_of_ours_are_keywords(loader_class):
-    """
-    What torch's `__init__` does not have can be given by keyword alone, and may be left out.
-    """
+    """What torch's `__init__` does not have can be given by keyword alone, and may be left out."""
     known = inspect.signature(TorchDataLoader.__init__).parameters
     parameters = inspect.signature(loader_class.__init__).parameters
 
@@ -122,9 +110,7 @@ def test_parameters_of_ours_are_keywords(loader_class):
 
 
 def test_every_parameter_is_an_attribute(loader_class, build):
-    """
-    Every parameter can be read back under its own name; torch keeps all but `shuffle`.
-    """
+    """Every parameter can be read back under its own name; torch keeps all but `shuffle`."""
     loader = build()
     names = inspect.signature(loader_class.__init__).parameters.keys()
 
@@ -132,9 +118,7 @@ def test_every_parameter_is_an_attribute(loader_class, build):
 
 
 def test_rebuilt_from_attributes(build):
-    """
-    A loader made anew from attributes takes another sampler and keeps the rest.
-    """
+    """A loader made anew from attributes takes another sampler and keeps the rest."""
     loader = build(drop_last=True, timeout=7, persistent_workers=True, prefetch_factor=3)
 
     twin = rebuilt(loader, sampler=[5, 4, 3, 2, 1])

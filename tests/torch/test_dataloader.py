@@ -1,6 +1,4 @@
-"""
-The public face: options and their errors, closing, iterating in every way, counters, wrap().
-"""
+"""The public face: options and their errors, closing, iterating in every way, counters, wrap()."""
 
 import copy
 import pickle
@@ -30,9 +28,7 @@ PAIRS = [[index, index + 1] for index in range(0, COUNT, 2)]
 
 
 class Numbers(Dataset):
-    """
-    Twelve numbers, each as a row of eight.
-    """
+    """Twelve numbers, each as a row of eight."""
 
     def __len__(self):
         return COUNT
@@ -42,18 +38,14 @@ class Numbers(Dataset):
 
 
 class InBulk(Numbers):
-    """
-    The same numbers, asked for by the list.
-    """
+    """The same numbers, asked for by the list."""
 
     def __getitems__(self, indices):
         return [self[index] + 100 for index in indices]
 
 
 class Shards(IterableDataset):
-    """
-    Each worker yields its share of the numbers.
-    """
+    """Each worker yields its share of the numbers."""
 
     def __iter__(self):
         info = get_worker_info()
@@ -61,9 +53,7 @@ class Shards(IterableDataset):
 
 
 class FirstIsSlow(Numbers):
-    """
-    Worker 0 takes its time for its first number.
-    """
+    """Worker 0 takes its time for its first number."""
 
     def __getitem__(self, index):
         if index == 0:
@@ -72,9 +62,7 @@ class FirstIsSlow(Numbers):
 
 
 class EmptyRows(Numbers):
-    """
-    Whole batches in memory of the slot, filled in place.
-    """
+    """Whole batches in memory of the slot, filled in place."""
 
     def __getitems__(self, indices):
         rows = shmloader.empty((len(indices), 8), dtype=torch.int64)
@@ -83,9 +71,7 @@ class EmptyRows(Numbers):
 
 
 def is_shared(tensor):
-    """
-    Tell whether a tensor's memory is part of a shared mapping of this process.
-    """
+    """Tell whether a tensor's memory is part of a shared mapping of this process."""
     address = tensor.data_ptr()
     with open("/proc/self/maps", encoding="utf-8") as maps:
         for line in maps:
@@ -101,17 +87,13 @@ def repickled(loader):
 
 
 def collate_and_tell(samples):
-    """
-    Say beside the batch whether it was collated into shared memory.
-    """
+    """Say beside the batch whether it was collated into shared memory."""
     batch = default_collate(samples)
     return {"batch": batch, "in slot": is_shared(batch)}
 
 
 def collate_into_empty(samples):
-    """
-    Fill memory of the slot by hand.
-    """
+    """Fill memory of the slot by hand."""
     batch = shmloader.empty((len(samples), 8), torch.int64)
     torch.stack(samples, out=batch)
     return batch, is_shared(batch)
@@ -122,9 +104,7 @@ def whole(batch):
 
 
 def firsts(loader):
-    """
-    Return the first column of each batch.
-    """
+    """Return the first column of each batch."""
     return [batch[:, 0].tolist() for batch in loader]
 
 
@@ -134,9 +114,7 @@ def firsts(loader):
 @pytest.mark.parametrize("name", ["slots", "slot_bytes", "ring_bytes"])
 @pytest.mark.parametrize("value", [1.5, "3", True])
 def test_option_of_another_type_is_refused(name, value):
-    """
-    An option is an int or None; the error names it and shows what it was.
-    """
+    """An option is an int or None; the error names it and shows what it was."""
     with pytest.raises(TypeError, match=f"{name} should be an int or None, but got {value!r}"):
         DataLoader(Numbers(), **{name: value})
 
@@ -152,17 +130,13 @@ def test_option_of_another_type_is_refused(name, value):
     ],
 )
 def test_option_out_of_range_is_refused(options, words):
-    """
-    The error says which bound was crossed.
-    """
+    """The error says which bound was crossed."""
     with pytest.raises(ValueError, match=words):
         DataLoader(Numbers(), **options)
 
 
 def test_options_are_attributes_and_keyword_only():
-    """
-    Every option can be read back by its name, as those need who build a loader again.
-    """
+    """Every option can be read back by its name, as those need who build a loader again."""
     loader = DataLoader(Numbers(), slots=3, slot_bytes=1000, ring_bytes=1 << 20)
 
     assert (3, 1000, 1 << 20) == (loader.slots, loader.slot_bytes, loader.ring_bytes)
@@ -172,9 +146,7 @@ def test_options_are_attributes_and_keyword_only():
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 50])
 def test_any_number_of_slots_works(slots):
-    """
-    Slots are tuning: with any number of them every batch can be kept.
-    """
+    """Slots are tuning: with any number of them every batch can be kept."""
     with DataLoader(Numbers(), batch_size=2, slots=slots, **TWO) as loader:
         kept = list(loader)
 
@@ -182,9 +154,7 @@ def test_any_number_of_slots_works(slots):
 
 
 def test_ring_bytes_bounds_the_number_of_slots():
-    """
-    With slot_bytes given and slots left open, there are as many slots as the budget holds.
-    """
+    """With slot_bytes given and slots left open, there are as many slots as the budget holds."""
     with DataLoader(Numbers(), slot_bytes=1 << 20, ring_bytes=3 << 20, **TWO) as loader:
         next(iter(loader))
 
@@ -192,9 +162,7 @@ def test_ring_bytes_bounds_the_number_of_slots():
 
 
 def test_without_workers_the_iterator_is_torchs():
-    """
-    num_workers=0 is torch's own path, to the iterator's class.
-    """
+    """num_workers=0 is torch's own path, to the iterator's class."""
     loader = DataLoader(Numbers(), batch_size=2)
 
     assert _SingleProcessDataLoaderIter is type(iter(loader))
@@ -207,9 +175,7 @@ def test_without_workers_the_iterator_is_torchs():
 
 
 def test_several_iterators_live_at_once():
-    """
-    Iterators of one loader have segments of their own.
-    """
+    """Iterators of one loader have segments of their own."""
     with DataLoader(Numbers(), batch_size=2, **TWO) as loader:
         both = [
             (one[0, 0].item(), other[0, 0].item())
@@ -234,9 +200,7 @@ def test_epoch_after_a_break_is_whole(persistent):
 
 
 def test_out_of_order_does_not_wait_for_the_slow():
-    """
-    With in_order=False a slow batch comes when it is there, and none is missing.
-    """
+    """With in_order=False a slow batch comes when it is there, and none is missing."""
     with DataLoader(FirstIsSlow(), batch_size=2, in_order=False, **TWO) as loader:
         batches = firsts(loader)
 
@@ -245,9 +209,7 @@ def test_out_of_order_does_not_wait_for_the_slow():
 
 
 def test_samples_without_batches():
-    """
-    batch_size=None delivers the samples themselves.
-    """
+    """batch_size=None delivers the samples themselves."""
     with DataLoader(Numbers(), batch_size=None, **TWO) as loader:
         samples = list(loader)
 
@@ -256,9 +218,7 @@ def test_samples_without_batches():
 
 
 def test_batches_from_a_sampler_of_batches():
-    """
-    batch_size=None with a batch sampler hands whole lists of indices to the dataset.
-    """
+    """batch_size=None with a batch sampler hands whole lists of indices to the dataset."""
     sampler = BatchSampler(SequentialSampler(range(COUNT)), 2, drop_last=False)
     dataset = numpy.arange(COUNT)
     with DataLoader(dataset, sampler=sampler, batch_size=None, **TWO) as loader:
@@ -266,17 +226,13 @@ def test_batches_from_a_sampler_of_batches():
 
 
 def test_samples_in_bulk():
-    """
-    A dataset's __getitems__ is asked for each batch at once.
-    """
+    """A dataset's __getitems__ is asked for each batch at once."""
     with DataLoader(InBulk(), batch_size=2, **TWO) as loader:
         assert [[a + 100, b + 100] for a, b in PAIRS] == firsts(loader)
 
 
 def test_iterable_shards():
-    """
-    An iterable dataset ends when all workers' shares have ended, in torch's order.
-    """
+    """An iterable dataset ends when all workers' shares have ended, in torch's order."""
     with DataLoader(Shards(), batch_size=2, **TWO) as ours:
         batches = [batch.tolist() for batch in ours]
 
@@ -287,9 +243,7 @@ def test_iterable_shards():
 
 
 def test_default_collate_inside_collate_fn_lands_in_the_slot():
-    """
-    In the worker the collated batch lies in the segment already: nothing copies it again.
-    """
+    """In the worker the collated batch lies in the segment already: nothing copies it again."""
     with DataLoader(Numbers(), batch_size=2, collate_fn=collate_and_tell, **TWO) as loader:
         batches = list(loader)
 
@@ -298,9 +252,7 @@ def test_default_collate_inside_collate_fn_lands_in_the_slot():
 
 
 def test_empty_in_collate_fn_lies_in_the_slot():
-    """
-    shmloader.empty() in a collate function is memory of the slot.
-    """
+    """shmloader.empty() in a collate function is memory of the slot."""
     with DataLoader(Numbers(), batch_size=2, collate_fn=collate_into_empty, **TWO) as loader:
         batches = list(loader)
 
@@ -309,18 +261,14 @@ def test_empty_in_collate_fn_lies_in_the_slot():
 
 
 def test_empty_in_a_dataset():
-    """
-    A dataset may fill a whole batch in the slot, with a collate function that passes it on.
-    """
+    """A dataset may fill a whole batch in the slot, with a collate function that passes it on."""
     with DataLoader(EmptyRows(), batch_size=2, collate_fn=whole, **TWO) as loader:
         assert PAIRS == firsts(loader)
         assert 0 == loader.stats().retired
 
 
 def test_empty_outside_of_workers():
-    """
-    Anywhere else it is an ordinary tensor.
-    """
+    """Anywhere else it is an ordinary tensor."""
     assert not is_shared(shmloader.empty(1000))
     assert (torch.Size([3, 2]), torch.int8) == (
         shmloader.empty((3, 2), torch.int8).shape,
@@ -332,9 +280,7 @@ def test_empty_outside_of_workers():
 
 
 def test_stats_count_what_was_delivered():
-    """
-    Batches and bytes over two epochs, slots by state, and nothing pickled for plain tensors.
-    """
+    """Batches and bytes over two epochs, slots by state, and nothing pickled for plain tensors."""
     with DataLoader(Numbers(), batch_size=2, slots=9, **TWO) as loader:
         for _ in range(2):
             held = list(loader)[:1]
@@ -349,9 +295,7 @@ def test_stats_count_what_was_delivered():
 
 
 def test_stats_outlive_close():
-    """
-    What was counted stays counted when the memory is gone.
-    """
+    """What was counted stays counted when the memory is gone."""
     loader = DataLoader(Numbers(), batch_size=2, **TWO)
     list(loader)
     loader.close()
@@ -364,9 +308,7 @@ def test_stats_outlive_close():
 
 
 def test_spilled_batches_are_counted():
-    """
-    Keeping more batches than slots can be spared shows in the counters.
-    """
+    """Keeping more batches than slots can be spared shows in the counters."""
     with DataLoader(Numbers(), slots=4, **TWO) as loader:
         kept = list(loader)
 
@@ -377,9 +319,7 @@ def test_spilled_batches_are_counted():
 
 
 def test_close_ends_workers_and_can_be_repeated():
-    """
-    After close() no worker lives; the batch in hand does; iterating starts afresh.
-    """
+    """After close() no worker lives; the batch in hand does; iterating starts afresh."""
     loader = DataLoader(Numbers(), batch_size=2, persistent_workers=True, **TWO)
     iterator = iter(loader)
     held = next(iterator)
@@ -394,9 +334,7 @@ def test_close_ends_workers_and_can_be_repeated():
 
 
 def test_with_closes_also_after_an_error():
-    """
-    Leaving the with block by an exception ends the workers.
-    """
+    """Leaving the with block by an exception ends the workers."""
     with pytest.raises(ZeroDivisionError):  # noqa: SIM117
         with DataLoader(Numbers(), **TWO) as loader:
             workers = iter(loader)._workers
@@ -432,9 +370,7 @@ def test_iterator_of_a_closed_loader_disturbs_no_other():
 
 
 def test_wrap_shares_what_the_loader_had():
-    """
-    wrap() gives a loader of ours with the same dataset and sampler, the options on top.
-    """
+    """wrap() gives a loader of ours with the same dataset and sampler, the options on top."""
     stock = TorchDataLoader(Numbers(), batch_size=2, **TWO)
     ours = wrap(stock, slots=5)
 
@@ -445,18 +381,14 @@ def test_wrap_shares_what_the_loader_had():
 
 
 class Special(TorchDataLoader):
-    """
-    Somebody's loader class.
-    """
+    """Somebody's loader class."""
 
     def greeting(self):
         return f"{len(self)} batches"
 
 
 def test_wrap_keeps_the_class():
-    """
-    The wrapped loader has the methods of the class that it had, also after pickling.
-    """
+    """The wrapped loader has the methods of the class that it had, also after pickling."""
     ours = wrap(Special(Numbers(), batch_size=2, **TWO))
     again = pickle.loads(pickle.dumps(ours))
 
@@ -468,9 +400,7 @@ def test_wrap_keeps_the_class():
 
 @pytest.mark.parametrize("thing", [[1, 2], Numbers()])
 def test_wrap_refuses_other_things(thing):
-    """
-    Only a torch DataLoader can be wrapped, and only with options that exist.
-    """
+    """Only a torch DataLoader can be wrapped, and only with options that exist."""
     with pytest.raises(TypeError, match=f"but got {type(thing).__name__}"):
         wrap(thing)
     with pytest.raises(TypeError):
@@ -479,9 +409,7 @@ def test_wrap_refuses_other_things(thing):
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, repickled])
 def test_copies_are_loaders_of_their_own(duplicate):
-    """
-    A copied or pickled loader has the options and shares no segment.
-    """
+    """A copied or pickled loader has the options and shares no segment."""
     loader = DataLoader(Numbers(), batch_size=2, slots=5, **TWO)
     list(loader)
     other = duplicate(loader)

@@ -38,9 +38,7 @@ STEPS = 6
 
 
 def failing_at(index, fault):
-    """
-    Return a collate function that goes wrong with the batch that holds sample `index`.
-    """
+    """Return a collate function that goes wrong with the batch that holds sample `index`."""
 
     def collate(samples):
         batch = default_collate(samples)
@@ -55,9 +53,7 @@ def failing_at(index, fault):
 @pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_dataset(name):
-    """
-    An exception in `__getitem__` arrives in its batch's place, and iteration goes on.
-    """
+    """An exception in `__getitem__` arrives in its batch's place, and iteration goes on."""
     dataset = Faulty(EXCEPTIONS[name])
 
     expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), STEPS))
@@ -69,9 +65,7 @@ def test_exception_in_dataset(name):
 @pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_dataset_without_workers(name):
-    """
-    With `num_workers=0` the exception itself comes out.
-    """
+    """With `num_workers=0` the exception itself comes out."""
     dataset = Faulty(EXCEPTIONS[name])
 
     expected, actual = in_both(lambda loader: walk(loader(dataset, batch_size=2), STEPS))
@@ -81,9 +75,7 @@ def test_exception_in_dataset_without_workers(name):
 
 @pytest.mark.parametrize("options", [{"persistent_workers": True}, {"in_order": False}], ids=str)
 def test_exception_does_not_disturb_the_next_epoch(options):
-    """
-    The epoch after one with an exception has the same exception in the same place.
-    """
+    """The epoch after one with an exception has the same exception in the same place."""
 
     def two_epochs(loader_class):
         # One worker, so that the order is fixed without `in_order` as well.
@@ -99,9 +91,7 @@ def test_exception_does_not_disturb_the_next_epoch(options):
 @pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_collate_fn(name):
-    """
-    An exception in `collate_fn` arrives in its batch's place, and iteration goes on.
-    """
+    """An exception in `collate_fn` arrives in its batch's place, and iteration goes on."""
     collate = failing_at(2, lambda batch: EXCEPTIONS[name]())
 
     expected, actual = in_both(
@@ -132,9 +122,7 @@ UNCOLLATABLE = {
 @pytest.mark.core(every=5)
 @pytest.mark.parametrize("name", UNCOLLATABLE)
 def test_samples_that_do_not_collate(name):
-    """
-    The default collate function refuses samples with the same words.
-    """
+    """The default collate function refuses samples with the same words."""
     samples = UNCOLLATABLE[name]
 
     expected, actual = in_both(lambda loader: walk(loader(samples, **IN_TWO_WORKERS), 2))
@@ -147,9 +135,7 @@ def test_samples_that_do_not_collate(name):
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("name", ["value", "key", "two_arguments"])
 def test_exception_in_worker_init_fn(name, persistent):
-    """
-    A worker whose `worker_init_fn` fails reports that once, then that it has no fetcher.
-    """
+    """A worker whose `worker_init_fn` fails reports that once, then that it has no fetcher."""
 
     def two_epochs(loader_class):
         loader = loader_class(
@@ -167,9 +153,7 @@ def test_exception_in_worker_init_fn(name, persistent):
 
 
 class FaultyStream(IterableDataset):
-    """
-    Four numbers, then a fault; with `start`, the fault comes before the first.
-    """
+    """Four numbers, then a fault; with `start`, the fault comes before the first."""
 
     def __init__(self, fault, start=False):
         self.fault = fault
@@ -203,9 +187,7 @@ def test_exception_in_iterable_dataset(name, start):
 
 
 class FaultySampler:
-    """
-    Draws `good` indices of eight and then fails; with None, `__iter__` itself fails.
-    """
+    """Draws `good` indices of eight and then fails; with None, `__iter__` itself fails."""
 
     def __init__(self, good):
         self.good = good
@@ -228,9 +210,7 @@ class FaultySampler:
 @pytest.mark.parametrize("good", [None, 0, 3, 6, 8])
 @pytest.mark.parametrize("batch_size", [1, None])
 def test_exception_in_sampler(good, batch_size):
-    """
-    A sampler's exception leaves `iter()` or that `next()` which drew from it, as it is.
-    """
+    """A sampler's exception leaves `iter()` or that `next()` which drew from it, as it is."""
     options = {**IN_TWO_WORKERS, "batch_size": batch_size}
 
     expected, actual = in_both(
@@ -243,9 +223,7 @@ def test_exception_in_sampler(good, batch_size):
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("index", ["text", 2.5, None, (1, 2), 2**70, -1, 100])
 def test_odd_indices(index):
-    """
-    Any object may be an index: it reaches the dataset as it is.
-    """
+    """Any object may be an index: it reaches the dataset as it is."""
     options = {**IN_TWO_WORKERS, "sampler": [0, 1, index, 3]}
 
     expected, actual = in_both(lambda loader: walk(loader(list(range(8)), **options), 4))
@@ -257,9 +235,7 @@ def test_odd_indices(index):
 
 
 def test_timeout(tmp_path):
-    """
-    Every wait for a batch ends after `timeout` seconds; the batch comes when it is ready.
-    """
+    """Every wait for a batch ends after `timeout` seconds; the batch comes when it is ready."""
 
     def scenario(loader_class):
         gate = tmp_path / "gate"
@@ -281,9 +257,7 @@ def test_timeout(tmp_path):
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize("name", DEATHS)
 def test_death_of_a_worker(name):
-    """
-    A worker's death is torch's error, with the signal or exit code as its cause.
-    """
+    """A worker's death is torch's error, with the signal or exit code as its cause."""
     dataset = Faulty(DEATHS[name], at=4)
 
     expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 3))
@@ -293,9 +267,7 @@ def test_death_of_a_worker(name):
 
 
 def test_death_without_a_trace():
-    """
-    A worker that exits with code 0 in mid-batch is noticed by looking at it.
-    """
+    """A worker that exits with code 0 in mid-batch is noticed by looking at it."""
     dataset = Faulty(leave_silently, at=4)
 
     expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 3))
@@ -304,9 +276,7 @@ def test_death_without_a_trace():
 
 
 def test_going_on_after_a_death():
-    """
-    After a worker's death the others' batches still come.
-    """
+    """After a worker's death the others' batches still come."""
     dataset = Faulty(DEATHS["sigkill"], at=4)
 
     expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), STEPS))
@@ -315,9 +285,7 @@ def test_going_on_after_a_death():
 
 
 def test_death_of_one_of_two():
-    """
-    A worker that dies at its first sample is named even while the other goes on.
-    """
+    """A worker that dies at its first sample is named even while the other goes on."""
     dataset = FaultyInOneWorker(DEATHS["os_exit"])
 
     expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 1))
@@ -373,9 +341,7 @@ WRONG_ARGUMENTS = [
 
 
 def build_and_walk(loader_class, *arguments, **options):
-    """
-    Return the warnings and the outcome of building a loader and taking one batch.
-    """
+    """Return the warnings and the outcome of building a loader and taking one batch."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         outcome = attempt(lambda: walk(loader_class(*arguments, **options), 1))
@@ -385,9 +351,7 @@ def build_and_walk(loader_class, *arguments, **options):
 @lets_torch_complain
 @pytest.mark.parametrize("options", WRONG_ARGUMENTS, ids=str)
 def test_wrong_arguments(options):
-    """
-    What torch refuses is refused at the same moment, with the same type and words.
-    """
+    """What torch refuses is refused at the same moment, with the same type and words."""
     expected, actual = in_both(lambda loader: build_and_walk(loader, range(4), **options))
 
     assert expected == actual
@@ -395,9 +359,7 @@ def test_wrong_arguments(options):
 
 @pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}])
 def test_wrong_arguments_with_iterable_dataset(options):
-    """
-    An iterable dataset decides the order itself, so samplers are refused.
-    """
+    """An iterable dataset decides the order itself, so samplers are refused."""
     expected, actual = in_both(lambda loader: build_and_walk(loader, Stream(), **options))
 
     assert expected == actual
@@ -407,9 +369,7 @@ def test_wrong_arguments_with_iterable_dataset(options):
 @pytest.mark.parametrize("dataset", [[], iter([1]), 5, None], ids=lambda it: type(it).__name__)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_odd_datasets(dataset, shuffle):
-    """
-    An empty dataset, one without a length, and things that are none.
-    """
+    """An empty dataset, one without a length, and things that are none."""
     options = {"shuffle": shuffle, "num_workers": 1}
 
     expected, actual = in_both(lambda loader: build_and_walk(loader, dataset, **options))
@@ -418,9 +378,7 @@ def test_odd_datasets(dataset, shuffle):
 
 
 def test_arguments_by_position():
-    """
-    Torch's thirteen positional arguments are positional, and a fourteenth is refused.
-    """
+    """Torch's thirteen positional arguments are positional, and a fourteenth is refused."""
     arguments = [range(4), 2, False, None, None, 0, default_collate, False, True, 0, None, None]
 
     for extra in ([], [torch.Generator()], [torch.Generator(), 2]):
@@ -449,9 +407,7 @@ GUARDED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "pe
 
 @pytest.mark.parametrize("attribute", GUARDED)
 def test_attribute_set_after_init(attribute):
-    """
-    The attributes that a running loader depends on cannot be set; the error names the class.
-    """
+    """The attributes that a running loader depends on cannot be set; the error names the class."""
 
     def scenario(loader_class):
         class Special(loader_class):
@@ -469,9 +425,7 @@ def test_attribute_set_after_init(attribute):
 @pytest.mark.parametrize("value", ["fork", "thread", 7, None], ids=repr)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_context_set_after_init(value, workers):
-    """
-    The start method may be changed, and is checked again.
-    """
+    """The start method may be changed, and is checked again."""
 
     def scenario(loader_class):
         loader = loader_class(range(4), num_workers=workers)
@@ -486,9 +440,7 @@ def test_context_set_after_init(value, workers):
 
 
 class Understated(IterableDataset):
-    """
-    Five numbers that call themselves `length`.
-    """
+    """Five numbers that call themselves `length`."""
 
     def __init__(self, length):
         self.length = length
@@ -508,9 +460,7 @@ class Understated(IterableDataset):
 @pytest.mark.parametrize("ask_for_length", [False, True])
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_length_warning(workers, ask_for_length, batch_size):
-    """
-    More batches than the dataset's length are warned of, from where next() was called.
-    """
+    """More batches than the dataset's length are warned of, from where next() was called."""
 
     def scenario(loader_class):
         loader = loader_class(Understated(2), batch_size=batch_size, num_workers=workers)
@@ -527,9 +477,7 @@ def test_length_warning(workers, ask_for_length, batch_size):
 
 
 def test_no_length():
-    """
-    An iterable dataset without a length has a loader without one.
-    """
+    """An iterable dataset without a length has a loader without one."""
 
     class Endless(IterableDataset):
         def __iter__(self):
@@ -575,9 +523,7 @@ def assert_only_second_fails(outcomes):
 @pytest.mark.parametrize("name", UNPICKLABLE)
 @pytest.mark.parametrize("path", PATHS)
 def test_unpicklable_leaf_is_named(path, name):
-    """
-    A batch that cannot be sent is an error that says where in the batch the reason is.
-    """
+    """A batch that cannot be sent is an error that says where in the batch the reason is."""
     collate = failing_at(2, lambda batch: PATHS[path](UNPICKLABLE[name]()))
 
     outcomes = walk_ours(range(8), collate_fn=collate)
@@ -587,9 +533,7 @@ def test_unpicklable_leaf_is_named(path, name):
 
 
 def test_unpicklable_exception_arrives():
-    """
-    An exception of a class that the trainer cannot import arrives with its name and its text.
-    """
+    """An exception of a class that the trainer cannot import arrives with its name and its text."""
 
     class Local(Exception):
         pass
@@ -609,18 +553,14 @@ def refuse_to_load():
 
 
 class Unloadable:
-    """
-    Can be pickled, but not loaded again.
-    """
+    """Can be pickled, but not loaded again."""
 
     def __reduce__(self):
         return refuse_to_load, ()
 
 
 def test_leaf_that_cannot_be_loaded():
-    """
-    A batch whose pickle fails in the trainer is that batch's error, and iteration goes on.
-    """
+    """A batch whose pickle fails in the trainer is that batch's error, and iteration goes on."""
     collate = failing_at(2, lambda batch: {"meta": [Unloadable()]})
 
     outcomes = walk_ours(range(8), collate_fn=collate)

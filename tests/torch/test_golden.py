@@ -1,6 +1,4 @@
-"""
-Our DataLoader beside torch's under the same seeds: the same batches from the same workers.
-"""
+"""Our DataLoader beside torch's under the same seeds: the same batches from the same workers."""
 
 import pytest
 
@@ -17,18 +15,14 @@ def record_both(case):
 
 
 def test_run_equals_torch(ordered_case):
-    """
-    Batches, lengths, warnings and the trainer's generators are torch's at every step.
-    """
+    """Batches, lengths, warnings and the trainer's generators are torch's at every step."""
     difference = first_difference(*record_both(ordered_case))
 
     assert difference is None
 
 
 def test_unordered_run_equals_torch(unordered_case):
-    """
-    Out of order, an epoch has torch's batches, and a worker's n-th sample torch's draws.
-    """
+    """Out of order, an epoch has torch's batches, and a worker's n-th sample torch's draws."""
     expected, actual = record_both(unordered_case)
     difference = first_difference(without_order(expected), without_order(actual))
     expected_stamps, actual_stamps = common_stamps(expected, actual)

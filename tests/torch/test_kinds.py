@@ -403,9 +403,7 @@ def test_every_array_can_be_written_to():
 
 
 class Direct:
-    """
-    A ledger and a desk of one segment in one process: `send` is a batch's whole way.
-    """
+    """A ledger and a desk of one segment in one process: `send` is a batch's whole way."""
 
     def __init__(self):
         self.segment = Segment(first_shape(1, 200, 64 << 20))

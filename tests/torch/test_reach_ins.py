@@ -40,9 +40,7 @@ BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 @pytest.fixture
 def build(loader_class):
-    """
-    Give a function that makes a loader over eight numbers, in four batches, from two workers.
-    """
+    """Give a function that makes a loader over eight numbers, in four batches, from two workers."""
 
     def make(*, of=loader_class, dataset=range(8), **options):
         return of(dataset, **{**IN_TWO_WORKERS, **options})
@@ -52,9 +50,7 @@ def build(loader_class):
 
 @pytest.fixture
 def without_collector():
-    """
-    Leave a test nothing but reference counts to free what it dropped.
-    """
+    """Leave a test nothing but reference counts to free what it dropped."""
     gc.collect()
     gc.disable()
     yield
@@ -62,9 +58,7 @@ def without_collector():
 
 
 def numbers(batches):
-    """
-    Return the batches as lists.
-    """
+    """Return the batches as lists."""
     return [batch.tolist() for batch in batches]
 
 
@@ -72,9 +66,7 @@ def numbers(batches):
 
 
 def test_types(build):
-    """
-    A loader and its iterator are instances of torch's classes.
-    """
+    """A loader and its iterator are instances of torch's classes."""
     loader = build()
     iterator = iter(loader)
 
@@ -86,9 +78,7 @@ def test_types(build):
 
 
 def test_without_workers_the_iterator_is_not_multiprocessing(build):
-    """
-    Code that asks for the iterator's type to know whether there are workers gets its answer.
-    """
+    """Code that asks for the iterator's type to know whether there are workers gets its answer."""
     iterator = iter(build(num_workers=0, multiprocessing_context=None))
 
     assert isinstance(iterator, _BaseDataLoaderIter)
@@ -97,9 +87,7 @@ def test_without_workers_the_iterator_is_not_multiprocessing(build):
 
 
 def test_generic(loader_class, build):
-    """
-    The class takes a type argument, as a base class and in place.
-    """
+    """The class takes a type argument, as a base class and in place."""
 
     class OfNumbers(loader_class[int]):
         pass
@@ -110,9 +98,7 @@ def test_generic(loader_class, build):
 
 
 def test_class_name(loader_class):
-    """
-    The class goes by torch's name, on which messages and name mangling depend.
-    """
+    """The class goes by torch's name, on which messages and name mangling depend."""
     assert "DataLoader" == loader_class.__name__ == loader_class.__qualname__
 
 
@@ -121,9 +107,7 @@ def test_class_name(loader_class):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_iterator_attribute(build, persistent):
-    """
-    `_iterator` holds the iterator of a loader with persistent workers, and else nothing.
-    """
+    """`_iterator` holds the iterator of a loader with persistent workers, and else nothing."""
     loader = build(persistent_workers=persistent)
     assert loader._iterator is None
 
@@ -134,9 +118,7 @@ def test_iterator_attribute(build, persistent):
 
 
 def test_shutting_down_by_hand(build):
-    """
-    Stopping a loader's persistent workers and forgetting its iterator starts it afresh.
-    """
+    """Stopping a loader's persistent workers and forgetting its iterator starts it afresh."""
     loader = build(persistent_workers=True)
     assert BATCHES == numbers(loader)
     pids = pids_of(loader._iterator)
@@ -149,9 +131,7 @@ def test_shutting_down_by_hand(build):
 
 
 def test_shutting_down_twice(build):
-    """
-    Stopping the workers again does nothing, and the iterator may still be dropped.
-    """
+    """Stopping the workers again does nothing, and the iterator may still be dropped."""
     iterator = iter(build())
     next(iterator)
 
@@ -162,9 +142,7 @@ def test_shutting_down_twice(build):
 
 
 def test_get_iterator(build):
-    """
-    `_get_iterator()` is the hook that makes a new iterator, also with persistent workers.
-    """
+    """`_get_iterator()` is the hook that makes a new iterator, also with persistent workers."""
     loader = build(persistent_workers=True)
     first, second = loader._get_iterator(), loader._get_iterator()
 
@@ -176,9 +154,7 @@ def test_get_iterator(build):
 
 
 def test_workers(build):
-    """
-    `_workers` lists the running processes, daemons of this one.
-    """
+    """`_workers` lists the running processes, daemons of this one."""
     iterator = iter(build())
     workers = iterator._workers
 
@@ -191,9 +167,7 @@ def test_workers(build):
 
 
 def test_exit_codes(build):
-    """
-    Workers that were asked to stop exit with code 0.
-    """
+    """Workers that were asked to stop exit with code 0."""
     iterator = iter(build())
     next(iterator)
 
@@ -203,9 +177,7 @@ def test_exit_codes(build):
 
 
 def test_data_queue_size(build):
-    """
-    `_data_queue.qsize()` counts the batches that wait for the trainer to receive them.
-    """
+    """`_data_queue.qsize()` counts the batches that wait for the trainer to receive them."""
     iterator = iter(build(dataset=range(40)))
 
     assert wait_until(lambda: iterator._data_queue.qsize() == IN_FLIGHT)
@@ -216,25 +188,19 @@ def test_data_queue_size(build):
 
 
 def early(iterator):
-    """
-    Count the batches that were received before their turn.
-    """
+    """Count the batches that were received before their turn."""
     return sum(len(task) == 2 for task in iterator._task_info.values())
 
 
 def test_index_queue_size(build):
-    """
-    `_index_queues[i].qsize()` counts what a worker has not taken yet: in the end nothing.
-    """
+    """`_index_queues[i].qsize()` counts what a worker has not taken yet: in the end nothing."""
     iterator = iter(build())
 
     assert wait_until(lambda: [0, 0] == [queue.qsize() for queue in iterator._index_queues])
 
 
 def test_counters(build):
-    """
-    The iterator's counters and its table of tasks are torch's.
-    """
+    """The iterator's counters and its table of tasks are torch's."""
     iterator = iter(build(dataset=range(40)))
     start = iterator._send_idx, iterator._rcvd_idx, iterator._num_yielded
     tasks = sorted(iterator._task_info)
@@ -248,9 +214,7 @@ def test_counters(build):
 
 
 def test_settings_on_the_iterator(build):
-    """
-    The iterator repeats the loader's settings under torch's names.
-    """
+    """The iterator repeats the loader's settings under torch's names."""
     loader = build(generator=torch.Generator().manual_seed(3), timeout=5)
     iterator = iter(loader)
     seed = torch.empty((), dtype=torch.int64)
@@ -301,9 +265,7 @@ def test_worker_facts(build):
 
 
 def test_iterator_dies_by_reference_count(build, without_collector):
-    """
-    Dropping an iterator in mid-epoch ends it and its workers, while a batch is still held.
-    """
+    """Dropping an iterator in mid-epoch ends it and its workers, while a batch is still held."""
     iterator = iter(build())
     held = next(iterator)
     alive, pids = weakref.ref(iterator), pids_of(iterator)
@@ -317,9 +279,7 @@ def test_iterator_dies_by_reference_count(build, without_collector):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_loader_dies_by_reference_count(build, without_collector, persistent):
-    """
-    Dropping a loader after an epoch ends it, and its persistent workers with it.
-    """
+    """Dropping a loader after an epoch ends it, and its persistent workers with it."""
     loader = build(persistent_workers=persistent)
     iterator = iter(loader)
     pids, held = pids_of(iterator), list(iterator)
@@ -333,9 +293,7 @@ def test_loader_dies_by_reference_count(build, without_collector, persistent):
 
 
 def test_iterator_outlives_its_loader(build, without_collector):
-    """
-    An iterator does not keep its loader, and goes on without it.
-    """
+    """An iterator does not keep its loader, and goes on without it."""
     loader = build()
     iterator = iter(loader)
     alive = weakref.ref(loader)
@@ -347,9 +305,7 @@ def test_iterator_outlives_its_loader(build, without_collector):
 
 
 def test_finished_iterator(build):
-    """
-    After its end an iterator has no workers and keeps saying that it ended.
-    """
+    """After its end an iterator has no workers and keeps saying that it ended."""
     iterator = iter(build())
     assert BATCHES == numbers(iterator)
 
@@ -379,9 +335,7 @@ def test_loader_zipped_with_itself(persistent):
 
 
 def test_three_iterators_at_different_speeds(build):
-    """
-    Live iterators of one loader do not touch each other's batches.
-    """
+    """Live iterators of one loader do not touch each other's batches."""
     loader = build()
     iterators = [iter(loader) for _ in range(3)]
     for taken, iterator in enumerate(iterators):
@@ -395,9 +349,7 @@ def test_three_iterators_at_different_speeds(build):
 
 
 def test_loader_within_a_loader(build):
-    """
-    A loader may be iterated inside the loop over another.
-    """
+    """A loader may be iterated inside the loop over another."""
     outer, inner = build(), build()
 
     for batch in outer:
@@ -410,9 +362,7 @@ def test_loader_within_a_loader(build):
 
 @pytest.mark.parametrize("derive", [sampled_forever, unlocked_for_many_epochs])
 def test_one_endless_iterator(loader_class, build, derive):
-    """
-    A subclass may put in an endless batch sampler and take its epochs from one iterator.
-    """
+    """A subclass may put in an endless batch sampler and take its epochs from one iterator."""
     loader = build(of=derive(loader_class))
     pids = pids_of(loader.iterator)
 
@@ -422,9 +372,7 @@ def test_one_endless_iterator(loader_class, build, derive):
 
 
 def test_endless_iterator_is_replaced(loader_class, build):
-    """
-    Such a subclass may stop the workers and take a new iterator in mid-epoch.
-    """
+    """Such a subclass may stop the workers and take a new iterator in mid-epoch."""
     loader = build(of=sampled_forever(loader_class))
     pids = pids_of(loader.iterator)
     next(iter(loader))
@@ -436,9 +384,7 @@ def test_endless_iterator_is_replaced(loader_class, build):
 
 
 def test_subclass_with_arguments_and_an_iter_of_its_own(loader_class, build):
-    """
-    A subclass may forward its keyword arguments and wrap what the loader yields.
-    """
+    """A subclass may forward its keyword arguments and wrap what the loader yields."""
     loader = build(of=numbering_batches(loader_class), first=10)
 
     for _ in range(2):
@@ -454,9 +400,7 @@ def doubled(batch, *, collate_fn_map=None):
 
 
 def test_replaced_collate_function(build, monkeypatch):
-    """
-    A user's entry for tensors in `default_collate_fn_map` is what collates them.
-    """
+    """A user's entry for tensors in `default_collate_fn_map` is what collates them."""
     monkeypatch.setitem(default_collate_fn_map, torch.Tensor, doubled)
     samples = [torch.tensor(number) for number in range(4)]
 
@@ -464,9 +408,7 @@ def test_replaced_collate_function(build, monkeypatch):
 
 
 def test_added_collate_function(build, monkeypatch):
-    """
-    A user's entry for a type that torch refuses is used, also deep inside a sample.
-    """
+    """A user's entry for a type that torch refuses is used, also deep inside a sample."""
     monkeypatch.setitem(default_collate_fn_map, slice, lambda batch, *, collate_fn_map: [*batch])
     samples = [{"cut": (slice(0, number), number)} for number in range(2)]
 
@@ -477,18 +419,14 @@ def test_added_collate_function(build, monkeypatch):
 
 
 def test_replaced_function_for_numbers(build, monkeypatch):
-    """
-    A user's entry for a plain number is used.
-    """
+    """A user's entry for a plain number is used."""
     monkeypatch.setitem(default_collate_fn_map, int, lambda batch, *, collate_fn_map: sum(batch))
 
     assert [1, 5, 9, 13] == list(build())
 
 
 def test_profiler_range(build):
-    """
-    `next()` shows in a profile under the prefix by which tools find it.
-    """
+    """`next()` shows in a profile under the prefix by which tools find it."""
     iterator = iter(build())
     with torch.autograd.profiler.profile() as profile:
         next(iterator)
@@ -498,9 +436,7 @@ def test_profiler_range(build):
 
 
 def test_worker_loop_sees_pipes():
-    """
-    A DataPipe is shuffled and sharded over the workers by torch's own rules.
-    """
+    """A DataPipe is shuffled and sharded over the workers by torch's own rules."""
 
     def scenario(loader_class):
         torch.manual_seed(5)

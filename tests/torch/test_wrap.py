@@ -1,6 +1,4 @@
-"""
-wrap(): a loader of ours that is made of one of torch's, whatever class it has.
-"""
+"""wrap(): a loader of ours that is made of one of torch's, whatever class it has."""
 
 import pickle
 
@@ -20,16 +18,12 @@ BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def numbers(batches):
-    """
-    Return the batches as lists.
-    """
+    """Return the batches as lists."""
     return [batch.tolist() for batch in batches]
 
 
 def torch_loader(kind=TorchDataLoader, **options):
-    """
-    Make a loader of torch's over eight numbers, in four batches, from two workers.
-    """
+    """Make a loader of torch's over eight numbers, in four batches, from two workers."""
     given = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
     return kind(range(8), **{**given, **options})
 
@@ -39,9 +33,7 @@ KEPT = ("batch_size", "drop_last", "num_workers", "timeout", "prefetch_factor", 
 
 
 def test_wrap_shares_what_the_loader_was_given():
-    """
-    A wrapped loader is ours and holds the very objects and settings of torch's.
-    """
+    """A wrapped loader is ours and holds the very objects and settings of torch's."""
     loader = torch_loader(shuffle=True, timeout=9, generator=torch.Generator(), prefetch_factor=3)
 
     wrapped = shmloader.wrap(loader)
@@ -65,9 +57,7 @@ WRAPPED_CASES = [
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("case", WRAPPED_CASES, ids=str)
 def test_wrapped_run_equals_torch(case):
-    """
-    A wrapped loader goes through the same run as the loader that it was made of.
-    """
+    """A wrapped loader goes through the same run as the loader that it was made of."""
 
     def wrapped(dataset, **options):
         return shmloader.wrap(TorchDataLoader(dataset, **options))
@@ -78,18 +68,14 @@ def test_wrapped_run_equals_torch(case):
 
 
 def test_wrap_without_workers():
-    """
-    A loader without workers can be wrapped as well.
-    """
+    """A loader without workers can be wrapped as well."""
     loader = torch_loader(num_workers=0, multiprocessing_context=None)
 
     assert BATCHES == numbers(shmloader.wrap(loader))
 
 
 def test_wrap_keeps_a_subclass():
-    """
-    A subclass keeps its attributes and its way to iterate, and is not built again.
-    """
+    """A subclass keeps its attributes and its way to iterate, and is not built again."""
     loader = torch_loader(numbering_batches(TorchDataLoader), first=10)
 
     wrapped = shmloader.wrap(loader)
@@ -120,9 +106,7 @@ def test_wrap_keeps_attributes_of_likely_names():
 
 
 def test_wrap_builds_nothing_again():
-    """
-    Neither the subclass nor its sampler is made a second time.
-    """
+    """Neither the subclass nor its sampler is made a second time."""
     loader = torch_loader(CountsItself)
 
     wrapped = shmloader.wrap(loader)
@@ -132,9 +116,7 @@ def test_wrap_builds_nothing_again():
 
 
 def test_wrap_leaves_the_loader_alone():
-    """
-    The wrapped loader has workers of its own, and the original goes on with its epoch.
-    """
+    """The wrapped loader has workers of its own, and the original goes on with its epoch."""
     loader = torch_loader(persistent_workers=True)
     iterator = iter(loader)
     next(iterator)
@@ -148,9 +130,7 @@ def test_wrap_leaves_the_loader_alone():
 
 
 def test_wrap_takes_options_of_ours():
-    """
-    Options of ours are given with the call and stand on the wrapped loader.
-    """
+    """Options of ours are given with the call and stand on the wrapped loader."""
     wrapped = shmloader.wrap(torch_loader(), slots=7, ring_bytes=2**24)
 
     assert (7, None, 2**24) == (wrapped.slots, wrapped.slot_bytes, wrapped.ring_bytes)

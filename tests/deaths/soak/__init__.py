@@ -16,9 +16,7 @@ from __future__ import annotations
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Run the soak; the exit code tells whether every batch was right and nothing grew.
-    """
+    """Run the soak; the exit code tells whether every batch was right and nothing grew."""
     # Not at the top: the killer is a module of this package too, and does without torch.
     from tests.deaths.soak.command import run
 

@@ -1,6 +1,4 @@
-"""
-The command: phases one by one, a line of JSON on stdout, tables and progress on stderr.
-"""
+"""The command: phases one by one, a line of JSON on stdout, tables and progress on stderr."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ console = Console(stderr=True, width=120)
 
 
 def run(arguments: list[str]) -> int:
-    """
-    Go through the phases; the exit code tells whether all was as it should be.
-    """
+    """Go through the phases; the exit code tells whether all was as it should be."""
     options = _options(arguments)
     warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
     warnings.simplefilter("ignore", RetentionWarning)  # a phase keeps more than is for free
@@ -52,18 +48,14 @@ def run(arguments: list[str]) -> int:
 
 
 def shares(phases: list[Phase], batches: int) -> list[int]:
-    """
-    Divide the batches among the phases, at least one for each.
-    """
+    """Divide the batches among the phases, at least one for each."""
     total = sum(phase.share for phase in phases)
     ends = [round(batches * part / total) for part in accumulate(phase.share for phase in phases)]
     return [max(1, end - begin) for begin, end in pairwise([0, *ends])]
 
 
 def _try(trials: list[Trial]) -> list[Change]:
-    """
-    Make all runs, and compare what is held before and after those in which workers die.
-    """
+    """Make all runs, and compare what is held before and after those in which workers die."""
     for trial in trials:
         result = trial.result
         with _bar(result, "nobody dies", result.batches + result.torch_batches) as advance:
@@ -80,9 +72,7 @@ def _try(trials: list[Trial]) -> list[Change]:
 
 @contextlib.contextmanager
 def _bar(result: Result, run: str, batches: int) -> Iterator[Callable[[], None]]:
-    """
-    Show a bar; it is drawn once in a while, because drawing takes time.
-    """
+    """Show a bar; it is drawn once in a while, because drawing takes time."""
     turns = count(1)
     with progress_bar(console, f"{result.phase}, {run}", batches // _DRAWN_EVERY) as advance:
         yield lambda: advance() if next(turns) % _DRAWN_EVERY == 0 else None
@@ -101,9 +91,7 @@ def _summary(result: Result) -> str:
 
 
 def _report(results: list[Result], idle: list[Change], options: argparse.Namespace) -> int:
-    """
-    Print the tables and the record.
-    """
+    """Print the tables and the record."""
     mistakes = [mistake for result in results for mistake in result.mistakes]
     mistakes += [f"without a loader: {change}" for change in idle if change.is_growth]
     console.print(report.deliveries(results, options.period))

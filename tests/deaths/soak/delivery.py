@@ -1,6 +1,4 @@
-"""
-Batches of a phase as hashes, looked at again when the trainer lets go of them.
-"""
+"""Batches of a phase as hashes, looked at again when the trainer lets go of them."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ _STALLED_S = 60  # without a batch; longer than any number of deaths explains
 
 
 class Mistake(Exception):
-    """
-    Something that must not be; the text says what and at which batch.
-    """
+    """Something that must not be; the text says what and at which batch."""
 
 
 def digests(phase: Phase, loader, batches: int) -> Iterator[str]:
@@ -49,9 +45,7 @@ def _check_kept(number: int, digest: str, batch) -> None:
 
 
 def _watched(batches: Iterable) -> Iterator:
-    """
-    Pass batches on, and raise in the trainer when the next one takes too long.
-    """
+    """Pass batches on, and raise in the trainer when the next one takes too long."""
     number = 0
     with _alarm(lambda: f"no batch {number} within {_STALLED_S} s"):
         signal.alarm(_STALLED_S)

@@ -1,6 +1,4 @@
-"""
-What all processes hold, sampled while batches flow, and whether any of it grows.
-"""
+"""What all processes hold, sampled while batches flow, and whether any of it grows."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ QUANTITIES = (
 
 
 def settle() -> None:
-    """
-    Leave what exists now out of all later counts of objects.
-    """
+    """Leave what exists now out of all later counts of objects."""
     gc.collect()
     gc.freeze()
 
@@ -81,18 +77,14 @@ def sample() -> dict[str, float]:
 
 
 def _trim_heap() -> None:
-    """
-    Give back what is free in C's heap, where the C library knows how: it is no leak.
-    """
+    """Give back what is free in C's heap, where the C library knows how: it is no leak."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 @dataclass(frozen=True)
 class Change:
-    """
-    How much of something there was at first, and at last.
-    """
+    """How much of something there was at first, and at last."""
 
     quantity: Quantity
     first: float
@@ -100,9 +92,7 @@ class Change:
 
     @property
     def is_growth(self) -> bool:
-        """
-        Whether it is more than the tolerance explains; less is no fault.
-        """
+        """Whether it is more than the tolerance explains; less is no fault."""
         return self.last - self.first > self.quantity.tolerance
 
     def __str__(self) -> str:
@@ -110,17 +100,13 @@ class Change:
 
 
 def changes(samples: list[dict[str, float]]) -> list[Change]:
-    """
-    Compare the first quarter's median with the last quarter's, for each quantity.
-    """
+    """Compare the first quarter's median with the last quarter's, for each quantity."""
     quarter = -(-len(samples) // 4)
     return between(_medians(samples[:quarter]), _medians(samples[-quarter:]))
 
 
 def between(first: dict[str, float], last: dict[str, float]) -> list[Change]:
-    """
-    Compare two samples, for each quantity.
-    """
+    """Compare two samples, for each quantity."""
     return [Change(each, first[each.key], last[each.key]) for each in QUANTITIES]
 
 

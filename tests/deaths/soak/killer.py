@@ -82,16 +82,12 @@ class Aim:
             self.hits[number] += 1
 
     def release(self) -> None:
-        """
-        Let those go on that are stopped, or the loader would wait for them when it closes.
-        """
+        """Let those go on that are stopped, or the loader would wait for them when it closes."""
         for pid in self._workers(_STOPPED):
             self._send(pid, _STOPPED, signal.SIGCONT)
 
     def _send(self, pid: int, states: str, number: signal.Signals) -> bool:
-        """
-        Send a signal to a process if it is still a worker in one of these states.
-        """
+        """Send a signal to a process if it is still a worker in one of these states."""
         with contextlib.suppress(ProcessLookupError):
             process = os.pidfd_open(pid)
             try:
@@ -119,9 +115,7 @@ def _name_and_state(pid: int) -> tuple[str, str]:
 
 
 def run(aim: Aim, periods_s: dict[signal.Signals, float], most: int) -> None:
-    """
-    Send each signal at its period until the standard input has something to say.
-    """
+    """Send each signal at its period until the standard input has something to say."""
     due = dict.fromkeys(periods_s, time.monotonic() + min(periods_s.values()))
     while True:
         number = min(due, key=due.__getitem__)
@@ -133,9 +127,7 @@ def run(aim: Aim, periods_s: dict[signal.Signals, float], most: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """
-    Be the killer's process, as `Killer` starts it.
-    """
+    """Be the killer's process, as `Killer` starts it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the trainer's to end this process
     trainer_pid, kill_s, stop_s, most, seed = arguments
     aim = Aim(int(trainer_pid), int(seed))

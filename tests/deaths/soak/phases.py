@@ -1,6 +1,4 @@
-"""
-The ways of using a loader that a soak goes through, and their batches in order.
-"""
+"""The ways of using a loader that a soak goes through, and their batches in order."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ class Phase:
 
     @property
     def is_iterable(self) -> bool:
-        """
-        Whether the dataset is an iterable one, which no sampler shuffles.
-        """
+        """Whether the dataset is an iterable one, which no sampler shuffles."""
         return issubclass(self.make_dataset, torch.utils.data.IterableDataset)
 
 
@@ -55,9 +51,7 @@ PHASES = (
 
 
 def make_loader(phase: Phase, loader_class: type, workers: int, seed: int, **options):
-    """
-    Make a loader that delivers the same batches whenever the seed is the same.
-    """
+    """Make a loader that delivers the same batches whenever the seed is the same."""
     return loader_class(
         phase.make_dataset(),
         batch_size=pictures.BATCH_SIZE,
@@ -73,9 +67,7 @@ def make_loader(phase: Phase, loader_class: type, workers: int, seed: int, **opt
 
 
 def draw(loader, batches: int) -> Iterator:
-    """
-    Yield so many batches, epoch after epoch; every third epoch is left in its middle.
-    """
+    """Yield so many batches, epoch after epoch; every third epoch is left in its middle."""
     left = batches
     for epoch in count(1):
         longest = _LEFT_AFTER if epoch % _LEFT_EVERY == 0 else left

@@ -48,17 +48,13 @@ class Pictures(Dataset):
         }
 
     def prepare(self, worker_id: int) -> None:
-        """
-        Take up what a worker's init function gives its own copy of the dataset.
-        """
+        """Take up what a worker's init function gives its own copy of the dataset."""
         self._tint = numpy.random.uniform(-_NOISE, _NOISE)
         self._owner = f"worker {worker_id}"
 
 
 class Replayed(IterableDataset):
-    """
-    Every worker's share of the pictures, in an order of its own; it cannot say where it is.
-    """
+    """Every worker's share of the pictures, in an order of its own; it cannot say where it is."""
 
     def __init__(self) -> None:
         self._pictures = Pictures()
@@ -68,9 +64,7 @@ class Replayed(IterableDataset):
             yield self._pictures[index]
 
     def prepare(self, worker_id: int) -> None:
-        """
-        Prepare the pictures.
-        """
+        """Prepare the pictures."""
         self._pictures.prepare(worker_id)
 
     def _draw_order(self) -> list[int]:
@@ -81,9 +75,7 @@ class Replayed(IterableDataset):
 
 
 class Restored(Replayed):
-    """
-    The same pictures from a dataset that can say where it is, and go on from there.
-    """
+    """The same pictures from a dataset that can say where it is, and go on from there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,28 +94,20 @@ class Restored(Replayed):
             yield self._pictures[self._left.pop()]
 
     def state_dict(self) -> dict:
-        """
-        Tell which samples are still to come in this epoch.
-        """
+        """Tell which samples are still to come in this epoch."""
         return {"left": self._left and list(self._left)}
 
     def load_state_dict(self, state: dict) -> None:
-        """
-        Let the next epoch be the rest of another.
-        """
+        """Let the next epoch be the rest of another."""
         self._given = state["left"]
 
 
 def prepare(worker_id: int) -> None:
-    """
-    Be the init function of a worker: change its dataset by draws of its own.
-    """
+    """Be the init function of a worker: change its dataset by draws of its own."""
     get_worker_info().dataset.prepare(worker_id)
 
 
 def collate(samples: list[dict]) -> dict:
-    """
-    Collate as torch does, but keep the colours an array.
-    """
+    """Collate as torch does, but keep the colours an array."""
     colours = numpy.stack([sample.pop("colour") for sample in samples])
     return {**default_collate(samples), "colour": colours}

@@ -1,6 +1,4 @@
-"""
-The outcome of a soak as tables for people and as one record.
-"""
+"""The outcome of a soak as tables for people and as one record."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from tests.deaths.soak.trial import Result
 
 
 def deliveries(results: list[Result], period_s: float) -> Table:
-    """
-    Tabulate what was delivered, and what died meanwhile.
-    """
+    """Tabulate what was delivered, and what died meanwhile."""
     table = Table(title=f"Batches, a worker killed every {period_s * 1e3:.0f} ms")
     table.add_column("phase")
     heads = ("batches", "torch's too", "/s calm", "/s killed")
@@ -34,9 +30,7 @@ def deliveries(results: list[Result], period_s: float) -> Table:
 
 
 def holdings(results: list[Result], idle: list[Change]) -> Table:
-    """
-    Tabulate how much more was held at last than at first, in each phase and without a loader.
-    """
+    """Tabulate how much more was held at last than at first, in each phase and without a loader."""
     table = Table(title="Growth, from the first quarter's median to the last quarter's")
     columns = {each.phase: each.changes for each in results if each.changes}
     for place, head in enumerate(("", "tolerance", *columns, "no loader", "held then")):
@@ -49,9 +43,7 @@ def holdings(results: list[Result], idle: list[Change]) -> Table:
 
 
 def record(results: list[Result], idle: list[Change], mistakes: list[str]) -> dict:
-    """
-    Put all of it into one record.
-    """
+    """Put all of it into one record."""
     totals = {
         name: sum(getattr(each, name) for each in results)
         for name in ("batches", "torch_batches", "killed", "stopped", "restarts", "hung")

@@ -1,6 +1,4 @@
-"""
-One phase: the run in which nobody dies, torch's, and the one with the killer, compared.
-"""
+"""One phase: the run in which nobody dies, torch's, and the one with the killer, compared."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ class Result:
 
 
 class Trial:
-    """
-    Puts one phase to the trial.
-    """
+    """Puts one phase to the trial."""
 
     def __init__(self, phase: Phase, batches: int, settings: Settings):
         self._phase = phase
@@ -121,9 +117,7 @@ class Trial:
             compare(self._expected[:batches], self._digests(loader, batches, advance))
 
     def _compare_with_deaths(self, told: RestartCount, advance: Callable[[], None]) -> int:
-        """
-        Compare, and return how many restarts the loader has counted.
-        """
+        """Compare, and return how many restarts the loader has counted."""
         result, timeout_s = self.result, self._phase.timeout_s
         killer = self._make_killer()
         options = {"restarts": _NO_END, "timeout": timeout_s}
@@ -151,9 +145,7 @@ class Trial:
             yield digest
 
     def _sampled(self, found: Iterable[str]) -> Iterator[str]:
-        """
-        Pass hashes on and take samples in between, whose time does not count.
-        """
+        """Pass hashes on and take samples in between, whose time does not count."""
         every = max(_SAMPLES_APART, self.result.batches // _SAMPLES)
         begin = time.perf_counter()
         for number, digest in enumerate(found, start=1):
@@ -189,9 +181,7 @@ class Trial:
 
     @contextlib.contextmanager
     def _noting(self, run: str) -> Iterator[None]:
-        """
-        Turn what is raised into a mistake of the phase.
-        """
+        """Turn what is raised into a mistake of the phase."""
         try:
             yield
         except Mistake as mistake:

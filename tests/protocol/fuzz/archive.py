@@ -10,9 +10,7 @@ NAMES = ("ledger", "layout")
 
 
 def read(name):
-    """
-    Read a fuzzer's kept inputs: name -> bytes.
-    """
+    """Read a fuzzer's kept inputs: name -> bytes."""
     with zipfile.ZipFile(FOLDER / f"{name}.zip") as archive:
         return {entry: archive.read(entry) for entry in archive.namelist()}
 

@@ -40,23 +40,17 @@ _SMALL = {1: 2**16, 2: 2**16, 3: 2**32}
 
 
 class Wrong(AssertionError):
-    """
-    The trainer did what it must not do for any input.
-    """
+    """The trainer did what it must not do for any input."""
 
 
 def pack(payload, layout, mode=0, fields=()):
-    """
-    Write an input; fields are at most two (number, value) of the answer.
-    """
+    """Write an input; fields are at most two (number, value) of the answer."""
     (one, first), (other, second) = [*fields, (NO_FIELD, 0), (NO_FIELD, 0)][:2]
     return HEADER.pack(mode, one, other, len(payload), first, second) + payload + layout
 
 
 def unpack(data):
-    """
-    Read an input of any length: (mode, fields, payload, layout).
-    """
+    """Read an input of any length: (mode, fields, payload, layout)."""
     mode, one, other, length, first, second = HEADER.unpack(data[: HEADER.size].ljust(HEADER.size))
     payload = data[HEADER.size : HEADER.size + length]
     layout = data[HEADER.size + length :]
@@ -64,9 +58,7 @@ def unpack(data):
 
 
 class Reader:
-    """
-    A ledger of one slot, and the hand that writes into it.
-    """
+    """A ledger of one slot, and the hand that writes into it."""
 
     def __init__(self):
         names.restrict(pickle, pickling)
@@ -85,9 +77,7 @@ class Reader:
         self._at_rest = self._ledger.counts()
 
     def close(self):
-        """
-        Give the segment up.
-        """
+        """Give the segment up."""
         self._memory.close()
         self._segment.close()
         self._ledger = None
@@ -201,9 +191,7 @@ def judge(error):
 
 
 def leaves(batch):
-    """
-    Find the memory of all tensors and arrays of a batch: (address, bytes) each.
-    """
+    """Find the memory of all tensors and arrays of a batch: (address, bytes) each."""
     todo, seen = [batch], {}
     while todo:
         value = todo.pop()
@@ -219,9 +207,7 @@ def leaves(batch):
 
 
 def children(value):
-    """
-    List what a value holds, as far as this module knows its type.
-    """
+    """List what a value holds, as far as this module knows its type."""
     if isinstance(value, dict):
         return [*value.keys(), *value.values(), *vars_of(value)]
     if isinstance(value, names.SEQUENCES):
@@ -230,9 +216,7 @@ def children(value):
 
 
 def vars_of(value):
-    """
-    List the values of a value's attributes.
-    """
+    """List the values of a value's attributes."""
     if isinstance(value, type):
         return []
     slots = [getattr(value, name, None) for name in getattr(value, "__slots__", ())]
@@ -240,9 +224,7 @@ def vars_of(value):
 
 
 def memory_of_tensor(tensor):
-    """
-    Find where a strided tensor of the CPU has its elements, from the first to the last.
-    """
+    """Find where a strided tensor of the CPU has its elements, from the first to the last."""
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or not tensor.numel():
         return
     with suppress(RuntimeError):  # such as a wrapper that has no memory
@@ -253,9 +235,7 @@ def memory_of_tensor(tensor):
 
 
 class Fence:
-    """
-    Makes AddressSanitizer, where it runs, stop reads of a slot beside its payload and layout.
-    """
+    """Makes AddressSanitizer, where it runs, stop reads of a slot beside its payload and layout."""
 
     def __init__(self):
         self._poison = _sanitizer("__asan_poison_memory_region")
@@ -263,9 +243,7 @@ class Fence:
         self._closed = (0, 0)
 
     def raise_around(self, start, payload, offset, layout):
-        """
-        Close what lies between and behind the two stretches of the slot that begins at start.
-        """
+        """Close what lies between and behind the two stretches of the slot that begins at start."""
         end = round_up(max(payload, offset + layout), mmap.PAGESIZE) + mmap.PAGESIZE
         self._closed = (start, end)
         self._poison(start, end)
@@ -273,9 +251,7 @@ class Fence:
         self._unpoison(start, payload)
 
     def lift(self):
-        """
-        Open everything again.
-        """
+        """Open everything again."""
         self._unpoison(*self._closed)
 
 

@@ -15,9 +15,7 @@ SEQUENCES = (list, tuple, collections.deque)
 
 @dataclasses.dataclass
 class Sample:
-    """
-    A batch's own type that travels as its parts.
-    """
+    """A batch's own type that travels as its parts."""
 
     picture: object
     label: int
@@ -25,9 +23,7 @@ class Sample:
 
 @dataclasses.dataclass(slots=True)
 class Slotted:
-    """
-    One without a dictionary: its state is a pair.
-    """
+    """One without a dictionary: its state is a pair."""
 
     picture: object
     label: int
@@ -35,18 +31,14 @@ class Slotted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fixed:
-    """
-    One that takes its state itself.
-    """
+    """One that takes its state itself."""
 
     picture: object
     label: int
 
 
 class Odd:
-    """
-    A type that only a pickle can say.
-    """
+    """A type that only a pickle can say."""
 
     def __init__(self, value):
         self.value = value
@@ -97,9 +89,7 @@ MOVED = {"fuzz.names": __name__, "shmloader.pickling": "shmloader.core.pickling"
 
 
 def is_harmless(module, name):
-    """
-    Tell whether a pickle may look a name up.
-    """
+    """Tell whether a pickle may look a name up."""
     if (module, name) in PARTS:
         return True
     named = [*NAMED, Odd]
@@ -107,23 +97,17 @@ def is_harmless(module, name):
 
 
 def module_of(value):
-    """
-    Give the module that a pickle finds a value in; dtypes of torch do not say.
-    """
+    """Give the module that a pickle finds a value in; dtypes of torch do not say."""
     return getattr(value, "__module__", "torch")
 
 
 def name_of(value):
-    """
-    Give the name by which a pickle finds a value there.
-    """
+    """Give the name by which a pickle finds a value there."""
     return getattr(value, "__qualname__", str(value).rpartition(".")[2])
 
 
 def restrict(pickle, pickling):
-    """
-    Let both ways of loading a pickle find only names that do no harm.
-    """
+    """Let both ways of loading a pickle find only names that do no harm."""
     import io
 
     class Restricted(pickling._Unpickler):

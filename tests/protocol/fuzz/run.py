@@ -33,9 +33,7 @@ SECONDS = re.compile(r"^Done \d+ runs in (\d+) second", re.MULTILINE)
 
 
 def has_fuzzer():
-    """
-    Tell whether clang is here and links a fuzzer.
-    """
+    """Tell whether clang is here and links a fuzzer."""
     if shutil.which("clang") is None:
         return False
     program = "int LLVMFuzzerTestOneInput(const char *d, long n) { return d == 0 && n != 0; }"
@@ -44,16 +42,12 @@ def has_fuzzer():
 
 
 def make(target):
-    """
-    Build a target of this folder's Makefile.
-    """
+    """Build a target of this folder's Makefile."""
     subprocess.run(["make", "-C", str(HERE), target, f"PYTHON={sys.executable}"], check=True)
 
 
 def environment(target):
-    """
-    Give the variables under which a fuzzer runs.
-    """
+    """Give the variables under which a fuzzer runs."""
     # What an interpreter keeps until its end is no leak; the target counts what is leased.
     leaks = "1" if target == "ledger" else "0"
     return {
@@ -85,9 +79,7 @@ def prepare(target):
 
 
 def fuzzer(target, *arguments):
-    """
-    Give the command that runs a fuzzer.
-    """
+    """Give the command that runs a fuzzer."""
     longest, memory_mb, piece_mb = LIMITS[target]
     dictionary = BUILD / "seeds" / f"{target}.dict"
     return [
@@ -129,9 +121,7 @@ def fuzz(target, seconds):
 
 
 def summary(log):
-    """
-    Say in a line how far a run came.
-    """
+    """Say in a line how far a run came."""
     executed = int((EXECUTED.findall(log) or ["0"])[-1])
     edges, features, inputs, size = (REACHED.findall(log) or [("0", "0", "0", "0b")])[-1]
     seconds = SECONDS.search(log)
@@ -143,9 +133,7 @@ def summary(log):
 
 
 def explain(target, log):
-    """
-    Print how a run failed and how to see it again.
-    """
+    """Print how a run failed and how to see it again."""
     print("\n".join(log.splitlines()[-60:]))
     for path in re.findall(r"Test unit written to (\S+)", log):
         print(
@@ -155,9 +143,7 @@ def explain(target, log):
 
 
 def keep(target):
-    """
-    Replace the kept inputs by the fewest that cover what all covered that were found here.
-    """
+    """Replace the kept inputs by the fewest that cover what all covered that were found here."""
     folder = BUILD / "kept" / target
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -183,9 +169,7 @@ def replay(target, path):
 
 
 def parse():
-    """
-    Read the arguments.
-    """
+    """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.strip().partition("\n")[0])
     parser.add_argument("--seconds", type=int, default=60, help="for each fuzzer (%(default)s)")
     parser.add_argument("--target", choices=archive.NAMES, help="one of the fuzzers; both else")
@@ -198,9 +182,7 @@ def parse():
 
 
 def main():
-    """
-    Run what the arguments ask for; exit with 1 if anything failed.
-    """
+    """Run what the arguments ask for; exit with 1 if anything failed."""
     arguments = parse()
     if not has_fuzzer():
         print(f"not fuzzed: no clang with libFuzzer here; apt-get install {PACKAGES}")

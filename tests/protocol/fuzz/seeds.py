@@ -1,6 +1,4 @@
-"""
-Where fuzzing starts: real batches of every kind as a worker writes them, and short plays.
-"""
+"""Where fuzzing starts: real batches of every kind as a worker writes them, and short plays."""
 
 import argparse
 import collections
@@ -52,9 +50,7 @@ PLAYS = {
 
 
 def forgeries():
-    """
-    Give plays in which one word of an answer is not true: by little, by pages, by much.
-    """
+    """Give plays in which one word of an answer is not true: by little, by pages, by much."""
     values = ("0 77", "1 9", "2 9", "3 9", "0 191", "0 200")
     for word, value in itertools.product(range(8), values):
         forged = f"worker_forge 0 3 {word} {value}"
@@ -62,9 +58,7 @@ def forgeries():
 
 
 def plays():
-    """
-    Write the plays as inputs of the ledger's fuzzer, each for three sizes of segment.
-    """
+    """Write the plays as inputs of the ledger's fuzzer, each for three sizes of segment."""
     sizes = [(0, 0, 0, 7, 0), (1, 1, 2, 7, 0), (1, 4, 0, 20, 1)]
     for size, play in itertools.product(sizes, [*PLAYS.values(), *forgeries()]):
         steps = [step.split() for step in play.split(", ")]
@@ -77,9 +71,7 @@ OTHERS_TYPES = ("namedtuple", "dataclass", "class", "pickled")
 
 
 def batches():
-    """
-    Give batches that lead to every tag and to every kind of leaf.
-    """
+    """Give batches that lead to every tag and to every kind of leaf."""
     yield from (batch for name, batch in BATCHES.items() if name not in OTHERS_TYPES)
     yield from (numpy.zeros(2, dtype) for dtype in names.DTYPES if dtype.subdtype is None)
     yield from names.NAMED
@@ -94,9 +86,7 @@ def batches():
 
 
 def written():
-    """
-    Write the batches as a worker does: (payload, layout) each.
-    """
+    """Write the batches as a worker does: (payload, layout) each."""
     forger = Forger()
     try:
         for batch in batches():
@@ -131,9 +121,7 @@ ARRAY_OF_TWO = bytes([0, 1]) + struct.pack("<qq", 0, 2)
 
 
 def broken_layouts():
-    """
-    Write layouts that are refused.
-    """
+    """Write layouts that are refused."""
     for layout in BROKEN_LAYOUTS.values():
         yield layouts.pack(bytes(400), layout)
     for layout in ENDLESS.values():
@@ -141,9 +129,7 @@ def broken_layouts():
 
 
 def words():
-    """
-    Give what a mutation may insert: tags with their numbers, names, and numbers at the edges.
-    """
+    """Give what a mutation may insert: tags with their numbers, names, and numbers at the edges."""
     for tag in range(19):
         yield bytes([tag])
         yield bytes([tag]) + struct.pack("<q", 1)
@@ -154,24 +140,18 @@ def words():
 
 
 def short_pickle(value):
-    """
-    Pickle a name in as few bytes as there are: words are at most 64 bytes long.
-    """
+    """Pickle a name in as few bytes as there are: words are at most 64 bytes long."""
     return b"\x80\x05" + f"c{names.module_of(value)}\n{names.name_of(value)}\n.".encode()
 
 
 def write_dictionary(path):
-    """
-    Write the words as the fuzzer reads them.
-    """
+    """Write the words as the fuzzer reads them."""
     lines = ['"' + "".join(f"\\x{byte:02x}" for byte in word) + '"' for word in words()]
     path.write_text("\n".join(lines) + "\n")
 
 
 def write_seeds(folder, inputs):
-    """
-    Write inputs to files of a folder.
-    """
+    """Write inputs to files of a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(inputs):
         (folder / f"seed-{number:03}").write_bytes(data)

@@ -41,9 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """
-    Read the command line.
-    """
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.protocol.model", description=__doc__)
     parser.add_argument(
         "--model", choices=cases.MODELS, action="append", help="this model alone; may be repeated"
@@ -63,9 +61,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def mutation_named(flag: str) -> cases.Mutation:
-    """
-    Find a mutation.
-    """
+    """Find a mutation."""
     return next(mutation for mutation in cases.MUTATIONS if mutation.flag == flag)
 
 
@@ -93,18 +89,14 @@ def check_runs(options: argparse.Namespace) -> Iterator[str]:
 def search(
     runs: list[cases.Run], jobs: int, optimise: str
 ) -> Iterator[tuple[cases.Run, spin.Outcome]]:
-    """
-    Search several models at a time; what was found comes in the order of the runs.
-    """
+    """Search several models at a time; what was found comes in the order of the runs."""
     with ThreadPoolExecutor(jobs) as pool:
         outcomes = pool.map(spin.check, runs, [optimise] * len(runs))
         yield from zip(runs, outcomes, strict=True)
 
 
 def row(run: cases.Run, outcome: spin.Outcome) -> str:
-    """
-    Write a run as a line of the table.
-    """
+    """Write a run as a line of the table."""
     size = f"{outcome.states:9} {outcome.transitions:11} {outcome.depth:5}"
     price = f"{outcome.memory_mb:5.0f} {outcome.seconds:5.1f}"
     return f"{run.model:8} {run.name:30} {size} {price}  {outcome.fault or 'holds'}"

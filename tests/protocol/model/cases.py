@@ -1,6 +1,4 @@
-"""
-What is checked: the runs of each model that must hold, and the mutations that must be found.
-"""
+"""What is checked: the runs of each model that must hold, and the mutations that must be found."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class Mutation:
 
     @property
     def run(self) -> Run:
-        """
-        The search that finds it.
-        """
+        """The search that finds it."""
         return Run(self.model, self.flag, (self.flag, *self.defines), ends=self.fault == ENDLESS)
 
 

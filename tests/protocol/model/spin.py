@@ -1,6 +1,4 @@
-"""
-Running SPIN: generate a checker from a model, compile it, run it, read what it printed.
-"""
+"""Running SPIN: generate a checker from a model, compile it, run it, read what it printed."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ STATEMENT = re.compile(
 
 
 class CheckerError(Exception):
-    """
-    A model that cannot be checked, or not exhaustively.
-    """
+    """A model that cannot be checked, or not exhaustively."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +55,12 @@ class Outcome:
 
 
 def is_here() -> bool:
-    """
-    Say whether SPIN is installed.
-    """
+    """Say whether SPIN is installed."""
     return shutil.which("spin") is not None
 
 
 def compiler() -> str:
-    """
-    Name the C compiler to use.
-    """
+    """Name the C compiler to use."""
     return os.environ.get("CC") or shutil.which("cc") or "gcc"
 
 
@@ -90,9 +82,7 @@ def check(run: Run, optimise: str = LONG) -> Outcome:
 
 
 def trace(run: Run) -> str:
-    """
-    Describe the shortest way to a model's fault, step by step.
-    """
+    """Describe the shortest way to a model's fault, step by step."""
     with tempfile.TemporaryDirectory(prefix="model-") as folder:
         build(run, Path(folder), "NP" if run.ends else "BFS", SHORT)
         call(["./pan", f"-m{DEPTH}", *(["-l"] if run.ends else [])], folder)
@@ -100,9 +90,7 @@ def trace(run: Run) -> str:
 
 
 def build(run: Run, folder: Path, search: str, optimise: str) -> None:
-    """
-    Make the program `pan`, which searches the model.
-    """
+    """Make the program `pan`, which searches the model."""
     for model in HERE.glob("*.pml"):
         shutil.copy(model, folder)
     # -o3: statements are not merged, so that each is known to be executed or not.
@@ -116,9 +104,7 @@ def build(run: Run, folder: Path, search: str, optimise: str) -> None:
 
 
 def flags(run: Run) -> list[str]:
-    """
-    List what the model is preprocessed with.
-    """
+    """List what the model is preprocessed with."""
     return [f"-D{define}" for define in run.defines]
 
 
@@ -141,9 +127,7 @@ def call(command: list[str], folder: str | Path) -> str:
 
 
 def read(printed: str, table: str) -> Outcome:
-    """
-    Read what `pan` printed, and its table of statements.
-    """
+    """Read what `pan` printed, and its table of statements."""
     fault = re.search(r"^pan:1: (.*?) \(at depth \d+\)$", printed, re.MULTILINE)
     if "Full statespace search" not in printed or (fault is None and LIMITED.search(printed)):
         raise CheckerError(printed)
@@ -159,9 +143,7 @@ def read(printed: str, table: str) -> Outcome:
 
 
 def number(pattern: str, printed: str) -> float:
-    """
-    Find a number in what `pan` printed.
-    """
+    """Find a number in what `pan` printed."""
     match = re.search(pattern, printed)
     if match is None:
         raise CheckerError(f"no {pattern!r} in:\n{printed}")

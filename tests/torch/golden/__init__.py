@@ -1,3 +1,1 @@
-"""
-Runs of torch's DataLoader and of ours under the same seeds, recorded and compared.
-"""
+"""Runs of torch's DataLoader and of ours under the same seeds, recorded and compared."""

@@ -1,6 +1,4 @@
-"""
-The matrix of golden cases, and which of them are in the core.
-"""
+"""The matrix of golden cases, and which of them are in the core."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -14,9 +12,7 @@ from .samplers import SAMPLINGS
 
 @dataclass(frozen=True)
 class Case:
-    """
-    One way to set up a loader.
-    """
+    """One way to set up a loader."""
 
     dataset: str
     sampling: str
@@ -37,9 +33,7 @@ class Case:
         return replace(self, workers=Case.workers, prefetch=Case.prefetch)
 
     def build(self, loader_class, generator):
-        """
-        Return a new loader of this class over a new dataset and a new sampler.
-        """
+        """Return a new loader of this class over a new dataset and a new sampler."""
         dataset = DATASETS[self.dataset]()
         chosen = SAMPLINGS[self.sampling](dataset, generator)
         return loader_class(dataset, **chosen, **self.options())
@@ -56,9 +50,7 @@ class Case:
         }
 
     def is_valid(self):
-        """
-        Tell whether torch's own rules allow this combination.
-        """
+        """Tell whether torch's own rules allow this combination."""
         try:
             self.build(torch.utils.data.DataLoader, torch.Generator())
         except ValueError:
@@ -85,9 +77,7 @@ EXTRA_CASES = (
 
 
 def all_cases():
-    """
-    Return every combination that torch allows, and the extra cases.
-    """
+    """Return every combination that torch allows, and the extra cases."""
     axes = (MATRIX_DATASETS, SAMPLINGS, (False, True), (True, False), START_METHODS)
     matrix = itertools.starmap(Case, itertools.product(*axes))
     return [*filter(Case.is_valid, matrix), *EXTRA_CASES]

@@ -13,9 +13,7 @@ from .samples import Point
 
 @dataclass
 class Caption:
-    """
-    An object of the user's own: it has no form but its pickle.
-    """
+    """An object of the user's own: it has no form but its pickle."""
 
     words: list
     picture: torch.Tensor
@@ -23,9 +21,7 @@ class Caption:
 
 
 def collate_everything(samples):
-    """
-    Return a batch of strided tensors, arrays, plain values, containers and objects.
-    """
+    """Return a batch of strided tensors, arrays, plain values, containers and objects."""
     images = torch.stack([sample["torch"] for sample in samples])
     arrays = np.stack([sample["numpy"] for sample in samples])
     return OrderedDict(

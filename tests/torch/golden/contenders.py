@@ -1,6 +1,4 @@
-"""
-The two loaders that are compared, by name.
-"""
+"""The two loaders that are compared, by name."""
 
 import torch.utils.data
 

@@ -1,6 +1,4 @@
-"""
-Datasets of the golden runs; importable by name, so that spawned workers find them.
-"""
+"""Datasets of the golden runs; importable by name, so that spawned workers find them."""
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from torch.utils.data.datapipes.iter import IterableWrapper
@@ -12,9 +10,7 @@ SAMPLE_COUNT = 20
 
 
 class MapStyle(Dataset):
-    """
-    Samples by index.
-    """
+    """Samples by index."""
 
     def __len__(self):
         return SAMPLE_COUNT
@@ -24,9 +20,7 @@ class MapStyle(Dataset):
 
 
 class BulkMapStyle(MapStyle):
-    """
-    Samples by a list of indices at once.
-    """
+    """Samples by a list of indices at once."""
 
     def __getitems__(self, indices):
         return [make_sample(index) for index in indices]
@@ -51,9 +45,7 @@ class Stream(IterableDataset):
 
 
 class ShardedStream(Stream):
-    """
-    Each worker yields its share of the samples.
-    """
+    """Each worker yields its share of the samples."""
 
     def __iter__(self):
         info = get_worker_info()
@@ -61,9 +53,7 @@ class ShardedStream(Stream):
 
 
 def shuffled_pipe():
-    """
-    Return a DataPipe that torch shards and shuffles by itself.
-    """
+    """Return a DataPipe that torch shards and shuffles by itself."""
     return IterableWrapper(range(SAMPLE_COUNT)).shuffle().sharding_filter().map(make_sample)
 
 

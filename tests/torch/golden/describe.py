@@ -1,6 +1,4 @@
-"""
-Turn a batch into plain tuples that are equal if and only if the batches are, bit for bit.
-"""
+"""Turn a batch into plain tuples that are equal if and only if the batches are, bit for bit."""
 
 import dataclasses
 from collections import deque
@@ -66,9 +64,7 @@ PARTS = (
 
 
 def first_difference(expected, actual, path="run"):
-    """
-    Return where two descriptions differ first, as text, or None where they are equal.
-    """
+    """Return where two descriptions differ first, as text, or None where they are equal."""
     if expected == actual:
         return None
     if not same_shape(expected, actual):

@@ -1,6 +1,4 @@
-"""
-Things that go wrong in a worker, and a dataset in which they do.
-"""
+"""Things that go wrong in a worker, and a dataset in which they do."""
 
 import json
 import os
@@ -14,18 +12,14 @@ from torch.utils.data import Dataset, get_worker_info
 
 
 class NeedsTwoArguments(Exception):
-    """
-    Cannot be made from a message alone.
-    """
+    """Cannot be made from a message alone."""
 
     def __init__(self, code, reason):
         super().__init__(code, reason)
 
 
 class TakesMessage(Exception):
-    """
-    Takes its text by keyword and has a class attribute of that name.
-    """
+    """Takes its text by keyword and has a class attribute of that name."""
 
     message = "a default"
 
@@ -34,9 +28,7 @@ class TakesMessage(Exception):
 
 
 class ShowsMessage(Exception):
-    """
-    Has a property `message`, but takes no such argument.
-    """
+    """Has a property `message`, but takes no such argument."""
 
     @property
     def message(self):
@@ -114,9 +106,7 @@ DEATHS = {
 
 
 class Faulty(Dataset):
-    """
-    Eight numbers; asking for one of them goes wrong.
-    """
+    """Eight numbers; asking for one of them goes wrong."""
 
     def __init__(self, fault, at=2):
         self.fault = fault
@@ -132,9 +122,7 @@ class Faulty(Dataset):
 
 
 class FaultyInOneWorker(Faulty):
-    """
-    Eight numbers; the fault happens in worker 0 alone, whatever it is asked for.
-    """
+    """Eight numbers; the fault happens in worker 0 alone, whatever it is asked for."""
 
     def __getitem__(self, index):
         if get_worker_info().id == 0:
@@ -143,9 +131,7 @@ class FaultyInOneWorker(Faulty):
 
 
 class Gated(Dataset):
-    """
-    Four numbers that come once a file exists.
-    """
+    """Four numbers that come once a file exists."""
 
     def __init__(self, gate: Path):
         self.gate = gate

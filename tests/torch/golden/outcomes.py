@@ -1,6 +1,4 @@
-"""
-What a user sees of a loader step by step, errors included, in a form that two loaders share.
-"""
+"""What a user sees of a loader step by step, errors included, in a form that two loaders share."""
 
 import re
 from pathlib import Path
@@ -17,9 +15,7 @@ PIDS = re.compile(r"(?<=pid\(s\) )[\d, ]+|(?<=pid )\d+")
 
 
 class Failure(NamedTuple):
-    """
-    An exception: its type, its text and its causes.
-    """
+    """An exception: its type, its text and its causes."""
 
     kind: str
     text: str
@@ -45,9 +41,7 @@ def is_ours_to_see(file):
 
 
 def attempt(action):
-    """
-    Return what an action gave, as a description or a failure.
-    """
+    """Return what an action gave, as a description or a failure."""
     try:
         return describe(action())
     except Exception as error:
@@ -72,7 +66,5 @@ def walk(loader, steps):
 
 
 def in_both(scenario):
-    """
-    Return the results of a scenario with torch's class and with ours.
-    """
+    """Return the results of a scenario with torch's class and with ours."""
     return scenario(LOADERS["torch"]), scenario(LOADERS["ours"])

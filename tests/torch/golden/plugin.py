@@ -1,6 +1,4 @@
-"""
-The pytest side: the option, the matrix as parameters, and the two contenders as a fixture.
-"""
+"""The pytest side: the option, the matrix as parameters, and the two contenders as a fixture."""
 
 import multiprocessing
 
@@ -31,17 +29,13 @@ def pytest_generate_tests(metafunc):
 
 
 def marked(case):
-    """
-    Return a case as a parameter that says whether it is in the core.
-    """
+    """Return a case as a parameter that says whether it is in the core."""
     return pytest.param(case, marks=() if is_sampled(case) else pytest.mark.thorough)
 
 
 @pytest.fixture(params=["torch", "ours"])
 def loader_class(request):
-    """
-    Give torch's DataLoader, then ours: what holds for the one must hold for the other.
-    """
+    """Give torch's DataLoader, then ours: what holds for the one must hold for the other."""
     # Not at the top: tests that need no loader run while the package cannot be imported.
     from .contenders import LOADERS
 

@@ -1,6 +1,4 @@
-"""
-Loaders and datasets as others write them: classes that reach into torch's DataLoader.
-"""
+"""Loaders and datasets as others write them: classes that reach into torch's DataLoader."""
 
 import inspect
 import os
@@ -15,9 +13,7 @@ LONGEST_WAIT_S = 10.0
 
 
 def wait_until(condition):
-    """
-    Return whether a condition became true in time.
-    """
+    """Return whether a condition became true in time."""
     deadline = time.monotonic() + LONGEST_WAIT_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -25,9 +21,7 @@ def wait_until(condition):
 
 
 def is_gone(pid):
-    """
-    Tell whether a process has ended and been reaped.
-    """
+    """Tell whether a process has ended and been reaped."""
     return not Path("/proc", str(pid)).exists()
 
 
@@ -36,9 +30,7 @@ def pids_of(iterator):
 
 
 class WorkerFacts(Dataset):
-    """
-    Each sample tells what a worker knows of itself.
-    """
+    """Each sample tells what a worker knows of itself."""
 
     def __init__(self, name):
         self.name = name
@@ -67,9 +59,7 @@ def first_of(samples):
 
 
 class Forever:
-    """
-    A batch sampler that starts again and again.
-    """
+    """A batch sampler that starts again and again."""
 
     def __init__(self, batch_sampler):
         self.batch_sampler = batch_sampler
@@ -105,9 +95,7 @@ def sampled_forever(base):
 
 
 def unlocked_for_many_epochs(base):
-    """
-    Return a loader class that opens torch's guard by its mangled name to do the same.
-    """
+    """Return a loader class that opens torch's guard by its mangled name to do the same."""
 
     class UnlockedForManyEpochs(base):
         def __init__(self, *arguments, **options):
@@ -130,9 +118,7 @@ def unlocked_for_many_epochs(base):
 
 
 class CountsItself(DataLoader):
-    """
-    Counts how often one was made.
-    """
+    """Counts how often one was made."""
 
     made = 0
 
@@ -142,9 +128,7 @@ class CountsItself(DataLoader):
 
 
 def numbering_batches(base):
-    """
-    Return a loader class with an argument of its own that numbers the batches it yields.
-    """
+    """Return a loader class with an argument of its own that numbers the batches it yields."""
 
     class NumberingBatches(base):
         def __init__(self, *arguments, first=0, **options):

@@ -1,6 +1,4 @@
-"""
-Drive a loader through three epochs and write down everything that can be seen of it.
-"""
+"""Drive a loader through three epochs and write down everything that can be seen of it."""
 
 import hashlib
 import random
@@ -26,9 +24,7 @@ END = object()
 
 
 def record(case, loader_class):
-    """
-    Return the events of a run, each a dict, one list for each epoch.
-    """
+    """Return the events of a run, each a dict, one list for each epoch."""
     seed_trainer()
     recorder = Recorder(torch.Generator().manual_seed(SEED))
     loader = recorder.observe("build", lambda: case.build(loader_class, recorder.generator))

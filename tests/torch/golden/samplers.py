@@ -1,6 +1,4 @@
-"""
-Ways to ask for indices: what a golden case passes to the loader beside its dataset.
-"""
+"""Ways to ask for indices: what a golden case passes to the loader beside its dataset."""
 
 import torch
 from torch.utils.data import IterableDataset
@@ -37,9 +35,7 @@ class LazySampler(EagerSampler):
 
 
 class LazyOrder:
-    """
-    The iterator of a lazy sampler.
-    """
+    """The iterator of a lazy sampler."""
 
     def __init__(self, indices):
         self.indices = indices
@@ -53,9 +49,7 @@ class LazyOrder:
 
 
 class EagerBatchSampler(EagerSampler):
-    """
-    Batches of two, four, two, four, ... indices in an order drawn at `iter()`.
-    """
+    """Batches of two, four, two, four, ... indices in an order drawn at `iter()`."""
 
     def __iter__(self):
         order = torch.randperm(self.count).tolist()

@@ -1,6 +1,4 @@
-"""
-What a golden dataset yields: samples that tell who made them, when, and with which draws.
-"""
+"""What a golden dataset yields: samples that tell who made them, when, and with which draws."""
 
 import itertools
 import random
@@ -18,18 +16,14 @@ STAMP_KEYS = ("worker", "seed", "nth", "python", "numpy", "torch")
 
 
 class Point(NamedTuple):
-    """
-    A namedtuple of a tensor and a bool, to see that the type survives.
-    """
+    """A namedtuple of a tensor and a bool, to see that the type survives."""
 
     place: torch.Tensor
     is_third: bool
 
 
 def make_sample(index):
-    """
-    Make sample `index`, drawing once from each random number generator of this worker.
-    """
+    """Make sample `index`, drawing once from each random number generator of this worker."""
     info = get_worker_info()
     return {
         "index": index,

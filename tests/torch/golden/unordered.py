@@ -7,9 +7,7 @@ which worker makes a batch. Its content, and the draws of each worker's n-th sam
 
 
 def without_order(epochs):
-    """
-    Return the run with the batches of each epoch sorted and what depends on workers removed.
-    """
+    """Return the run with the batches of each epoch sorted and what depends on workers removed."""
     return [[*map(without_batch, epoch), *sorted(contents_of(epoch))] for epoch in epochs]
 
 
@@ -24,17 +22,13 @@ def contents_of(epoch):
 
 
 def stamps_of_run(epochs):
-    """
-    Return {(seed, nth): (worker, draws)} for every sample of a run.
-    """
+    """Return {(seed, nth): (worker, draws)} for every sample of a run."""
     stamps = [event["stamps"] for epoch in epochs for event in epoch if "stamps" in event]
     return {key: stamp for batch in stamps for key, stamp in batch.items()}
 
 
 def common_stamps(expected, actual):
-    """
-    Return the stamps of both runs, of the samples that both made.
-    """
+    """Return the stamps of both runs, of the samples that both made."""
     expected, actual = stamps_of_run(expected), stamps_of_run(actual)
     common = expected.keys() & actual.keys()
     return {key: expected[key] for key in common}, {key: actual[key] for key in common}
