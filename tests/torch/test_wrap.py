@@ -85,9 +85,7 @@ def test_wrap_keeps_a_subclass():
 
 
 class Pooled(TorchDataLoader):
-    """
-    A loader with an attribute that many classes have.
-    """
+    """A loader with an attribute that many classes have."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -95,9 +93,7 @@ class Pooled(TorchDataLoader):
 
 
 def test_wrap_keeps_attributes_of_likely_names():
-    """
-    What a subclass calls its own is neither overwritten by a wrap nor lost by a pickle.
-    """
+    """What a subclass calls its own is neither overwritten by a wrap nor lost by a pickle."""
     wrapped = shmloader.wrap(torch_loader(Pooled))
 
     assert "its own" == wrapped._pool
