@@ -1,6 +1,7 @@
 """An interrupt between any two lines of healing loses no batch, no slot and no process."""
 
 import contextlib
+import gc
 import sys
 from pathlib import Path
 
@@ -131,3 +132,19 @@ def iterate_interrupted(dataset, interrupter, options):
         assert wait_until(lambda: workers_of(iterator) <= WORKERS)
         whole = sum(1 for _ in loader)
         return batches, whole, loader.stats().slots
+
+
+def test_an_interrupt_before_the_first_worker_is_all_that_is_said(monkeypatch):
+    """An iterator that an interrupt met before it had any process is dropped in silence."""
+    said = []
+
+    def interrupted(*_):
+        raise Interrupt
+
+    monkeypatch.setattr("shmloader.trainer.iterator.Workers", interrupted)
+    monkeypatch.setattr(sys, "unraisablehook", lambda about: said.append(repr(about.exc_value)))
+    with contextlib.suppress(Interrupt):
+        iter(DataLoader(range(4), num_workers=1))
+    gc.collect()
+
+    assert [] == said
