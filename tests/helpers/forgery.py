@@ -1,9 +1,8 @@
 """
-A second look at a segment, to write into it what a broken worker might write.
+A second mapping of a segment, to write into it what a broken worker might write.
 
-The offsets are those of csrc/segment.h and answer.h, told again here because only a test may go
-around the functions that hold the protocol. A test compares the total length, so that the two
-cannot drift.
+The offsets are those of csrc/segment.h and answer.h, repeated here because only a test may bypass
+the functions of the protocol. A test compares the total length, so that the two cannot drift.
 """
 
 import ctypes
@@ -22,7 +21,7 @@ CONTROL_BYTES = 2 * LINE  # doorbell, stopping
 WORKER_BYTES = 3 * LINE  # doorbell, seed, clock
 HEADER_BYTES = 2 * LINE  # order, answer
 SLOT_BITS = 24
-READY, WANT, RESUMED = 4, 5, 6  # what a worker may say of a slot
+READY, WANT, RESUMED = 4, 5, 6  # the verbs that a worker may send
 ANSWER = struct.Struct("<QHHIQQQQQQ")
 ANSWER_FIELDS = (
     "ticket",
@@ -101,7 +100,7 @@ class Forger:
         self._pushed = 0
 
     def close(self):
-        """Give all mappings up, the desk's too, which in a worker lives as long as its process."""
+        """Give up all mappings, even the desk's, which in a worker lives as long as its process."""
         inode = os.fstat(self.segment.descriptor).st_ino
         self.memory.close()
         self.segment.close()
