@@ -1,6 +1,4 @@
-"""
-Every test ends, leaves nothing behind, and can be replayed with the same random choices.
-"""
+"""Every test ends, leaves nothing behind, and can be replayed with the same random choices."""
 
 from __future__ import annotations
 

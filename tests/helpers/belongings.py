@@ -1,6 +1,4 @@
-"""
-What the tests' process holds of the machine: a test that leaves something behind fails.
-"""
+"""What the tests' process holds of the machine: a test that leaves something behind fails."""
 
 from __future__ import annotations
 

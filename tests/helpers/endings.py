@@ -1,6 +1,4 @@
-"""
-For programs that end in every way: datasets that block, and checks of an end.
-"""
+"""For programs that end in every way: datasets that block, and checks of an end."""
 
 import signal
 

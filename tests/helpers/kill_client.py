@@ -1,6 +1,4 @@
-"""
-The tests' end of the program that runs workloads: the build with kill points, and its driver.
-"""
+"""The tests' end of the program that runs workloads: the build with kill points, and its driver."""
 
 import json
 import os

@@ -31,9 +31,7 @@ def sources():
 
 
 def names():
-    """
-    List the steps of the sources, in the order of the sources, duplicates included.
-    """
+    """List the steps of the sources, in the order of the sources, duplicates included."""
     return [name for path in sources() for name in _STEP.findall(path.read_text())]
 
 

@@ -78,9 +78,7 @@ class Stream(IterableDataset):
 
 
 def with_copy(samples):
-    """
-    Collate; a part of the batch lies outside of the slot, and a part travels as a pickle.
-    """
+    """Collate; a part of the batch lies outside of the slot, and a part travels as a pickle."""
     batch = default_collate(samples)
     return {**batch, "copy": batch["row"].flip(1), "set": {len(samples)}}
 

@@ -120,9 +120,7 @@ def run(folder, script, **environment):
 
 
 def members(session):
-    """
-    Return the living processes of a session by pid; a zombie is not living.
-    """
+    """Return the living processes of a session by pid; a zombie is not living."""
     return {
         pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if lives(pid, session)
     }

@@ -72,7 +72,7 @@ def _alarm(text: Callable[[], str]) -> Iterator[None]:
 
 def compare(expected: list[str], actual: Iterable[str]) -> None:
     """
-    Compare hashes, in order, with those of the run in which nobody died.
+    Compare hashes, in order, with those of the run without deaths.
 
     Raises:
         Mistake: One differs.
