@@ -55,7 +55,7 @@ WRAPPED_CASES = [
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("case", WRAPPED_CASES, ids=str)
 def test_wrapped_run_equals_torch(case):
-    """A wrapped loader goes through the same run as the loader that it was made of."""
+    """A wrapped loader gives the same run as the loader that it was made of."""
 
     def wrapped(dataset, **options):
         return shmloader.wrap(TorchDataLoader(dataset, **options))

@@ -1,4 +1,4 @@
-"""What type checkers say of programs that use the package: what users see in their editor."""
+"""Type checkers on programs that use the package, as users see them in their editor."""
 
 import json
 import subprocess

@@ -31,7 +31,7 @@ NO_FIELD = 255
 RING_BYTES = 1 << 21
 CELL = struct.Struct("<I")
 
-# Whatever the code of an object raises while it is built from its parts is the object's own.
+# Any error that an object's code raises while it is built from its parts is the object's own.
 BUILDERS = ("get_reduced", "set_state", "get_pickled")
 
 
@@ -110,10 +110,10 @@ class Reader:
 
     def run(self, data):
         """
-        Deliver an input and look at everything that comes of it.
+        Deliver an input and read everything that comes out.
 
         Returns:
-            What came of it, in a word.
+            The outcome, in a word.
 
         Raises:
             Wrong: The trainer did what it must not do.
@@ -146,7 +146,7 @@ class Reader:
         return "batch"
 
     def _check_place(self, start, count, length):
-        """Memory of the segment is memory of the payload; other memory is somebody else's."""
+        """Check that leaves in the segment lie in the payload; other memory is not checked."""
         begin = self._start - self._geometry.slots
         if start + count <= begin or start >= begin + self._geometry.total_bytes:
             return

@@ -20,7 +20,7 @@ class Run:
         model: The name of its file, without `.pml`.
         name: What happens in this run, for the table.
         defines: Bounds that differ from those in the file.
-        ends: Look for a run that goes on for ever; else for one that blocks or asserts what is not.
+        ends: Look for a run without end; otherwise for one that blocks or fails an assertion.
         is_long: It takes several seconds; others show nearly as much.
     """
 
