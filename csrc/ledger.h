@@ -104,7 +104,7 @@ bool ledger_receive(struct ledger *ledger, struct news *news);
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);
 
-/* Where a READY slot starts; before this call only its answer may be read. Trainer only. */
+/* The start of a READY slot; before this call only its answer may be read. Trainer only. */
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot);
 
 /* READY -> LEASED with a number of aliases; the caller makes views that each drop one. */

@@ -35,7 +35,7 @@
 #endif
 
 #define CACHE_LINE 64
-#define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, where there are any */
+#define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, if there are any */
 
 #if defined(SHMLOADER_KILL_POINTS)
 #include "debug/steps.h"

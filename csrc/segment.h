@@ -47,7 +47,7 @@ struct control_block {
   alignas(CACHE_LINE) _Atomic uint32_t stopping;
 };
 
-/* Where everything lies; private to each process, equal in all. */
+/* The offset of every part; private to each process, equal in all. */
 struct geometry {
   uint32_t workers;
   uint32_t ranges;        /* entries of the slot table: slots and spares */

@@ -21,7 +21,7 @@ struct sums {
   uint64_t kept_bytes;
 };
 
-/* Where the ledger is looked at, for the message about what is wrong. */
+/* The place of the check, for the message about what is wrong. */
 struct place {
   const char *when;
   const char *move;

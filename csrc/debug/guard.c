@@ -24,8 +24,8 @@
  * before it pushes it, so that the trainer, which opens it for the next batch, comes after. Nothing
  * else is shared; the handler of faults, on any thread, reads what it finds.
  *
- * Forks. A forked child closes slots in its own mapping, where all of its aliases are gone, and
- * touches nothing that it shares with the trainer.
+ * Forks. A forked child closes slots in its own mapping, when all of its aliases are gone, and
+ * changes nothing that it shares with the trainer.
  *
  * The end. When the segment is given up its addresses stay reserved for a while (addresses.c): a
  * later use faults as well, instead of hitting the memory that is mapped there next.
@@ -134,7 +134,7 @@ static bool has_batch(const struct slot_answer *answer) {
   return answer->kind == ANSWER_BATCH || answer->kind == ANSWER_ERROR;
 }
 
-/* Where the canary of a slot's answer ends. */
+/* The end of the canary of a slot's answer. */
 static uint64_t guarded_end(const struct slot_answer *answer) {
   uint64_t end = answer_end(answer);
   return end + canary_bytes(end, answer->pages_bytes);

@@ -37,7 +37,7 @@ struct guard {
   _Atomic bool ended;
 };
 
-/* Where a slot's range starts. */
+/* The start of a slot's range. */
 static inline uint8_t *guard_range(const struct guard *guard, uint32_t slot) {
   return guard->base + segment_slot_offset(&guard->geometry, slot);
 }

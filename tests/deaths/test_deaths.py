@@ -417,7 +417,7 @@ def listen():
 
 
 def disturbed(longest_s, action):
-    \"\"\"Tell whether an action was interrupted at a random moment.\"\"\"
+    \"\"\"Returns True if an action was interrupted at a random moment.\"\"\"
     armed.append(True)
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, longest_s))

@@ -48,7 +48,7 @@ class Worker:
 
 
 class Finalizers:
-    """Where multiprocessing keeps what it calls at the end."""
+    """Stands for multiprocessing's list of calls at the end."""
 
     def __init__(self):
         self.callbacks = []

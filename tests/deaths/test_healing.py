@@ -202,7 +202,7 @@ def test_death_after_the_last_answer(tmp_path):
         assert expected == [batch.tolist() for batch in iterator]
 
 
-# Where the trainer is
+# Threads and processes of the trainer
 
 
 def test_iteration_in_a_thread(tmp_path):

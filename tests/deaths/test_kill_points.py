@@ -198,7 +198,7 @@ def die(driver, workload, step, passages, side=WORKER, deaths=1, **options):
         outcome.pop("passages", None)
         if outcome.get("died", 1):
             return outcome
-    pytest.fail(f"nobody has passed {step!r} in {workload!r} at {passages}: {outcome}")
+    pytest.fail(f"no process has passed {step!r} in {workload!r} at {passages}: {outcome}")
 
 
 def assert_told(driver, workload, outcome):

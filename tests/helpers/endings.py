@@ -46,7 +46,7 @@ class Numbers(Dataset):
         return torch.full((self.size,), index)
 
 
-# Ways to be blocked, and to stay so whatever is asked of a worker.
+# Ways to be blocked, and to stay so whatever messages a worker gets.
 
 
 def sleep():

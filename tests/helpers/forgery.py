@@ -43,7 +43,7 @@ def round_up(count, unit):
 
 
 class Geometry:
-    """Where everything lies in a segment of one worker."""
+    """The offsets of a segment of one worker."""
 
     def __init__(self, shape):
         self.ring_capacity = 1 << (shape.ranges + 7).bit_length()
@@ -56,15 +56,15 @@ class Geometry:
 
     @property
     def cells(self):
-        """Where the ready ring's cells begin."""
+        """The offset of the ready ring's cells."""
         return self.ready_ring + 2 * LINE
 
     def answer(self, slot):
-        """Where a slot's answer stands."""
+        """The offset of a slot's answer."""
         return self.table + slot * HEADER_BYTES + LINE
 
     def slot(self, slot):
-        """Where a slot begins."""
+        """The offset of a slot."""
         return self.slots + slot * self.range_bytes
 
 
@@ -141,7 +141,7 @@ class Forger:
         return self.ledger.deliver(slot, spill, pickling.loads)
 
     def cell_position(self, back=0):
-        """Where the cell stands that was pushed last, or some cells before it."""
+        """The offset of the cell that was pushed last, or of one some cells before it."""
         index = (self._pushed - 1 - back) % self.geometry.ring_capacity
         return self.geometry.cells + 4 * index
 
@@ -165,7 +165,7 @@ class Forger:
         return self.memory[start:end]
 
     def forge_layout(self, slot, layout):
-        """Put another layout in place of a slot's own; it may be longer, up to the slot's share."""
+        """Replace a slot's layout; the new one may be longer, up to the slot's share."""
         offset = self.answer(slot)["layout_offset"]
         pages_bytes = round_up(offset + len(layout), mmap.PAGESIZE)
         self.forge_answer(slot, layout_bytes=len(layout), pages_bytes=pages_bytes)

@@ -104,7 +104,7 @@ class Case:
 
     def _note_rest(self, descriptors):
         gc.collect()
-        resource_tracker._resource_tracker._stop()  # multiprocessing's own, where it spawns
+        resource_tracker._resource_tracker._stop()  # multiprocessing's own, under spawn
         me = os.getpid()
         wait_until(lambda: members(me) <= {me}, GONE_WITHIN_S)
         self.outcome["left"] = len(members(me)) - 1

@@ -1,5 +1,5 @@
 """
-Invariant 7 and the table of kinds: whatever torch delivers arrives equal, natively or as a pickle.
+Invariant 7 and the table of kinds: all that torch delivers arrives equal, natively or as a pickle.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""wrap(): a loader of ours that is made of one of torch's, whatever class it has."""
+"""wrap(): a loader of ours that is made of one of torch's, of any class."""
 
 import pytest
 import torch

@@ -58,7 +58,7 @@ def _try(trials: list[Trial]) -> list[Change]:
     """Make all runs, and compare what is held before and after those in which workers die."""
     for trial in trials:
         result = trial.result
-        with _bar(result, "nobody dies", result.batches + result.torch_batches) as advance:
+        with _bar(result, "without deaths", result.batches + result.torch_batches) as advance:
             trial.deliver_calmly(advance)
         _say(f"{result.phase}: {result.batches} batches in {result.calm_s:.1f} s")
     flatness.settle()

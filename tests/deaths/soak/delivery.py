@@ -79,4 +79,4 @@ def compare(expected: list[str], actual: Iterable[str]) -> None:
     """
     for number, (right, found) in enumerate(zip(expected, actual, strict=True)):
         if right != found:
-            raise Mistake(f"batch {number} differs from the run in which nobody died")
+            raise Mistake(f"batch {number} differs from the run without deaths")

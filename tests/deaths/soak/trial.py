@@ -85,7 +85,7 @@ class Trial:
             advance: Called for each batch.
         """
         result = self.result
-        with self._noting("nobody dies"):
+        with self._noting("without deaths"):
             begin = time.perf_counter()
             with self._make_loader(DataLoader) as loader:
                 self._expected = list(self._digests(loader, result.batches, advance))

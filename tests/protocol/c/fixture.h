@@ -74,7 +74,7 @@ void receive_broken(struct fixture *fixture, const char *reason);
 /* place, take, write_answer, commit, receive: a READY slot whose batch fills a number of pages. */
 uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t pages);
 
-/* Where a slot lies for the trainer, and for the workers. */
+/* The start of a slot in the trainer's mapping, and in the workers'. */
 uint8_t *trainer_slot(struct fixture *fixture, uint32_t slot);
 uint8_t *worker_slot(struct fixture *fixture, uint32_t slot);
 

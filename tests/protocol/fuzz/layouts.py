@@ -83,7 +83,7 @@ class Reader:
         self._ledger = None
 
     def _find_slot(self):
-        """Where the ledger's own mapping has the slot."""
+        """The address of the slot in the ledger's own mapping."""
         self._commit((), b"x", bytes([12, 1, 8, 0]) + bytes(8))  # a uint8 tensor without dimensions
         slot = self._ledger.receive().slot
         start = self._ledger.deliver(slot, False, pickling.loads).data_ptr()
@@ -235,7 +235,7 @@ def memory_of_tensor(tensor):
 
 
 class Fence:
-    """Makes AddressSanitizer, where it runs, stop reads of a slot beside its payload and layout."""
+    """Makes AddressSanitizer, if it runs, stop reads of a slot beside its payload and layout."""
 
     def __init__(self):
         self._poison = _sanitizer("__asan_poison_memory_region")
@@ -256,7 +256,7 @@ class Fence:
 
 
 def _sanitizer(name):
-    """A function of AddressSanitizer; where it does not run, one that does nothing."""
+    """A function of AddressSanitizer; without it, one that does nothing."""
     function = getattr(ctypes.CDLL(None), name, None)
     if function is None:
         return lambda start, count: None

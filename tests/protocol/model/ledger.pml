@@ -93,7 +93,7 @@ inline place(s, w, t) { /* ledger_place, to any worker, even to one that is not 
   ticket[s] = t;
   stage[t] = OUT;
 #ifndef NO_COPY_IN
-  copy_in[s] = COUNT(IS_RETIRED) > 0; /* Budget.copies_in, where there is one spare */
+  copy_in[s] = COUNT(IS_RETIRED) > 0; /* Budget.copies_in, with one spare */
 #endif
   content[s] = REQUEST + t;
   assert(nfull(tasks[w])); /* invariant 3: to push a slot cannot fail */

@@ -9,8 +9,8 @@
  *
  * A step is one write that another process may see. The rings are channels (ring.pml says why) of
  * the smallest length, a wait ends when there is news (parking.pml), and the last alias of a slot
- * dies in one step (leases.pml). Sizes in bytes are left out: whether there is room is open each
- * time.
+ * dies in one step (leases.pml). Sizes in bytes are left out: each time there may be room or
+ * not.
  *
  * Checked: a slot has one owner, that is, a process that writes it or reads a batch from it finds
  * what it left there; each ticket is delivered once, with its own batch; what a worker said before
