@@ -243,7 +243,7 @@ def test_death_of_a_worker_is_told(driver, step, record_property):
 @pytest.mark.core(every=6)
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
-    """So is one that dies at a passage which only a large batch has."""
+    """A death at a passage which only a large batch has is torch's error too."""
     assert_told(driver, workload, die(driver, workload, step, [passage] * TRIES))
 
 
@@ -261,7 +261,7 @@ def test_death_of_a_worker_is_healed(driver, step):
 @pytest.mark.core(every=6, start=3)
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
-    """So is one that dies at a passage which only a large batch has."""
+    """With restarts a death at a passage which only a large batch has is a warning too."""
     outcome = die(driver, workload, step, [passage] * TRIES, **HEALED)
 
     assert_healed(driver, workload, outcome)
@@ -298,7 +298,7 @@ def test_death_of_the_trainer_leaves_nothing(driver, step):
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize(("step", "passage"), WHILE_HEALING)
 def test_death_of_the_trainer_while_it_heals_leaves_nothing(driver, step, passage):
-    """The same if it dies between the death of a worker and the start of its replacement."""
+    """The same holds if it dies between a worker's death and the start of the replacement."""
     assert_gone(die(driver, "mortal", step, [passage] * TRIES, TRAINER, **HEALED))
 
 
