@@ -97,12 +97,14 @@ def test_places_are_found():
     assert 0 not in _core.field_places()
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
 def test_plain_tensors_are_gathered(how, desk, make):
     """Bytes are values if the fields say nothing else, whatever a tensor was before."""
     assert is_gathered(desk, make())
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
 def test_other_tensors_are_left_to_torch(how, desk, make):
     """If bytes are not the values, or autograd is involved, torch collates."""
@@ -144,6 +146,7 @@ def nothing_is_found(monkeypatch):
     _core.find_fields()
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
 def test_plain_tensors_are_gathered_if_nothing_is_found(nothing_is_found, desk, make):
     """Without the fields, torch's own answer lets the same tensors be gathered."""
@@ -151,6 +154,7 @@ def test_plain_tensors_are_gathered_if_nothing_is_found(nothing_is_found, desk, 
     assert is_gathered(desk, make())
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
 def test_other_tensors_are_left_to_torch_if_nothing_is_found(nothing_is_found, desk, make):
     """Without the fields, torch's own answer keeps the same tensors from being gathered."""

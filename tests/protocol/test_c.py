@@ -22,12 +22,8 @@ VARIANTS = {
 BUILD_TIMEOUT_S = 300
 
 
-def is_core(variant, program):
-    """Returns True for every program under ASan, and for those of threads under TSan."""
-    return variant == "address-undefined" or (
-        variant == "thread" and program.startswith("threads_")
-    )
-
+# What a run of the core builds: one set of sanitizers for every program, for each build takes long.
+CORE = "address-undefined"
 
 # ThreadSanitizer follows threads, not processes.
 CASES = [
@@ -35,7 +31,7 @@ CASES = [
         variant,
         program,
         id=f"{program}-{variant}",
-        marks=() if is_core(variant, program) else pytest.mark.thorough,
+        marks=() if variant == CORE else pytest.mark.thorough,
     )
     for variant in VARIANTS
     for program in PROGRAMS
