@@ -2,8 +2,8 @@
 
 /*
  * An alias is one storage's hold on a lease, in the form that DLPack wants. The framework calls the
- * deleter when the storage dies, on whatever thread that happens, with or without Python's lock:
- * it touches the lease and the heap and nothing else.
+ * deleter when the storage dies, on any thread, with or without Python's lock: it touches the lease
+ * and the heap and nothing else.
  */
 
 #include "alias.h"

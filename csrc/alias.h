@@ -8,7 +8,7 @@
 /*
  * Describe memory behind a lease as a tensor that a framework can own: its deleter drops the alias
  * that this call takes. shape and strides hold ndim numbers each and are copied; strides count
- * elements. Any thread. NULL: no memory (no alias is taken then).
+ * elements. Any thread. NULL: no memory; then no alias is taken.
  */
 DLManagedTensorVersioned *alias_new(struct lease *lease, void *data, DLDataType dtype, int32_t ndim,
                                     const int64_t *shape, const int64_t *strides);

@@ -22,7 +22,7 @@ enum answer_kind {
 #define ANSWER_KEPT 1u
 
 struct slot_answer {
-  alignas(CACHE_LINE) uint64_t ticket; /* the order's, said back */
+  alignas(CACHE_LINE) uint64_t ticket; /* the order's, repeated */
   uint16_t kind;
   uint16_t flags;
   uint32_t snapshot_bytes; /* behind the layout: where another worker could go on from here */
@@ -36,7 +36,7 @@ struct slot_answer {
 
 _Static_assert(sizeof(struct slot_answer) == CACHE_LINE, "an answer is one line");
 
-/* Where the bytes of an answer end in its slot, layout and snapshot included. */
+/* The end of an answer's bytes in its slot, layout and snapshot included. */
 static inline uint64_t answer_end(const struct slot_answer *answer) {
   uint64_t end = answer->layout_offset + answer->layout_bytes + answer->snapshot_bytes;
   return end > answer->payload_bytes ? end : answer->payload_bytes;

@@ -4,18 +4,18 @@
  * The pages of a ledger's slots.
  *
  * Key invariant: committed_bytes is, over all slots, the grant of those PLACED and the pages of all
- * others; kept_bytes is the pages of those that wait for others. So every change of a slot's
+ * others; kept_bytes is the pages of LEASED, FORKED and RETIRED slots. So every change of a slot's
  * state, grant or pages happens between budget_leave and budget_enter, which keep the sums, the
  * counts of the states among them.
  *
- * Placing keeps committed_bytes within ring_bytes, by trimming FREE slots or granting less. It may
- * be exceeded by the pages of a request, without which nothing could be asked, and by ledger_grant,
+ * Placing keeps committed_bytes within ring_bytes, by trimming FREE slots or granting less. Only
+ * the pages of a request may exceed it, without which nothing could be asked, and ledger_grant,
  * whose caller does so for the oldest ticket alone.
  *
  * Pages are added by the trainer for a request and by workers within their grant, and given back by
  * the trainer alone, by punching them out of the file.
  *
- * Death of a worker leaves pages that it added without saying so: at most its grant. They are
+ * Death of a worker leaves pages that it added and did not report: at most its grant. They are
  * punched when its slots are reclaimed, or counted if that fails, so that the sum is right again.
  */
 
@@ -67,7 +67,7 @@ uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes) {
 
 uint64_t budget_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes) {
   uint64_t others = ledger->committed_bytes - budget_commitment(&ledger->entries[slot]);
-  /* What a worker wants may be any number: the sum below must not wrap. */
+  /* A worker's want may be any number: the sum below must not wrap. */
   want_bytes = min_u64(want_bytes, ledger->geometry.range_bytes);
   if (others + want_bytes > ledger->ring_bytes) {
     others -= budget_trim(ledger, others + want_bytes - ledger->ring_bytes);

@@ -5,8 +5,8 @@
 #include "ledger.h"
 
 /*
- * The pages of a ledger's slots: how many exist, how many may, and within which sum. Everything
- * here is the trainer's. budget.c opens with the key invariant.
+ * The pages of a ledger's slots: how many exist, how many may exist, and within which sum.
+ * Everything here is the trainer's. budget.c opens with the key invariant.
  */
 
 /* What a slot adds to committed_bytes. */
@@ -53,12 +53,12 @@ int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes);
 void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes);
 
 /*
- * Give back the pages that a reaped worker may have added unseen; those that stay are counted. The
- * slot was left.
+ * Give back the pages that a reaped worker may have added unseen; those that stay are counted.
+ * budget_leave must have been called for the slot.
  */
 void budget_retake_unseen(struct ledger *ledger, uint32_t slot);
 
-/* Give back pages of FREE slots until missing bytes are found, coldest slot first; bytes found. */
+/* Give back pages of FREE slots, coldest first, until missing bytes are found; returns how many. */
 uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes);
 
 /* What a slot may fill without asking: its share or the pages it has, as the budget allows. */

@@ -4,7 +4,7 @@
 
 /*
  * How a worker spent its time, in nanoseconds, for stats alone: nothing is decided by it. Each of
- * the three sums has one writer, the worker; the trainer reads them when it is asked, one by one.
+ * the three sums has one writer, the worker; the trainer reads them one by one, for stats().
  */
 
 #include "platform.h"

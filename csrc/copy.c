@@ -5,8 +5,8 @@
  *
  * A batch is written once by a worker and read once by the trainer, on another core, some time
  * later. A plain store first reads the line it writes (read for ownership) and then keeps it in
- * this core's cache, where it is not wanted: two of the three memory transfers of a large copy are
- * waste. Streaming stores write whole lines past the caches. For small batches the reader gains
+ * this core's cache, where it is of no use: two of the three memory transfers of a large copy are
+ * wasted. Streaming stores write whole lines past the caches. For small batches the reader gains
  * more from finding the bytes in a shared cache, so they keep plain stores.
  *
  * The head of a streamed range is copied plainly up to a line boundary, so that every streaming

@@ -5,9 +5,9 @@
 #include "platform.h"
 
 /*
- * From how many bytes in one batch its copies go past the caches. Below it the reader may find the
- * bytes in cache; above it they would only push out what is there and be read for ownership first.
- * The choice is made here and nowhere else; bench/micro shows where it comes from.
+ * The copies of a batch of at least so many bytes go past the caches. Below this the reader may
+ * find the bytes in cache; above it they would only evict what is there, and be read for ownership
+ * first. The choice is made here and nowhere else; bench/micro shows where it comes from.
  */
 #define COPY_STREAM_FROM_BYTES (UINT64_C(1) << 20)
 

@@ -10,16 +10,16 @@
  * of the header; before and after, this worker writes nothing there. All the rest of the segment
  * that it writes is its own for good: the ends of its two rings, its doorbell's parked, its clock.
  *
- * A desk is not trusted. The trainer looks only at slots of which its ledger says that this
- * worker holds them, and at copies of what stands there.
+ * A desk is not trusted. The trainer looks only at slots that this worker holds according to the
+ * ledger, and at copies of what stands there.
  *
- * Full ring. A ready ring has a cell for every slot and for the control values, so telling of an
- * answer finds room, unless user code gave up wants: each of them took a cell. Then the caller
- * waits for the trainer to read on and tells again.
+ * Full ring. A ready ring has a cell for every slot and for the control values, so an answer finds
+ * room, unless user code gave up wants: each of them took a cell. Then the caller waits for the
+ * trainer to read on and tells again.
  *
  * Death at any instruction leaves the slot PLACED and the rings in any state; the trainer reaps the
  * worker, reclaims its slots and empties its rings (ledger.c). The next worker starts with
- * desk_init, at rings that are empty, and learns nothing from the one before.
+ * desk_init, at empty rings, and learns nothing from the one before.
  */
 
 #include "desk.h"

@@ -15,11 +15,11 @@ struct desk {
   struct ring_writer ready_ring;
 };
 
-/* Sit down at a worker's rings. The segment is mapped at base; fd serves for adding pages. */
+/* Sit down at a worker's rings. The segment is mapped at base; pages are added to fd. */
 void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *geometry,
                uint32_t worker);
 
-/* The next order: a cell, or false. Worker only; wait-free. */
+/* Take the cell of the next order. Worker only; wait-free. False: there is none. */
 bool desk_take(struct desk *desk, uint32_t *cell);
 
 /* True from the moment the trainer wants all workers to leave. Any process; wait-free. */

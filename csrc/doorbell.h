@@ -12,7 +12,7 @@ struct doorbell {
   _Atomic uint32_t parked;
 };
 
-/* Say that news is out. Any process, any thread, wait-free; call it after publishing. */
+/* Announce news. Any process, any thread, wait-free; call it after publishing. */
 void doorbell_ring(struct doorbell *bell);
 
 /*

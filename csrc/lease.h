@@ -50,7 +50,7 @@ struct lease *lease_count_new(void);
 /* Private memory of bytes behind its own lease with one alias; NULL: no memory. */
 struct lease *lease_block_new(uint64_t bytes);
 
-/* Where a block's memory starts: on a cache line. */
+/* The start of a block's memory, on a cache line. */
 void *lease_block_start(struct lease *lease);
 
 #endif

@@ -21,8 +21,8 @@
  *
  * Death of a worker at any instruction leaves its slots PLACED, its rings and its half of their
  * headers in any state; ledger_reclaim frees them once it is reaped and empties the rings, so that
- * nothing it said can be taken for the answer of the worker that sits there next. Which pages it
- * may have added, and what becomes of them, says budget.c.
+ * nothing it said can be taken for the answer of the worker that sits there next. budget.c says
+ * which pages it may have added, and what becomes of them.
  */
 
 #include "ledger.h"
@@ -74,7 +74,7 @@ static void slot_lease_end(struct lease *lease) {
   ledger_unref(ledger);
 }
 
-/* Empty the rings between the trainer and a worker that is not there. */
+/* Empty the rings between the trainer and a worker that has not started, or was reaped. */
 static void open_rings(struct ledger *ledger, uint32_t worker) {
   const struct geometry *geometry = &ledger->geometry;
   struct ring *tasks = segment_task_ring(ledger->base, geometry, worker);
@@ -218,7 +218,7 @@ bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb) {
   return true;
 }
 
-/* Which check of a slot's answer fails; NULL: it may be used. */
+/* Returns the check that a slot's answer fails; NULL: the answer may be used. */
 static const char *fault_in(const struct ledger *ledger, const struct ledger_entry *entry,
                             const struct slot_answer *answer) {
   uint64_t granted = entry->grant_bytes;
@@ -265,7 +265,7 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
-  /* One that gave up waiting and asks again may have been granted it in the meantime. */
+  /* A worker that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
   guard_before(ledger, MOVE_WANT, slot);
   budget_set_want(ledger, entry, entry->answer.want_bytes);

@@ -7,7 +7,7 @@
 
 /*
  * The trainer's side of the moves of a slot, in private memory. ledger.c opens with the states, the
- * key invariant and what a death does at each point.
+ * key invariant and what happens if a process dies.
  */
 
 enum slot_state {
@@ -38,7 +38,7 @@ struct ledger_entry {
 
 struct guard;
 
-/* The trainer's truth about one segment. Its fields are the trainer thread's, but for two. */
+/* The trainer's truth about one segment. Only its thread uses the fields, except for two. */
 struct ledger {
   uint8_t *base;
   int fd;
@@ -56,7 +56,7 @@ struct ledger {
   uint32_t next_worker; /* where the next look for news starts */
   uint32_t counts[SLOT_STATES];
   uint32_t wanting; /* how many slots have a want_bytes */
-  uint64_t ring_bytes;      /* ceiling for what is kept */
+  uint64_t ring_bytes;      /* ceiling for committed_bytes */
   uint64_t share_bytes;     /* the grant that every slot gets without asking */
   uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
@@ -64,7 +64,7 @@ struct ledger {
   struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
 };
 
-/* What a worker said. */
+/* A worker's message. */
 struct news {
   uint32_t worker;
   uint32_t verb; /* VERB_READY, VERB_WANT, VERB_RESUMED, or 0: see broken */
@@ -74,8 +74,8 @@ struct news {
 
 /*
  * Make the ledger of a mapped, zeroed segment: slots of its ranges start FREE, the rest SPARE.
- * Owns the mapping and fd from here on. NULL: no memory, or slots is 0 or more than the ranges
- * (mapping and fd are still the caller's then).
+ * Owns the mapping and fd from here on. NULL: no memory, or slots is 0 or more than the ranges;
+ * then mapping and fd are still the caller's.
  */
 struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry, uint32_t slots,
                           uint64_t ring_bytes);
@@ -85,9 +85,9 @@ void ledger_unref(struct ledger *ledger);
 
 /*
  * Write a request into a FREE slot and push it to a worker. Trainer only; wait-free but for pages.
- * The slot (>= 0); -EAGAIN: no slot is FREE; -E2BIG: the request exceeds a range;
- * -EPROTO: the worker's ring was overwritten; -ENOSPC, -EINTR, ...: no pages for it. Unless a slot
- * is returned nothing has happened.
+ * Returns the slot (>= 0); -EAGAIN: no slot is FREE; -E2BIG: the request exceeds a range;
+ * -EPROTO: the worker's ring was overwritten; -ENOSPC, -EINTR, ...: no pages for it. If no slot is
+ * returned, nothing has happened.
  */
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode);
@@ -104,7 +104,7 @@ bool ledger_receive(struct ledger *ledger, struct news *news);
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);
 
-/* Where a READY slot starts; before this call only its answer may be read. Trainer only. */
+/* The start of a READY slot; before this call only its answer may be read. Trainer only. */
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot);
 
 /* READY -> LEASED with a number of aliases; the caller makes views that each drop one. */
@@ -115,11 +115,11 @@ void ledger_free(struct ledger *ledger, uint32_t slot);
 
 /*
  * Free all slots that a reaped worker held, give back pages it may have added unseen, and empty its
- * rings for another worker: what was not received before is lost. Trainer only.
+ * rings for another worker: answers that were not received before are lost. Trainer only.
  */
 void ledger_reclaim(struct ledger *ledger, uint32_t worker);
 
-/* Make the segment as good as new for other workers: all that could write to it were reaped. */
+/* Make the segment ready for new workers; all that could write to it have been reaped. */
 void ledger_restart(struct ledger *ledger);
 
 /* Give back the pages of all slots that are FREE. Trainer only. */

@@ -3,7 +3,7 @@
 #define SHMLOADER_ORDER_H
 
 /*
- * The trainer's half of a slot's header: what the worker is to do. The request itself, the indices,
+ * The trainer's half of a slot's header: what the worker must do. The request itself, the indices,
  * stands at the start of the slot.
  *
  * Written by the trainer alone, read by the worker between take and commit. So while a slot is FREE
@@ -50,7 +50,7 @@ static inline uint64_t order_grant(struct slot_order *order) {
 
 /* The want that was refused last, or 0. Any process; wait-free. */
 static inline uint64_t order_refused(struct slot_order *order) {
-  /* sync refused-A <- refused-R: the trainer is done with what said the want. */
+  /* sync refused-A <- refused-R: the trainer has read the want and will not read it again. */
   return atomic_load_explicit(&order->refused_bytes, memory_order_acquire);
 }
 

@@ -11,8 +11,8 @@
  * two apart except by the clock, so both run the same tests.
  *
  * A STEP stands at each publication, which is a store that another process acts upon, and in the
- * middle of each copy into the segment. It is nothing, but with SHMLOADER_KILL_POINTS defined the
- * process may be told to die there: see debug/steps.h.
+ * middle of each copy into the segment. It does nothing, but with SHMLOADER_KILL_POINTS defined
+ * the process may be told to die there: see debug/steps.h.
  */
 
 #include <errno.h>
@@ -35,7 +35,7 @@
 #endif
 
 #define CACHE_LINE 64
-#define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, where there are any */
+#define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, if there are any */
 
 #if defined(SHMLOADER_KILL_POINTS)
 #include "debug/steps.h"
@@ -115,7 +115,7 @@ static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
 
 /*
  * Return once the process pid is gone; at once if it is gone already. May park for ever.
- * is_parent: it was this process's parent when the caller began; tells one that is not reaped.
+ * is_parent: it was this process's parent when the caller began; recognizes an unreaped zombie.
  */
 static inline void platform_wait_for_end(int pid, bool is_parent) {
 #if defined(__linux__) && defined(SYS_pidfd_open) && !defined(SHMLOADER_PORTABLE)
@@ -154,7 +154,7 @@ static inline int platform_reserve_piece(int fd, uint64_t offset, uint64_t bytes
 /*
  * Make the pages of [offset, offset + bytes) of the file exist, so that no store can fault for want
  * of memory. Pieces of 64 MiB, because a signal undoes the whole call on tmpfs. Nothing may lie
- * there yet, except what a call that was interrupted has left.
+ * there yet, except what an interrupted call has left.
  * 0, or -errno (-EINTR: a signal arrived, pieces so far are kept for the next try;
  * -ENOSPC and others: the backing is full, and no piece is left).
  */
@@ -176,7 +176,7 @@ static inline int platform_reserve(int fd, uint64_t offset, uint64_t bytes) {
 
 /*
  * Map pages that exist into this process in one call instead of one fault per page.
- * A hint: where the kernel does not know it, the faults happen one by one as before.
+ * A hint: if the kernel does not know it, the faults happen one by one as before.
  */
 static inline void platform_populate(void *start, size_t bytes) {
 #if defined(__linux__)
@@ -193,8 +193,8 @@ static inline void platform_populate(void *start, size_t bytes) {
 }
 
 /*
- * Have the whole huge pages of private memory that was never touched come as such: one fault
- * instead of 512. A hint: start lies on a huge page, and what is less than one stays small pages.
+ * Ask for huge pages in private memory that was never touched: one fault instead of 512. A hint:
+ * start lies on a huge page, and a rest that is shorter than one stays small pages.
  */
 static inline void platform_hugify(void *start, size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)

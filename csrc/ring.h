@@ -123,8 +123,8 @@ static inline bool ring_has_value(struct ring_reader *end) {
 }
 
 /*
- * True if the writer's position cannot be, as it was seen last: it is further ahead than there are
- * cells, so what they hold is nonsense without an end. Only the reader; wait-free.
+ * True if the writer's position, as it was seen last, is impossible: it is further ahead than there
+ * are cells, so the cells hold nonsense. Only the reader; wait-free.
  */
 static inline bool ring_is_overrun(const struct ring_reader *end) {
   return end->write_pos_seen - end->read_pos > end->mask + 1;

@@ -3,14 +3,14 @@
 #define SHMLOADER_SEGMENT_H
 
 /*
- * What lies where in a segment, and who writes it.
+ * What lies where in a segment, and which process writes it.
  *
  *   control block | per worker: worker block, task ring, ready ring | slot table | slots
  *
  * Everything is an offset from the base, so each process may map the segment anywhere. The geometry
  * is computed from four numbers that every process gets when it starts, never read from the
- * segment: nothing that stands in shared memory can move a bound. Each shared struct is split into
- * cache lines by writer.
+ * segment: nothing that stands in shared memory can move a bound. Each shared struct has a cache
+ * line of its own for each writer.
  */
 
 #include "answer.h"
@@ -47,7 +47,7 @@ struct control_block {
   alignas(CACHE_LINE) _Atomic uint32_t stopping;
 };
 
-/* Where everything lies; private to each process, equal in all. */
+/* The offset of every part; private to each process, equal in all. */
 struct geometry {
   uint32_t workers;
   uint32_t ranges;        /* entries of the slot table: slots and spares */

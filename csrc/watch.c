@@ -4,11 +4,11 @@
  * A worker must not outlive its trainer, even when it is deep in user code that runs no Python of
  * ours, or blocked in a system call. So a thread waits for the trainer's end and ends the process.
  *
- * It watches the trainer itself, by a descriptor of the process: the parent's death signal follows
- * the thread that forked, and under a fork server the parent is another process. If there is no
- * such descriptor it looks twice a second, in a child of the trainer at its parent's pid. It takes
- * no signals, so they reach the threads that expect them, and it ends the process without running
- * exit handlers, which may wait for locks.
+ * This watchdog waits for the trainer itself, by a pidfd: the parent's death signal follows the
+ * thread that forked, and under a fork server the parent is another process. If there is no pidfd,
+ * it looks twice a second; in a child of the trainer, at its parent's pid. It blocks all signals,
+ * so they reach the threads that expect them, and it ends the process without running exit
+ * handlers, which may wait for locks.
  */
 
 #include "watch.h"

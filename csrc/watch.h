@@ -3,7 +3,7 @@
 #define SHMLOADER_WATCH_H
 
 /*
- * End this process within a second of the end of process pid, whatever this process is doing.
+ * End this process within a second of the end of process pid, even if this process is blocked.
  * Starts a thread that never returns. 0, or -errno: no thread.
  */
 int watch_start(int pid);

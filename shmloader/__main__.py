@@ -1,6 +1,4 @@
-"""
-`python -m shmloader`: the command line.
-"""
+"""`python -m shmloader`: the command line."""
 
 from shmloader.cli import main
 

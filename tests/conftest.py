@@ -1,6 +1,4 @@
-"""
-What holds for every test: it ends, leaves nothing behind, and its random choices can be replayed.
-"""
+"""Every test ends, leaves nothing behind, and can be replayed with the same random choices."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ from shmloader.memory import forks
 from tests.helpers.belongings import belongings
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT_S = 120  # per test; ten times what the slowest takes, so that only a hang meets it
+TIMEOUT_S = 120  # per test; ten times what the slowest takes, so only a hang reaches it
 GRACE_S = 5.0  # for a child that is just exiting
 
 pytest_plugins = ["tests.torch.golden.plugin", "tests.helpers.endings", "tests.helpers.selection"]
 
 PASSED = pytest.StashKey[bool]()
 
-# Timings are not asserted, and a failure prints what is needed to see it again.
+# Timings are not asserted, and a failure prints what is needed to reproduce it.
 hypothesis.settings.register_profile("shmloader", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("shmloader")
 
@@ -56,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
     if hasattr(config, "workerinput"):  # one of several processes that run tests at once
-        os.setpgrp()  # its orphans are known by their group, and are not another's
+        os.setpgrp()  # its orphans are recognized by their process group
     refuse_stale_extension()
 
 
@@ -85,7 +83,7 @@ def refuse_stale_extension() -> None:
     Stop the run when the extension in this folder is older than a source of it.
 
     Raises:
-        pytest.UsageError: The tests would run code that nobody is looking at.
+        pytest.UsageError: The tests would run code that is not in the sources.
     """
     spec = importlib.util.find_spec("shmloader.core._core")
     if spec is None or spec.origin is None or ROOT not in Path(spec.origin).parents:
@@ -128,7 +126,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     Fail a test that passed but left shared memory, a descriptor or a process behind.
 
-    A test that failed is not asked: its traceback keeps what it held alive.
+    A failed test is not checked: its traceback keeps its objects alive.
     """
     before = belongings()
     yield

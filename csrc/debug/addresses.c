@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What is left of a guarded segment when it is given up: the addresses that its batches had, with
- * no memory behind them. As long as they are taken, a pointer that native code kept into a batch of
- * a loader that is gone faults, and the guard, which is kept with them, still knows whose batch it
- * was. Otherwise the next segment would probably be mapped at the same place, and the pointer would
- * hit another batch.
+ * Keeps the addresses of a guarded segment that was given up, with no memory behind them. As long
+ * as they are reserved, native code faults when it uses a pointer into a batch of a loader that is
+ * gone, and the guard, which is kept with them, still knows which batch it was. Otherwise the next
+ * segment would probably be mapped at the same place, and the pointer would hit another batch.
  *
- * Of each range only what was ever open is kept, so this costs as many addresses as batches had.
- * The last ENDED_MAX segments are kept; a turn that each end takes for itself says which of them
- * makes room, so any number of threads may end segments at a time, without a lock.
+ * Of each range only the part that was ever open is kept, so this costs no more addresses than the
+ * batches had. The last ENDED_MAX segments are kept. Each end draws a turn, which says which of
+ * them makes room, so any number of threads may end segments at a time, without a lock.
  */
 
 #include "addresses.h"

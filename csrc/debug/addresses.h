@@ -4,7 +4,7 @@
 
 #include "guard.h"
 
-/* In place of unmapping the segment: give up its memory, not its addresses. Any thread. */
+/* Instead of unmapping the segment: give up its memory, not its addresses. Any thread. */
 PLATFORM_COLD void addresses_keep(struct guard *guard);
 
 #endif

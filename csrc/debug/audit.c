@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Recounts a ledger and compares it with its own sums, before and after each move. What is wrong
- * afterwards is the move's own fault; what is wrong before came from elsewhere, such as native code
- * that writes into memory of others. Either way no later word of the ledger can be believed, so the
- * process ends here, with a line that says which sum it is.
+ * Recounts a ledger and compares it with its own sums, before and after each move. An error after a
+ * move is the move's own fault; an error before it came from elsewhere, such as native code that
+ * writes into memory of others. Either way the ledger can no longer be trusted, so the process ends
+ * here, with a line that says which sum it is.
  *
- * Only the trainer's thread changes what is looked at. What other threads write, the references and
- * the stack of released slots, is not.
+ * Only the trainer's thread changes what is compared. The references and the stack of released
+ * slots, which other threads write, are not compared.
  */
 
 #include "audit.h"
@@ -21,7 +21,7 @@ struct sums {
   uint64_t kept_bytes;
 };
 
-/* Where the ledger is looked at, for the message about what is wrong. */
+/* The place of the check, for the message about what is wrong. */
 struct place {
   const char *when;
   const char *move;

@@ -5,8 +5,8 @@
 #include "guard.h"
 
 /*
- * End the process if a guarded ledger contradicts itself. When and move, such as "after" and
- * "placing", and the slot say in the message where it was found. Trainer only.
+ * End the process if a guarded ledger contradicts itself. The message names when and move, such as
+ * "after" and "placing", and the slot. Trainer only.
  */
 PLATFORM_COLD void audit_ledger(const struct ledger *ledger, const char *when, const char *move,
                                 uint32_t slot);

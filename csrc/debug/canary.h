@@ -5,16 +5,16 @@
 /*
  * A canary: bytes that no code has a reason to write, behind a batch that is guarded.
  *
- * Its pattern follows from ticket and slot, so that no older canary and no other slot's passes for
- * it. It takes no room of its own: it stands on what is left of the batch's last page, and is
- * shorter where less than CANARY_BYTES are left. So a guarded batch lies as any other does.
+ * Its pattern follows from ticket and slot, so an older canary, or another slot's, does not pass
+ * for it. It takes no room of its own: it stands on the rest of the batch's last page, and is
+ * shorter if less than CANARY_BYTES are left. So a guarded batch lies as any other does.
  */
 
 #include "segment.h"
 
 #define CANARY_BYTES 64
 
-/* How long a canary is that starts at end, when that many bytes of pages exist. */
+/* The length of a canary that starts at end, if that many bytes of pages exist. */
 static inline uint64_t canary_bytes(uint64_t end, uint64_t pages_bytes) {
   uint64_t left = pages_bytes - end;
   return left < CANARY_BYTES ? left : CANARY_BYTES;

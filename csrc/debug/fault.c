@@ -6,10 +6,10 @@
  * core, the debugger, or Python's faulthandler shows the guilty line.
  *
  * The handler is installed with the first guarded segment, and put on top again with a later one
- * if another was installed since. Ours may then stand in the chain twice, or be reached
- * through the other: from the second time on it hands over to what was there before all of ours.
- * A fault that is none of ours is handed on as if we were not there. Workers get torch's handlers,
- * which replace this one.
+ * if another handler was installed since. Ours may then stand in the chain twice, or be reached
+ * through the other: from the second time on it hands over to the handler that was there before all
+ * of ours. A fault outside of our segments is handed on as if we were not there. Workers get
+ * torch's handlers, which replace this one.
  *
  * The handler runs on any thread, at any instruction: it takes no lock, allocates nothing, and
  * reads what it finds. A guard is taken out of the table before it is freed; a fault on one thread
@@ -67,7 +67,7 @@ static void say_leased(struct message *message, struct guard_slot *seen, uint32_
                         "batch that was there before");
 }
 
-/* Say which slot's byte it is, unless that byte is open, or no slot has it any more. */
+/* Say which slot the byte belongs to, unless it is open, or no slot has it any more. */
 static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at, struct message *message) {
   struct guard_slot *seen = &guard->slots[slot];
   /* relaxed: as in peek. */
@@ -109,7 +109,7 @@ static bool say_what_was_used(const siginfo_t *info) {
   return false;
 }
 
-/* Let what was there before us take this signal, and all that follow. */
+/* Let the handler that was there before ours take this signal, and all that follow. */
 static void hand_over(int i, const siginfo_t *info) {
   sigaction(signals[i], handed_over ? &first[i] : &previous[i], NULL);
   handed_over = true;
@@ -117,7 +117,7 @@ static void hand_over(int i, const siginfo_t *info) {
   if (info->si_code <= 0) raise(signals[i]);
 }
 
-/* A fault that is none of ours goes to a handler that may know how to mend it. */
+/* A fault outside of our segments goes to a handler that may know how to repair it. */
 static void hand_on(int i, siginfo_t *info, void *context) {
   const struct sigaction *next = &previous[i];
   bool is_handler = next->sa_handler != SIG_DFL && next->sa_handler != SIG_IGN;

@@ -5,8 +5,8 @@
 #include "guard.h"
 
 /*
- * From now on, when an access faults in this guard's segment, say what was used when it should not
- * have been. One thread at a time. With hundreds of segments the last ones are not watched.
+ * From now on, explain each fault in this guard's segment: which slot was used at the wrong time.
+ * One thread at a time. With hundreds of segments the last ones are not watched.
  */
 void fault_watch(struct guard *guard);
 

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The guard finds native code that uses memory of a slot when it has no business there: C code or
- * data_ptr() of a tensor that is gone, or a write beyond a batch. It is asked for when a ledger is
+ * The guard finds native code that uses memory of a slot at the wrong time: C code with the
+ * data_ptr() of a tensor that is gone, or a write beyond a batch. It is started when a ledger is
  * made, and from then on
  *
  *   - the trainer's mapping of a slot is closed (PROT_NONE), except from ledger_open, by which a
  *     batch is delivered, to the end of its lease, and while a request is written. A late use
  *     faults where it happens, and fault.c says of which slot and ticket it was;
- *   - a slot that becomes FREE is filled with POISON, which shows what others read too late: a
- *     worker, or a child of a fork that was not noticed. FORKED and RETIRED slots are not filled,
- *     for they may rightly be read. FREE slots rest as long as can be: the one freed first is
- *     taken;
+ *   - a slot that becomes FREE is filled with POISON, which shows late reads by others: a worker,
+ *     or a child of a fork that was not noticed. FORKED and RETIRED slots are not filled, because
+ *     they may rightly be read. FREE slots rest as long as possible: the one freed first is taken;
  *   - a canary stands behind each batch from the worker's first allocation on (canary.h). The
  *     worker looks at it when it allocates and writes, the trainer when the answer comes. From then
  *     until the slot is given up, all that lies behind the payload has to keep its sum;
  *   - each move recounts the ledger before and after (audit.c).
  *
- * Key invariant: a slot is open here while a lease on it is alive in this process. So no rightful
+ * Key invariant: a slot is open here while a lease on it is alive in this process. So no correct
  * use faults: our own reads go through ledger_open, our own workers and their children have other
  * mappings, and a child of the trainer inherits the open slots with the batches that it inherits.
  *
@@ -25,14 +24,14 @@
  * before it pushes it, so that the trainer, which opens it for the next batch, comes after. Nothing
  * else is shared; the handler of faults, on any thread, reads what it finds.
  *
- * Forks. A forked child closes slots in its own mapping, where all of its aliases are gone, and
- * touches nothing that it shares with the trainer.
+ * Forks. A forked child closes slots in its own mapping, when all of its aliases are gone, and
+ * changes nothing that it shares with the trainer.
  *
  * The end. When the segment is given up its addresses stay reserved for a while (addresses.c): a
- * later use faults as well, instead of hitting whatever is mapped there next.
+ * later use faults as well, instead of hitting the memory that is mapped there next.
  *
- * Failure. A slot that is open may take two entries of the kernel's table of mappings. When that is
- * full all slots are opened for good, which is said; the other checks go on.
+ * Failure. An open slot may take two entries of the kernel's table of mappings. When the table is
+ * full, all slots are opened for good, and a message says so; the other checks go on.
  */
 
 #include "guard.h"
@@ -135,7 +134,7 @@ static bool has_batch(const struct slot_answer *answer) {
   return answer->kind == ANSWER_BATCH || answer->kind == ANSWER_ERROR;
 }
 
-/* Where the canary of a slot's answer ends. */
+/* The end of the canary of a slot's answer. */
 static uint64_t guarded_end(const struct slot_answer *answer) {
   uint64_t end = answer_end(answer);
   return end + canary_bytes(end, answer->pages_bytes);
@@ -180,7 +179,7 @@ const char *guard_look(struct ledger *ledger, uint32_t slot) {
   return NULL;
 }
 
-/* What lies behind a batch may not change while it is here: that is a fault of native code. */
+/* The bytes behind a batch must not change while it is here: only faulty native code does it. */
 static void look_again(const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   if (!has_batch(&entry->answer)) return;

@@ -5,7 +5,7 @@
 #include "ledger.h"
 
 /*
- * Watches when a slot is used, for people who look for a fault in native code. A ledger without a
+ * Watches when a slot is used, to find faults in native code. A ledger without a
  * guard (guard == NULL) pays a test of that pointer at each move. guard.c opens with what it does.
  */
 
@@ -37,7 +37,7 @@ struct guard {
   _Atomic bool ended;
 };
 
-/* Where a slot's range starts. */
+/* The start of a slot's range. */
 static inline uint8_t *guard_range(const struct guard *guard, uint32_t slot) {
   return guard->base + segment_slot_offset(&guard->geometry, slot);
 }
@@ -95,12 +95,12 @@ static inline void guard_close(struct ledger *ledger, uint32_t slot) {
   if (ledger->guard != NULL) guard_close_slot(ledger, slot);
 }
 
-/* The last alias is gone: this process has no business in the slot. Any thread; no locks. */
+/* The last alias is gone: this process must not use the slot. Any thread; no locks. */
 static inline void guard_release(struct ledger *ledger, uint32_t slot) {
   if (ledger->guard != NULL) guard_end_lease(ledger, slot);
 }
 
-/* What is wrong behind the batch of an answer just copied out; NULL: nothing. Trainer only. */
+/* Returns what is wrong behind the batch of an answer just copied out, or NULL. Trainer only. */
 static inline const char *guard_fault(struct ledger *ledger, uint32_t slot) {
   return ledger->guard != NULL ? guard_look(ledger, slot) : NULL;
 }

@@ -2,8 +2,8 @@
 
 /*
  * The guard (guard.c) is the one part of csrc/ that speaks to people by itself: what it finds is a
- * fault of some native code, found on whatever thread, perhaps inside a handler of signals, where
- * neither stdio nor the heap may be used. So a message is put together on the stack, by hand.
+ * fault of some native code, found on any thread, perhaps inside a signal handler, where neither
+ * stdio nor the heap may be used. So a message is put together on the stack, by hand.
  */
 
 #include "message.h"
@@ -49,7 +49,7 @@ void message_seconds(struct message *message, int64_t ns) {
 
 void message_write(struct message *message) {
   message->text[message->length] = '\n';
-  /* Nobody could be told of a failure. */
+  /* A failure cannot be reported anywhere. */
   ssize_t written = write(STDERR_FILENO, message->text, message->length + 1);
   (void)written;
 }

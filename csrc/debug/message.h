@@ -5,8 +5,8 @@
 #include "platform.h"
 
 /*
- * A message is one line for people, made without allocating, so that a handler of signals may make
- * it too. What does not fit is cut off. Any thread; each function touches its message alone.
+ * A message is one line for people, made without allocating, so that a signal handler may make it
+ * too. What does not fit is cut off. Any thread; each function touches its message alone.
  */
 struct message {
   char text[512];
@@ -22,10 +22,10 @@ void message_number(struct message *message, uint64_t number);
 /* A length of time in seconds, to the millisecond. */
 void message_seconds(struct message *message, int64_t ns);
 
-/* Write it to stderr by one call, so that it stays whole beside those of other processes. */
+/* Write it to stderr with one call, so that it stays whole beside those of other processes. */
 void message_write(struct message *message);
 
-/* The same, and end the process by SIGABRT, for a debugger and for the core it may leave. */
+/* The same, and end the process with SIGABRT, for a debugger or a core dump. */
 _Noreturn void message_abort(struct message *message);
 
 #endif

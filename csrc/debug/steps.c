@@ -9,9 +9,9 @@
  * are workers), and from which passage on how many processes.
  *
  * Key invariant: each passage has its own number, because counting is one atomic addition. So
- * exactly one process dies for one number, whichever arrives; the worker that replaces it comes
- * later and passes. The time of death is written down before the signal, so that a test can say
- * how long it took until it was noticed.
+ * exactly one process dies for one number, the one that draws it; its replacement comes later and
+ * passes. The time of death is written down before the signal, so that a test can say how long it
+ * took until the death was noticed.
  *
  * A process ends itself with SIGKILL: no handler runs, nothing is flushed, and no instruction after
  * the step is executed.

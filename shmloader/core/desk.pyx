@@ -169,7 +169,7 @@ cdef class Desk:
             BatchTooLarge: It needs more bytes than the budget or the range allow.
             OutOfSharedMemory: The machine has no memory for its pages.
             Stopping: The trainer wants this worker to leave and grants nothing more.
-            Exception: Whatever pickling a leaf raises.
+            Exception: The error of pickling a leaf.
         """
         cdef slot_answer *draft = &self.memory.draft
         if self.memory.slot < 0:

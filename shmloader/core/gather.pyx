@@ -18,7 +18,7 @@ from shmloader.core.csrc cimport (
 @cython.final
 @cython.internal
 cdef class Pieces:
-    """Where the samples of one leaf lie: pointers to pieces of equal length."""
+    """The samples of one leaf: pointers to pieces of equal length."""
 
     cdef const void **starts
     cdef Py_ssize_t count

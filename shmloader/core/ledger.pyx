@@ -132,7 +132,7 @@ cdef class Ledger:
 
         Raises:
             OutOfSharedMemory: There is no room for the request's pages.
-            Exception: Whatever pickling an index that is not made of ints raises.
+            Exception: The error of pickling an index that is not made of ints.
         """
         cdef Request request
         cdef int64_t outcome
@@ -286,7 +286,7 @@ cdef class Ledger:
         Park until some worker may have news, at most timeout_s seconds.
 
         Raises:
-            BaseException: Whatever the handler of a signal that arrives raises.
+            BaseException: The error of a signal's handler.
         """
         cdef doorbell *bell = &segment_control(self.table.base).doorbell
         cdef int64_t started = platform_now_ns()

@@ -98,7 +98,7 @@ def dumps(value: Any) -> tuple[bytes, list[Any]]:
         The pickle, and a list of the contiguous buffers that lie beside it.
 
     Raises:
-        Exception: Whatever the object's own reduction raises.
+        Exception: The error of the object's own reduction.
     """
     stream = io.BytesIO()
     pickler = _Pickler(stream)

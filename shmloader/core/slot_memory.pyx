@@ -155,7 +155,7 @@ cdef class SlotMemory:
                 lease_drop(self.source)
 
     cdef int64_t offset_of(self, const char *start, uint64_t length) noexcept:
-        """Where in the slot's used part the bytes lie, or -1."""
+        """Returns the offset of the bytes in the slot's used part, or -1."""
         if start < self.start or start + length > self.start + self.cursor:
             return -1
         return start - self.start

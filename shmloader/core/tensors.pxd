@@ -1,4 +1,4 @@
-# Memory behind a lease as torch tensors and ndarrays, and the description of those that exist.
+# Memory behind a lease as torch tensors and ndarrays, and descriptions of existing ones.
 
 cimport cython
 cimport numpy as cnp

@@ -51,12 +51,12 @@ cdef int find_functions() except -1:
 
 
 cdef set places_of(const void *start, Py_ssize_t begin, Py_ssize_t end, size_t word):
-    """Where a word stands, as distances in bytes."""
+    """The place of a word, as distances in bytes."""
     return {at for at in range(begin, end, sizeof(size_t)) if word_at(start, at) == word}
 
 
 cdef set places_in(object tensor, size_t word):
-    """Where a word stands in torch's object of a tensor; the first word is no field."""
+    """The place of a word in torch's object of a tensor; the first word is no field."""
     return places_of(impl_of(tensor), sizeof(size_t), SEARCHED_BYTES, word)
 
 

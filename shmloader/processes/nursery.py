@@ -209,7 +209,7 @@ class Nursery:
             self.process.kill()
 
     def replacement(self, worker_id: int, progress: Any) -> Replacement:
-        """Make a worker in the place of a reaped one; it is not started."""
+        """Make a worker instead of a reaped one; it is not started."""
         number = self._count
         self._count += 1
         child = Replacement(self, number, worker_id, progress)

@@ -24,7 +24,7 @@ def is_running(pid: int, started: str | None) -> bool:
     """
     Returns True if the process of that start time runs; a process to be reaped does not.
 
-    Without a start time, whatever process has that pid is taken for it.
+    Without a start time, any process that has that pid is taken for it.
     """
     if started is not None:
         state = _stat(pid)

@@ -1,5 +1,5 @@
 """
-A worker in the place of a dead one: it becomes what that one was at its last answer.
+A worker that replaces a dead one: it takes the state that the dead worker had at its last answer.
 
 From the dataset as it was when the iterator was made it gets there in the same steps: the user's
 init function, the beginning of the epoch with the random states of that moment, and the fetches of

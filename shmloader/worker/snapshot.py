@@ -24,7 +24,7 @@ class Position:
 
     Attributes:
         has_begun: True if its dataset could be set up.
-        attempts: Number of requests that it answered, in whatever way.
+        attempts: Number of requests that it answered, with a batch or not.
         index: The last request, if the dataset is iterable: it is always the same.
         is_exhausted: True if its iterable dataset has ended.
         dataset: The dataset's state_dict(); None if it has none.

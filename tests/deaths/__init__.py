@@ -1,1 +1,1 @@
-"""Whatever dies, and whenever: is the outcome right, and is nothing left?"""
+"""Is the outcome right, and is nothing left, whichever process dies and whenever?"""

@@ -1,7 +1,7 @@
 """
-Whoever dies, however and whenever: torch's error where there is somebody to see it, nothing left.
+Deaths of workers and of the trainer, at any time: torch's error if the trainer lives, nothing left.
 
-The processes of a program are looked for here; conftest.py looks into /dev/shm after every test.
+The processes of a program are checked here; conftest.py checks /dev/shm after every test.
 """
 
 import os
@@ -74,9 +74,9 @@ def leave(*_):
 
 class Mortal(Dataset):
     """
-    Numbers; the worker that is asked for 3 dies of it and leaves the time.
+    Numbers; the worker that fetches 3 dies and leaves the time of its death.
 
-    It waits for the other one to be asked for 4, which has answered all before that by then.
+    It waits until the other worker fetches 4, and so has answered all requests before that.
     """
 
     def __init__(self, folder):
@@ -130,7 +130,7 @@ def test_killed_worker_is_torchs_error(tmp_path, persistent, record_property):
 
 
 def test_iteration_after_a_death_does_not_wait(tmp_path):
-    """Whoever goes on after a worker died gets, as in torch, the batches of the others."""
+    """After a worker died, iterating on gives the batches of the others, as in torch."""
     loader = with_two_workers(Mortal(tmp_path))
     iterator = iter(loader)
     error = drain(iterator)
@@ -154,9 +154,7 @@ def test_loader_serves_again_after_a_death(tmp_path, persistent):
 
 
 def test_worker_that_dies_while_it_leaves_is_no_news(tmp_path):
-    """
-    A worker killed when it was told to leave changes nothing: not the epoch, not close(), no noise.
-    """
+    """A worker killed after it was told to leave changes no batch, and close() says nothing."""
     script = """
 def doomed(_):
     # Runs when a worker leaves as it was told to.
@@ -180,9 +178,7 @@ if __name__ == "__main__":
 
 
 def test_killed_worker_shows_on_another_thread(tmp_path, record_property):
-    """
-    Where the thread that iterates gets no signal, the death shows by itself, as torch's error.
-    """
+    """If the iterating thread gets no signal, a death is still found, and is torch's error."""
     script = """
 if __name__ == "__main__":
     def iterate():
@@ -298,7 +294,7 @@ MID_EPOCH = [
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize(("ending", "place", "persistent"), MID_EPOCH)
 def test_end_in_mid_epoch_is_quiet(tmp_path, ending, place, persistent):
-    """However the trainer ends in mid-epoch, its workers say nothing and nothing is left."""
+    """However the trainer ends in mid-epoch, its workers print nothing and nothing is left."""
     # A worker's pause is longer than the wait, so that the trainer is parked when it ends.
     pause_s = 0.5 if place == "in next()" else 0.0
     script = f"""
@@ -330,9 +326,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_interrupt_of_other_start_methods_is_quiet(tmp_path, method):
-    """
-    Ctrl-C reaches the workers too; those that were not forked from the trainer say nothing either.
-    """
+    """Ctrl-C reaches the workers too; even those not forked from the trainer print nothing."""
     script = f"""
 if __name__ == "__main__":
     iterator = iter(make(Numbers(1000, pause_s=0.5), multiprocessing_context={method!r}))
@@ -350,7 +344,7 @@ if __name__ == "__main__":
 
 
 def assert_only_trace(errors, last_line):
-    """Check that stderr holds the trainer's one traceback, or nothing where none is due."""
+    """Check that stderr holds the trainer's one traceback, or nothing if none is due."""
     assert last_line == "".join(errors.strip().splitlines()[-1:])
     assert errors.count("Traceback") == (1 if last_line else 0), errors
     assert "Exception ignored" not in errors
@@ -423,7 +417,7 @@ def listen():
 
 
 def disturbed(longest_s, action):
-    \"\"\"Tell whether an action was interrupted at a random moment.\"\"\"
+    \"\"\"Returns True if an action was interrupted at a random moment.\"\"\"
     armed.append(True)
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, longest_s))

@@ -1,4 +1,4 @@
-"""The parts of an orderly end, one by one: what is ended at exit, and by whom; late interrupts."""
+"""The parts of an orderly end, one by one: which process ends what at exit; late interrupts."""
 
 import multiprocessing.process
 import os
@@ -13,7 +13,7 @@ class Owner:
     An iterator as the exit sees it.
 
     Args:
-        interrupted: Whether Ctrl-C comes while it stops to watch its workers.
+        interrupted: If True, Ctrl-C comes while it stops watching its workers.
     """
 
     def __init__(self, *workers, owner_pid=None, interrupted=False):
@@ -32,7 +32,7 @@ class Owner:
 
 
 class Worker:
-    """A process that ends when it is asked to."""
+    """A process that ends when it is told to."""
 
     def __init__(self):
         self.is_running = True
@@ -48,7 +48,7 @@ class Worker:
 
 
 class Finalizers:
-    """Where multiprocessing keeps what it calls at the end."""
+    """Stands for multiprocessing's list of calls at the end."""
 
     def __init__(self):
         self.callbacks = []
@@ -66,7 +66,7 @@ def at_exit(monkeypatch):
 
 
 def test_living_owners_are_ended(at_exit):
-    """At exit the workers of all iterators that are alive end, and are watched no more before."""
+    """At exit the workers of all live iterators end, after their watch has stopped."""
     exit_, callbacks = at_exit
     owners = [Owner(Worker(), Worker()), Owner(Worker()), Owner(Worker())]
     for owner in owners:
@@ -107,7 +107,7 @@ def test_a_child_asks_for_an_exit_of_its_own(at_exit, monkeypatch):
 
 
 def test_interrupt_of_the_exit_is_dropped(at_exit):
-    """Ctrl-C during the exit raises nothing: it asks for what is happening."""
+    """Ctrl-C during the exit raises nothing: the process is already ending."""
     exit_, callbacks = at_exit
     owner = Owner(Worker(), interrupted=True)
     exit_.add(owner)
@@ -131,7 +131,7 @@ def test_a_forked_child_disowns_its_parents_workers(at_exit, monkeypatch):
 
 
 def test_a_late_interrupt_comes_when_its_owner_is_gone():
-    """An interrupt that waits for the end of an object is raised where the object is dropped."""
+    """An interrupt held back during an object's end is raised where the object is dropped."""
     later = [ending.InterruptLater()]
     with pytest.raises(KeyboardInterrupt):
         del later[0]

@@ -1,8 +1,8 @@
 """
 Every way in which a trainer ends, whatever its workers are doing.
 
-Nothing runs afterwards, and nobody says anything but the trainer itself, with warnings as errors,
-and once in Python's development mode. What workers do that were killed is in test_deaths.
+Nothing runs afterwards, and only the trainer may print something, with warnings as errors, and once
+in Python's development mode. Deaths of workers are in test_deaths.
 """
 
 import multiprocessing
@@ -30,7 +30,7 @@ ENDINGS = {
     "SIGTERM to all": (-signal.SIGTERM, ""),
     "SIGHUP to all": (-signal.SIGHUP, ""),
 }
-# Those at which the interpreter ends, so that it can kill what nothing else ends.
+# The ends at which the interpreter can still kill what nothing else ends.
 ORDERLY = {"SIGINT", "SIGINT to all", "fail()", "leave()"}
 
 LOOPS = {
@@ -76,7 +76,7 @@ while True:
 @pytest.mark.parametrize("options", ["", "restarts=2, persistent_workers=True"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_interrupt_of_a_wait_for_blocked_workers(stage, tmp_path, loop, options):
-    """Ctrl-C ends every kind of loop, also where that closes the loader."""
+    """Ctrl-C ends every kind of loop, even one that closes the loader."""
     script = f"loader = block_all([sleep, be_deaf], {options})\n" + LOOPS[loop]
     with Play(stage, tmp_path, script) as program:
         end(program, "SIGINT to all", 2)
@@ -109,7 +109,7 @@ class Stubborn:
 
 @pytest.mark.parametrize("count", [1, 64])
 def test_all_workers_are_waited_for_together(monkeypatch, count):
-    """Any number of workers that do nothing of what they are told are gone within two seconds."""
+    """Any number of workers that ignore all messages are gone within two seconds."""
     monkeypatch.setattr(Stubborn, "now_s", 0.0)
     monkeypatch.setattr(ending.time, "monotonic", lambda: Stubborn.now_s)
     workers = [Stubborn(ends_after_s=0.01) for _ in range(count)]
@@ -192,7 +192,7 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
 def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
-    """A nursery that is stopped, and tells neither of starts nor of ends, keeps nobody waiting."""
+    """A stopped nursery, which reports neither starts nor exits, does not delay the end."""
     script = f"""
 from shmloader.processes import nursery
 
@@ -228,9 +228,7 @@ say("blocked" if timed_out else "not timed out")
 )
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
-    """
-    A dataset that blocks on its way to a worker keeps neither Ctrl-C nor the workers' end away.
-    """
+    """A dataset that blocks on its way to a worker delays neither Ctrl-C nor the workers' end."""
     options = f"num_workers=1, multiprocessing_context={method!r}"
     script = f"next(iter(make(Pickling({moment!r}), {options})))"
     with Play(stage, tmp_path, script) as program:
@@ -239,7 +237,7 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
 
 
 def test_interrupt_while_spawned_workers_start(stage, tmp_path):
-    """Workers that are importing say nothing about Ctrl-C, nor does the trainer about their end."""
+    """Importing workers print nothing about Ctrl-C, nor does the trainer about their end."""
     script = """
 iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
 say("blocked")
@@ -253,9 +251,7 @@ next(iterator)
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_exit_while_workers_start(stage, tmp_path, method):
-    """
-    A program that ends right after iter() prints nothing, not even about how its workers ended.
-    """
+    """A program that ends right after iter() prints nothing, not even how its workers ended."""
     script = f"""
 signal.signal(signal.SIGTERM, ignore)
 iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method!r}))
@@ -265,7 +261,7 @@ iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method
 
 
 def test_other_processes_can_be_interrupted(stage, tmp_path):
-    """What the user starts by the fork server does not inherit that interrupts are blocked."""
+    """Processes that the user starts by the fork server do not inherit blocked interrupts."""
     script = """
 context = multiprocessing.get_context("forkserver")
 lock = context.Lock()  # whose tracker lets interrupts in when it starts
@@ -305,9 +301,7 @@ except KeyboardInterrupt:
 
 
 def test_interrupt_of_a_fork_is_not_lost(stage, tmp_path):
-    """
-    Ctrl-C while workers are forked is raised by iter(), though hooks of forks swallow all errors.
-    """
+    """Ctrl-C while workers are forked is raised by iter(), though fork hooks swallow all errors."""
     script = """
 def interrupt():
     if armed.pop():
@@ -327,7 +321,7 @@ say(len(armed), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 
 
 def test_interrupt_before_a_fork_leaves_no_trace(monkeypatch):
-    """Ctrl-C that is raised while interrupts are being put off leaves them as they were."""
+    """Ctrl-C that is raised while interrupts are being deferred leaves them as they were."""
 
     def block_late(how, signals):
         before = set_mask(how, signals)
@@ -345,7 +339,7 @@ def test_interrupt_before_a_fork_leaves_no_trace(monkeypatch):
 
 
 def test_workers_have_the_trainers_handler_of_interrupts(stage, tmp_path):
-    """What the user does about Ctrl-C is done in workers that are forked too, as in torch."""
+    """The user's handler of Ctrl-C runs in forked workers too, as in torch."""
     script = """
 signal.signal(signal.SIGINT, ignore)
 tell = lambda worker: say(signal.getsignal(signal.SIGINT) is ignore)
@@ -374,7 +368,7 @@ Finalize(None, signal.setitimer, args=[signal.ITIMER_REAL, 0.2], exitpriority=1 
 
 @pytest.mark.parametrize("interrupted_before", [False, True])
 def test_interrupt_of_a_leaving_worker_is_quiet(stage, tmp_path, interrupted_before):
-    """A worker says nothing about Ctrl-C while it leaves, be it the first or the second."""
+    """A leaving worker prints nothing about Ctrl-C, neither the first nor the second."""
     script = f"""
 def interrupt_later(worker):
     Finalize(None, os.kill, args=[os.getpid(), signal.SIGINT], exitpriority=2)

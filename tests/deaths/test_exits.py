@@ -1,4 +1,4 @@
-"""Every state at a normal exit: nobody says anything, and nothing is left."""
+"""A normal exit in every state: no process prints anything, and nothing is left."""
 
 import os
 import re
@@ -175,7 +175,7 @@ def test_epoch():
 
 @pytest.mark.thorough
 def test_exit_of_pytest_is_silent(tmp_path):
-    """Loaders that live in modules under pytest end with it, and neither of them complains."""
+    """Loaders that live in modules under pytest end with it, and no process complains."""
     module = tmp_path / "test_module.py"
     module.write_text(MODULE_UNDER_PYTEST)
     strict = ["-X", "dev", "-W", "error"]

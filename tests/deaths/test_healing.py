@@ -1,6 +1,6 @@
 """
-Workers that die are replaced, and every batch is the one that torch's loader gives, in which nobody
-dies: map-style datasets, and what holds for all.
+Dead workers are replaced, and every batch equals that of torch's loader without deaths: map-style
+datasets, and properties of all datasets.
 """
 
 import multiprocessing
@@ -29,7 +29,7 @@ THREE_EPOCHS = {"persistent_workers": True, "plan": (None, 3, None)}
 
 
 def plain(script):
-    """Draws in samples alone."""
+    """Draws in samples only."""
     return Mortal(script)
 
 
@@ -39,7 +39,7 @@ def full(script):
 
 
 class ByKey(Mortal):
-    """Asked for by keys that are no ints."""
+    """A dataset whose keys are not ints."""
 
     def __getitem__(self, key):
         return super().__getitem__(int(key["number"]))
@@ -72,7 +72,7 @@ def keeping(script):
 
 def with_failing_init(script):
     """
-    Worker 1 cannot be set up: torch answers its first request with that, and others with less.
+    Worker 1 cannot be set up: torch answers its first request with that error, others with another.
     """
     return Mortal(script), {"worker_init_fn": Init(script, raises_in=(1,))}
 
@@ -89,7 +89,7 @@ KEYS = [{"number": str(number)} for number in range(24)]
 UNEVEN = [[5, 1], [7], [2, 2, 2, 9], [3], [4, 8], [11, 10], [0]]
 
 CASES = {
-    # what is tried: how the dataset is made, where workers die, options
+    # case: how the dataset is made, where workers die, options
     "before a sample's draws": (full, ["item 4"], {}),
     "after a sample's draws": (full, ["drawn 4"], {}),
     "at the first and the last sample": (full, ["item 0", "drawn 23"], {}),
@@ -134,20 +134,20 @@ CASES = {
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
-    """Whoever dies wherever, batches, their order and all random draws are torch's."""
+    """Wherever a worker dies, batches, their order and all random draws are torch's."""
     assert_case_heals(tmp_path, *CASES[case])
 
 
 @pytest.mark.parametrize("way", WAYS_TO_DIE)
 def test_every_way_to_end_is_healed(tmp_path, way):
-    """A signal, an exit with any status and an exception that nobody catches are all deaths."""
+    """A signal, an exit with any status and an uncaught exception are all deaths."""
     script = Script(tmp_path, "item 4", "drawn 9", way=way)
 
     assert_heals(full, script, Script(tmp_path))
 
 
 def test_batches_held_over_deaths(tmp_path):
-    """Batches that are held while workers die stay right, and cost the workers no slot."""
+    """Batches that are held while workers die stay right, and take no slot from the workers."""
     script = Script(tmp_path, "item 8", "drawn 20", "item 21")
     expected = undisturbed(Mortal(Script(tmp_path)))
     with open_loader(DataLoader, Mortal(script), restarts=9, slots=4) as loader:
@@ -189,7 +189,7 @@ def test_death_between_epochs(tmp_path, plan, workers):
 
 @pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
 def test_death_after_the_last_answer(tmp_path):
-    """A worker that dies when it has answered all is replaced or not noticed; no batch is lost."""
+    """A worker that dies after its last answer is replaced or not noticed; no batch is lost."""
     dataset = Mortal(Script(tmp_path), count=6)
     (expected,) = undisturbed(dataset)
     with open_loader(DataLoader, dataset, restarts=2) as loader:
@@ -202,11 +202,11 @@ def test_death_after_the_last_answer(tmp_path):
         assert expected == [batch.tolist() for batch in iterator]
 
 
-# Where the trainer is
+# Threads and processes of the trainer
 
 
 def test_iteration_in_a_thread(tmp_path):
-    """Deaths are healed where no signal tells of them: on a thread that is not the main one."""
+    """Deaths are healed without a signal: on a thread that is not the main one."""
     results = []
 
     def iterate():
@@ -255,7 +255,7 @@ def test_two_loaders_heal_side_by_side(tmp_path):
 
 
 def test_torchs_own_loader_beside_it(tmp_path):
-    """torch's handler of SIGCHLD, there for a loader of torch's, takes no notice of our deaths."""
+    """torch's handler of SIGCHLD, installed by a loader of torch's, ignores our deaths."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     stock = open_loader(torch.utils.data.DataLoader, Mortal(Script(tmp_path)))
     script = Script(tmp_path, "item 4", "drawn 14")
@@ -269,7 +269,7 @@ def test_torchs_own_loader_beside_it(tmp_path):
 
 
 class Fragile(Dataset):
-    """Dies in samples, and tells a change that comes after it was pickled."""
+    """Dies in samples, and shows a change that was made after it was pickled."""
 
     def __init__(self, script):
         self.script = script
@@ -312,7 +312,7 @@ class Unpickled(Mortal):
 
 @pytest.mark.thorough
 def test_replacements_unpickle_for_themselves(tmp_path):
-    """What unpickling a dataset makes, such as files and threads, is each worker's own."""
+    """Each worker has its own of what unpickling a dataset makes, such as files and threads."""
     dataset = Unpickled(Script(tmp_path, "item 7"))
     with (
         pytest.warns(RestartWarning),

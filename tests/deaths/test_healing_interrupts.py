@@ -19,7 +19,7 @@ from tests.helpers.programs import wait_until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::shmloader.RestartWarning"),
-    # What an interrupt leaves open where it meets the very line of a `with`, the collector closes.
+    # If an interrupt hits the very line of a `with`, the collector closes what stays open.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 PACKAGE = str(Path(shmloader.__file__).parent)
@@ -28,7 +28,7 @@ DEATHS = 40
 
 
 class Interrupt(KeyboardInterrupt):
-    """What a handler of a signal raises."""
+    """The exception that a signal handler raises."""
 
 
 class Interrupter:
@@ -83,7 +83,7 @@ def workers_of(iterator):
 
 
 def test_oldest_ticket_may_wait_to_be_placed_again():
-    """Between a death and its healing too, the ticket that must be granted is the oldest."""
+    """Even between a death and its healing, the ticket that must be granted is the oldest."""
     segment = Segment(first_shape(2, 4, 1 << 20))
     for ticket in range(3):
         assert segment.ledger.place(ticket % 2, ticket, [ticket])
@@ -99,7 +99,7 @@ def test_oldest_ticket_may_wait_to_be_placed_again():
 @pytest.mark.parametrize("function", [Healer.heal, RingIterator._wait_for_answer])
 @pytest.mark.parametrize("kind", [Mortal, MortalStream])
 def test_interrupts_at_every_line(tmp_path, function, kind):
-    """Whoever goes on after each interrupt gets torch's batches, from one worker at each desk."""
+    """Going on after each interrupt gives torch's batches, from one worker at each desk."""
     if kind is Mortal:
         points = [f"item {number}" for number in range(DEATHS)]
         dataset, options = kind(Script(tmp_path), count=DEATHS), {"batch_size": 1}
@@ -114,7 +114,7 @@ def test_interrupts_at_every_line(tmp_path, function, kind):
 
     assert expected == batches
     assert len(expected) == whole
-    # What was asked of an exhausted worker occupies its slot until the next epoch.
+    # The request of an exhausted worker occupies its slot until the next epoch.
     assert 5 == slots["free"] + slots["placed"], slots
     assert [] == dataset.script.left
     assert interrupter.target > 60

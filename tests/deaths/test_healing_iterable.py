@@ -1,6 +1,6 @@
 """
-Workers of iterable datasets that die are replaced where they were: by fetching again what they had
-fetched, or by the state that the dataset tells. Every batch is the one of torch's loader.
+Dead workers of iterable datasets are replaced at their position: by fetching again what they had
+fetched, or by the dataset's state_dict(). Every batch equals that of torch's loader.
 """
 
 import os
@@ -56,7 +56,7 @@ class Faulty(MortalStream):
 
 
 class Unwilling(MortalStream):
-    """Has the methods and does not offer them."""
+    """Has the methods but does not support them."""
 
     def state_dict(self):
         raise NotImplementedError
@@ -86,7 +86,7 @@ def map_pipe(script):
 
 
 CASES = {
-    # what is tried: how the dataset is made, where workers die, options
+    # case: how the dataset is made, where workers die, options
     "before a sample's draws": (stream, ["item 0.4", "item 1.16"], {}),
     "after a sample's draws": (stream, ["drawn 0.4", "drawn 1.16"], {}),
     "at the first and the last sample": (stream, ["begin 0", "item 0.0", "drawn 1.20"], {}),
@@ -141,12 +141,12 @@ CASES = {
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
-    """Whoever dies wherever, batches, their order and all random draws are torch's."""
+    """Wherever a worker dies, batches, their order and all random draws are torch's."""
     assert_case_heals(tmp_path, *CASES[case])
 
 
 class DiesInReplay(MortalStream):
-    """Kills the replacement too, as often as it is told, at a sample that was served long ago."""
+    """Kills the replacement too, so many times, at a sample that was served long ago."""
 
     def samples(self, start, eager):
         for sample in super().samples(start, eager):
@@ -156,7 +156,7 @@ class DiesInReplay(MortalStream):
 
 
 def test_death_while_replaying(tmp_path):
-    """A replacement that dies while it goes over what was served is replaced in its turn."""
+    """A replacement that dies while it replays is replaced in its turn."""
     script = Script(tmp_path, "item 0.9", "again 0", "again 0")
 
     assert_heals(DiesInReplay, script, Script(tmp_path))
@@ -164,7 +164,7 @@ def test_death_while_replaying(tmp_path):
 
 @pytest.mark.parametrize("kind", [Remembering, WithCursor, WithBoth, OwnIterator])
 def test_told_state_spares_the_replay(tmp_path, kind):
-    """Where the dataset tells where it is, nothing that was served is fetched again."""
+    """If the dataset saves its position, no served sample is fetched again."""
     script = Script(tmp_path, "item 0.13")
     fetched = []
 
@@ -181,13 +181,13 @@ def test_told_state_spares_the_replay(tmp_path, kind):
     fetched = (tmp_path / "fetched").read_text().splitlines()
 
     assert [] == script.left
-    # Fetched twice is what was fetched of the batch in hand, beyond the last answer.
+    # Only the samples of the batch in hand, beyond the last answer, are fetched twice.
     assert {"item 0.12", "item 0.13"} == {
         point for point in fetched if point.startswith("item 0") and fetched.count(point) == 2
     }
 
 
-# Workers that have nothing more to give
+# Exhausted workers
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -217,7 +217,7 @@ def test_death_of_an_exhausted_worker(tmp_path, persistent):
 
 
 class Leaving:
-    """Has every worker exit with status 7, and one by a signal, when it is told to quit."""
+    """Makes every worker exit with status 7, and one by a signal, when it is told to quit."""
 
     def __call__(self, worker):
         from multiprocessing.util import Finalize
@@ -227,7 +227,7 @@ class Leaving:
 
 
 def test_death_on_the_way_out(tmp_path):
-    """How workers end that have done all they were asked for is no news."""
+    """The exit of a worker that has answered all its requests is not reported."""
     dataset = MortalStream(Script(tmp_path))
     plan = (None, 2, None)
     expected = undisturbed(dataset, plan=plan)
@@ -235,11 +235,11 @@ def test_death_on_the_way_out(tmp_path):
     assert (expected, 0, 0) == healed(dataset, plan=plan, worker_init_fn=Leaving())
 
 
-# States that cannot be told
+# States that cannot be saved
 
 
 class Secretive(Remembering):
-    """Cannot say where it is at some positions, in the way that it is told."""
+    """Cannot save its position at some samples, and fails in the chosen way."""
 
     def __init__(self, script, trouble):
         super().__init__(script)
@@ -273,7 +273,7 @@ def large(position):
 )
 @pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
 def test_state_that_cannot_be_told(tmp_path, trouble, error, words):
-    """It is an error in its batch's place; the next batches come, also over deaths."""
+    """It is an error instead of its batch; the next batches come, even after deaths."""
     script = Script(tmp_path, "item 0.8")
     expected = undisturbed(Secretive(Script(tmp_path), trouble))[0]
     options = {"restarts": RESTARTS, "ring_bytes": 1 << 19}

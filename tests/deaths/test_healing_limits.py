@@ -1,6 +1,4 @@
-"""
-What healing does not do for ever: the budget, timeouts, what is said, answers without a snapshot.
-"""
+"""Limits of healing: the budget of restarts, timeouts, messages, answers without a snapshot."""
 
 import contextlib
 import copy
@@ -43,7 +41,7 @@ COPIES = {
 
 @pytest.mark.parametrize("way", COPIES)
 def test_restarts_go_with_the_loader(tmp_path, way):
-    """However a loader is made from another or from torch's, it heals as often as it was told."""
+    """A loader made from another or from torch's, in any way, has its number of restarts."""
     made = open_loader(
         DataLoader, Mortal(Script(tmp_path, "item 4", "drawn 9")), restarts=2, generator=None
     )
@@ -60,7 +58,7 @@ def test_restarts_go_with_the_loader(tmp_path, way):
     [(-1, ValueError), (True, TypeError), ("3", TypeError), (1.5, TypeError), (None, TypeError)],
 )
 def test_bad_restarts_are_refused(restarts, error):
-    """What is no count is refused when the loader is made, and by wrap()."""
+    """A value that is not a count is refused when the loader is made, and by wrap()."""
     with pytest.raises(error, match="restarts should be"):
         DataLoader(range(3), restarts=restarts)
     with pytest.raises(error, match="restarts should be"):
@@ -68,7 +66,7 @@ def test_bad_restarts_are_refused(restarts, error):
 
 
 def test_without_restarts_nothing_is_added(tmp_path):
-    """With restarts=0 there is no further process, no snapshot, and no request is kept."""
+    """With restarts=0 there is no nursery, no snapshot, and no request is kept."""
     with open_loader(DataLoader, Mortal(Script(tmp_path))) as loader:
         iterator = iter(loader)
         next(iterator)
@@ -86,7 +84,7 @@ def test_without_restarts_nothing_is_added(tmp_path):
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("restarts", [2, 3])
 def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
-    """After one death more than there are restarts, the error names the samples; others go on."""
+    """One death after the last restart is an error that names the samples; other workers go on."""
     script = Script(tmp_path, *["drawn 10"] * (restarts + 1), later=["item 4"])
     options = {"restarts": restarts, "persistent_workers": persistent}
     with open_loader(DataLoader, Mortal(script), **options) as loader:
@@ -106,10 +104,10 @@ def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
     assert re.match(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly", str(raised.value))
     assert "was killed by SIGKILL with dataset indices [9, 10, 11] in hand" in str(raised.value)
     assert f"all {restarts} restarts of this epoch are used" in str(raised.value)
-    # What the dead one had in hand is lost; the rest of its share is the other's now.
+    # The dead worker's batch in hand is lost; the rest of its share is now the other's.
     assert (expected[:3], [expected[4], expected[6]]) == (first, rest[:2])
     assert [21, 22, 23] == [sample[0] for sample in rest[2]]
-    assert restarts + 1 + persistent == count  # in the next epoch the dead one is replaced too
+    assert restarts + 1 + persistent == count  # in the next epoch the dead worker is replaced too
     if persistent:
         again, later = numbers(again), numbers(later)  # the workers have drawn otherwise
     assert again == later
@@ -131,7 +129,7 @@ def test_budget_is_everybodys(tmp_path):
 
 
 def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
-    """What a worker held that nobody replaces, and what was to be sent again, occupies no slot."""
+    """The requests of a dead worker that is not replaced occupy no slot, resent ones included."""
     script = Script(tmp_path, "item 10", "item 10")
     with open_loader(DataLoader, Mortal(script), restarts=1, slots=4) as loader:
         with script.held_back():
@@ -153,7 +151,7 @@ def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
 @pytest.mark.parametrize("way", WAYS_TO_HANG)
 @pytest.mark.parametrize("kind", [Mortal, MortalStream])
 def test_hung_worker_is_replaced(tmp_path, way, kind):
-    """With a timeout, whoever keeps the trainer waiting for so long is killed and replaced."""
+    """With a timeout, a worker that lets the trainer wait for so long is killed and replaced."""
     point = "item 4" if kind is Mortal else "item 1.4"
     script = Script(tmp_path, point, way=way)
     expected = undisturbed(kind(Script(tmp_path)))
@@ -167,7 +165,7 @@ def test_hung_worker_is_replaced(tmp_path, way, kind):
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
-    """Where no restart is left, a worker that hangs is torch's error, and is left alone."""
+    """Without restarts left, a worker that hangs is torch's error, and is left alone."""
     script = Script(tmp_path, "item 3", "item 3", way="sleep")
     with open_loader(DataLoader, Mortal(script), restarts=restarts, timeout=1) as loader:
         iterator = iter(loader)
@@ -181,7 +179,7 @@ def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
 
 
 def test_slow_workers_are_not_hung(tmp_path):
-    """The clock starts anew with every answer: many slow batches are no long silence."""
+    """The timeout starts anew with every answer: many slow batches are no hang."""
 
     class Slow(Mortal):
         def __getitem__(self, index):
@@ -194,7 +192,7 @@ def test_slow_workers_are_not_hung(tmp_path):
     assert (expected, 0, 0) == healed(slow, timeout=1)
 
 
-# What is said
+# Messages
 
 
 @pytest.mark.parametrize(
@@ -211,12 +209,12 @@ def test_slow_workers_are_not_hung(tmp_path):
     ],
 )
 def test_requests_are_described(index, words):
-    """A message names what was asked for, of many indices the first."""
+    """A message names the request, and the first of many indices."""
     assert words == describe_request(index)
 
 
 def test_warning_names_worker_end_and_samples(tmp_path):
-    """A warning says which process ended, how, with what in hand, and what is left to use."""
+    """A warning names the process, how it ended, its batch in hand, and the restarts left."""
     with (
         open_loader(DataLoader, Mortal(Script(tmp_path, "drawn 4")), restarts=2) as loader,
         pytest.warns(RestartWarning) as warned,
@@ -234,7 +232,7 @@ def test_warning_names_worker_end_and_samples(tmp_path):
 
 @pytest.mark.parametrize("plan", [(None,), (2, None)])
 def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
-    """Where warnings raise, the call after one goes on with the batch that was waited for."""
+    """If warnings raise, the call after one goes on with the batch that was waited for."""
     script = Script(tmp_path, "item 0", "item 3", "drawn 9", "item 23")
     expected = undisturbed(Mortal(Script(tmp_path)), plan=plan, persistent_workers=True)
     options = {"restarts": 9, "persistent_workers": True}
@@ -264,7 +262,7 @@ def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
 
 
 def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
-    """One that could not say where it is cannot be replaced until it has; the error says so."""
+    """A worker that could not save its position cannot be replaced; the error says so."""
     write = worker.Worker._write_snapshot
 
     def write_if_there_is_room(self):
@@ -273,7 +271,7 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
         write(self)
 
     monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
-    # Of worker 1's third batch, which it is asked for after its first has arrived.
+    # Worker 1's third batch, which is requested after its first has arrived.
     script = Script(tmp_path, "item 15")
     with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
         iterator = iter(loader)
@@ -287,7 +285,7 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
 
 
 def test_end_without_room_for_a_snapshot(tmp_path, monkeypatch):
-    """Nothing stands in the place of an end, not even that its snapshot had no room."""
+    """No error replaces an end, even if its snapshot had no room."""
     write = worker.Worker._write_snapshot
 
     def write_if_there_is_room(self):

@@ -1,4 +1,4 @@
-"""Healing in programs of their own: who kills whom, and what is left of it; kill storms."""
+"""Healing in programs of their own: deaths of each process, and what is left; kill storms."""
 
 import os
 import random
@@ -104,7 +104,7 @@ if __name__ == "__main__":
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", START_METHODS)
 def test_signals_to_the_whole_group(tmp_path, method):
-    """A trainer that handles SIGTERM goes on when its group is sent one: its workers are healed."""
+    """A trainer that handles SIGTERM survives one to its group: its workers are healed."""
     script = f"""
 if __name__ == "__main__":
     came = []
@@ -195,7 +195,7 @@ if __name__ == "__main__":
 
 
 def test_replacement_that_nobody_reaps(tmp_path):
-    """An orphan that ends is known to have ended, where it stays a zombie too: in a container."""
+    """The end of an orphan is noticed even if it stays a zombie, as in a container."""
     script = """
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(36, 1)  # orphans become children of this process, which reaps none
@@ -216,7 +216,7 @@ if __name__ == "__main__":
     assert (0, ["True"], "") == (status, lines, errors)
 
 
-# Force
+# Stress
 
 
 class Storm:
@@ -243,7 +243,7 @@ class Storm:
 
     def kill_one(self, workers):
         process = self.random.choice(workers)
-        # A replacement of which nobody has heard yet has no pid, and pid would wait for it.
+        # A replacement that was not reported yet has no pid, and pid would wait for it.
         pid = process.ident
         number = self.random.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGKILL])
         if pid is not None and process.exitcode is None and lives(pid, os.getsid(0)):
@@ -251,7 +251,7 @@ class Storm:
 
 
 class Slow(Mortal):
-    """Samples that take long enough for somebody to be killed in the middle."""
+    """Samples that take long enough for a worker to be killed in the middle."""
 
     def __getitem__(self, index):
         time.sleep(0.0005)

@@ -24,9 +24,9 @@ from tests.helpers.kill_client import (
 from tests.helpers.kill_steps import SIDES, TRAINER, WORKER, names, sources
 
 SPAWN_FROM_S = 10
-TELL_WITHIN_S = 2.0  # ten times what is promised: other programs use this machine, too
+TELL_WITHIN_S = 2.0  # ten times the promise, because other programs use this machine too
 
-# Who passes the steps whose name begins with a word.
+# The processes that pass the steps whose name begins with this word.
 WORDS_OF = {
     SIDES: "arm copy disarm pop push reserve ring",
     (WORKER,): "ask clock commit gather nothing pages populate sit snapshot stream write",
@@ -40,14 +40,14 @@ STEPS_OF = {
     side: [step for step in STEPS if side in SIDES_OF.get(step.split(":")[0], ())] for side in SIDES
 }
 
-# What only a worker writes that can be replaced.
+# Steps of a worker that can be replaced.
 STEPS_UNHEALED = [step for step in STEPS_OF[WORKER] if not step.startswith("snapshot:")]
 
 TRIES = 3
 FIRST = [1] * TRIES
 
-# Passages that a workload has and no step's first one is: between two pieces of pages, and in the
-# trainer while it puts another worker into the place of one that died.
+# Passages that are not the first of any step: between two pieces of pages, and in the trainer while
+# it replaces a dead worker.
 LATER = [
     ("large", step, passage)
     for step in ("pages: piece counted", "reserve: begun", "populate: begun")
@@ -81,7 +81,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def driver(request, tmp_path_factory):
-    """Build what can be killed, and start the program that runs it."""
+    """Build the package with kill points, and start the program that runs it."""
     build()
     driver = Driver(tmp_path_factory.mktemp("steps"))
     yield driver
@@ -92,7 +92,7 @@ def driver(request, tmp_path_factory):
 
 
 def summary(told_after_s):
-    """Say how many steps there are, and how fast deaths were told."""
+    """Say how many steps there are, and how fast deaths were reported."""
     middle_ms = 1e3 * statistics.median(told_after_s)
     return (
         f"{len(STEPS)} steps; {len(told_after_s)} deaths of workers were told after "
@@ -109,8 +109,8 @@ def test_steps_have_one_place_each():
     assert {step.split(":")[0] for step in STEPS} == SIDES_OF.keys()
 
 
-# What writes into the segment; all other atomics, fields and copies are private to a process. An
-# order, an answer or a resume is written by one copy, so a store to a field of it stands out here.
+# The stores to the segment; all other atomics, fields and copies are private to a process. An
+# order, an answer or a resume is written by one copy, so a store to one field is found here.
 STORE = re.compile(
     r"atomic_(?:store|fetch)\w+\(&(?:ring|end->ring|bell|order|control)->\w+"
     r"|^\s*(?:(?:order|answer)->|(?:header\.)?(?:order|answer)\.|block\.)\w[\w.]* = "
@@ -173,7 +173,7 @@ def test_workloads_pass_every_step(driver):
 
 @pytest.mark.parametrize("workload", WORKLOADS_TO_HEAL)
 def test_undisturbed_workloads_are_whole(driver, workload):
-    """Where nobody is killed, or dies by itself and is replaced, the batches are the same."""
+    """Without deaths, or if a worker dies by itself and is replaced, batches are the same."""
     if workload in WORKLOADS:
         assert_told(driver, workload, driver.undisturbed[workload])
     assert_healed(driver, workload, driver.undisturbed_healed[workload])
@@ -198,7 +198,7 @@ def die(driver, workload, step, passages, side=WORKER, deaths=1, **options):
         outcome.pop("passages", None)
         if outcome.get("died", 1):
             return outcome
-    pytest.fail(f"nobody has passed {step!r} in {workload!r} at {passages}: {outcome}")
+    pytest.fail(f"no process has passed {step!r} in {workload!r} at {passages}: {outcome}")
 
 
 def assert_told(driver, workload, outcome):
@@ -231,7 +231,7 @@ def assert_in_order(outcome):
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize("step", STEPS_UNHEALED)
 def test_death_of_a_worker_is_told(driver, step, record_property):
-    """A worker that dies at a step is torch's error; the next epoch is whole."""
+    """The death of a worker at a step is torch's error; the next epoch is whole."""
     workload = driver.workload_for(step, WORKER)
     outcome = die(driver, workload, step, FIRST)
     record_property("told_after_s", outcome.get("told_after_s"))
@@ -243,14 +243,14 @@ def test_death_of_a_worker_is_told(driver, step, record_property):
 @pytest.mark.core(every=6)
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
-    """So is one that dies at a passage which only a large batch has."""
+    """A death at a passage which only a large batch has is torch's error too."""
     assert_told(driver, workload, die(driver, workload, step, [passage] * TRIES))
 
 
 @pytest.mark.core(every=4, start=1)
 @pytest.mark.parametrize("step", STEPS_OF[WORKER])
 def test_death_of_a_worker_is_healed(driver, step):
-    """With restarts a worker that dies in mid-epoch is a warning, and the epoch is the same."""
+    """With restarts the death of a worker in mid-epoch is a warning, and the epoch is the same."""
     workload = driver.workload_for(step, WORKER, heals=True)
     count = driver.passages(workload, heals=True)[step, WORKER]
     passages = [max(1, count // part) for part in (2, 4, 8, count)]
@@ -261,14 +261,14 @@ def test_death_of_a_worker_is_healed(driver, step):
 @pytest.mark.core(every=6, start=3)
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
-    """So is one that dies at a passage which only a large batch has."""
+    """With restarts a death at a passage which only a large batch has is a warning too."""
     outcome = die(driver, workload, step, [passage] * TRIES, **HEALED)
 
     assert_healed(driver, workload, outcome)
 
 
 def assert_healed(driver, workload, outcome):
-    """Check that deaths have changed no batch, and that each that was healed is one warning."""
+    """Check that deaths have changed no batch, and that each healed death is one warning."""
     assert_in_order(outcome)
     assert "error" not in outcome, outcome
     assert driver.digests[workload] == outcome["digests"], outcome
@@ -278,7 +278,7 @@ def assert_healed(driver, workload, outcome):
 
 
 def test_deaths_beyond_the_restarts_are_told(driver):
-    """Where every replacement dies at the step, too, the error says so."""
+    """If every replacement dies at the step too, the error says so."""
     outcome = die(driver, "kept", "commit: half an answer", FIRST, deaths=1000, restarts=2)
 
     assert_in_order(outcome)
@@ -291,14 +291,14 @@ def test_deaths_beyond_the_restarts_are_told(driver):
 @pytest.mark.core(every=4, start=2)
 @pytest.mark.parametrize("step", STEPS_OF[TRAINER])
 def test_death_of_the_trainer_leaves_nothing(driver, step):
-    """When the trainer dies at a step its workers end, say nothing, and nothing is left."""
+    """When the trainer dies at a step, its workers end, print nothing, and nothing is left."""
     assert_gone(die(driver, driver.workload_for(step, TRAINER), step, FIRST, TRAINER))
 
 
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize(("step", "passage"), WHILE_HEALING)
 def test_death_of_the_trainer_while_it_heals_leaves_nothing(driver, step, passage):
-    """So does its death between that of a worker and the start of the next."""
+    """The same holds if it dies between a worker's death and the start of the replacement."""
     assert_gone(die(driver, "mortal", step, [passage] * TRIES, TRAINER, **HEALED))
 
 
@@ -330,16 +330,16 @@ def test_death_at_any_passage(driver, seeded, stress_seconds):
 
 
 def random_death(chance, passages, heals):
-    """Choose where somebody dies, and with healing some of those who come after, too."""
+    """Choose where a process dies, and with healing also some of its replacements."""
     (step, side), count = chance.choice(list(passages.items()))
-    # Without healing epochs are run once more, and counted; nobody dies then.
+    # Without healing epochs are run once more, and counted, without deaths.
     passage = chance.randint(1, count if heals else (count + 1) // 2)
     deaths = chance.randint(1, 3) if heals else 1
     return {"step": step, "side": side, "passage": passage, "deaths": deaths}
 
 
 def assert_any(driver, workload, outcome, heals):
-    """Check a run in which somebody may have died, or nobody, because the passage was not met."""
+    """Check a run with a death, or with none if the passage was not met."""
     if outcome["status"] != 0:
         assert_gone(outcome)
     elif heals:

@@ -1,6 +1,4 @@
-"""
-The process that starts replacements: it dies, is stopped, cannot fork, and is spoken to no more.
-"""
+"""The process that starts replacements: it dies, is stopped, cannot fork, or is cut off."""
 
 import errno
 import os
@@ -23,7 +21,7 @@ def kill_nursery(iterator):
 
 
 def test_death_of_the_nursery(tmp_path):
-    """Without it batches come as before; the next death is an error that says why."""
+    """Without the nursery batches come as before; the next death is an error that says why."""
     script = Script(tmp_path, "item 9")
     with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
         with script.held_back():
@@ -96,7 +94,7 @@ def failing_fork(monkeypatch, folder, times):
 
 
 def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
-    """A fork that fails counts as a death, said with its reason; the next one may work."""
+    """A fork that fails counts as a death, reported with its reason; the next one may work."""
     failing_fork(monkeypatch, tmp_path / "failed", 2)
     script = Script(tmp_path, "item 9")
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
@@ -114,7 +112,7 @@ def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
 
 
 def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
-    """When all restarts went into forks that failed, the error says why; no descriptor is left."""
+    """When failed forks used up all restarts, the error says why; no descriptor is left."""
     failing_fork(monkeypatch, tmp_path / "failed", 1000)
     with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=30) as loader:
         iterator = iter(loader)
@@ -132,7 +130,7 @@ def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
 
 
 def test_trainer_without_descriptors(tmp_path, monkeypatch):
-    """An order that cannot be written is a replacement that could not be started."""
+    """If an order cannot be written, the replacement could not be started."""
     make, failures = os.memfd_create, [errno.EMFILE]
 
     def fail_or_make(name, flags):
@@ -152,7 +150,7 @@ def test_trainer_without_descriptors(tmp_path, monkeypatch):
 
 
 def test_nursery_that_is_stopped(tmp_path, monkeypatch):
-    """With a timeout a nursery that does nothing ends in torch's error, and nothing is left."""
+    """With a timeout, a nursery that does nothing leads to torch's error, and nothing is left."""
     monkeypatch.setattr(nursery, "_PATIENCE_S", 0.5)
     with open_loader(
         DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=9, timeout=1
@@ -164,7 +162,7 @@ def test_nursery_that_is_stopped(tmp_path, monkeypatch):
 
 
 class SilentProcess:
-    """A nursery that reads no order, with its end of the line."""
+    """A nursery that reads no order, with its endpoint."""
 
     ident = None
 
@@ -179,7 +177,7 @@ class SilentProcess:
 
 
 def test_report_behind_an_order_that_nobody_read():
-    """A replacement that reports beside a nursery that dies is known, whatever that left unread."""
+    """A replacement that reports while the nursery dies is known, even if an order stays unread."""
     context = SimpleNamespace(get_start_method=lambda: "fork", Process=SilentProcess)
     mother = nursery.Nursery(context, SimpleNamespace(parent=None, signal_mask=set()), print)
     mother.start()
@@ -197,7 +195,7 @@ def test_report_behind_an_order_that_nobody_read():
 
 
 def test_trainer_that_ends_with_reports_unread():
-    """That is the end of the nursery's work too, and no error."""
+    """A connection reset ends the nursery's work too, without an error."""
     trainers_end, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     home = nursery_process._Server(None, None, print, set(), line, {})
     home._report(0, os.getpid(), nursery_process.RUNS)
@@ -208,7 +206,7 @@ def test_trainer_that_ends_with_reports_unread():
 
 
 def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
-    """One that never says that it runs is known from the nursery, and ended by the timeout."""
+    """A replacement that never reports is known from the nursery, and ended by the timeout."""
     be_worker = nursery_process._Server._be_worker
 
     def stop_once(*arguments):

@@ -1,4 +1,4 @@
-"""The steps in which a replacement becomes the worker that it follows, one by one."""
+"""The steps by which a replacement takes over from the dead worker, one by one."""
 
 import random
 from types import SimpleNamespace

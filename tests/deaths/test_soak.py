@@ -1,6 +1,4 @@
-"""
-The short form of the soak, and that the soak would notice: wrong batches, growth, other deaths.
-"""
+"""A short soak, and checks that the soak would notice wrong batches, growth and other deaths."""
 
 import contextlib
 import json
@@ -58,7 +56,7 @@ class Epochs:
 
 
 def numbered(count):
-    """Make batches of which each is its number."""
+    """Make batches, each of which is its number."""
     return [torch.tensor(number) for number in range(count)]
 
 
@@ -164,7 +162,7 @@ def many_objects():
     return [[] for _ in range(1000)].clear
 
 
-# How often what is planted, so that it exceeds the tolerance.
+# How often each is planted, so that it exceeds the tolerance.
 PLANTED = {
     "trainer_mb": (1, lambda: written_memory(mmap.MAP_PRIVATE, MANY_BYTES)),
     "other_mb": (1, large_process),
@@ -181,7 +179,7 @@ PLANTED = {
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.key)
 def test_what_is_taken_is_found(quantity):
-    """A sample sees each thing that was taken since another, and calls it growth."""
+    """A sample sees each thing that was allocated since another, and calls it growth."""
     times, plant = PLANTED[quantity.key]
     first = flatness.sample()
     with contextlib.ExitStack() as planted:
@@ -194,20 +192,20 @@ def test_what_is_taken_is_found(quantity):
 
 
 def growth_of_series(values):
-    """Tell which quantities grow when all of them go through these values."""
+    """List the quantities that grow when all of them go through these values."""
     samples = [{each.key: value for each in QUANTITIES} for value in values]
     return [each.quantity for each in flatness.changes(samples) if each.is_growth]
 
 
 def test_quarters_are_compared():
-    """What is more in the last quarter than in the first has grown; a peak between has not."""
+    """A quantity that is higher in the last quarter than in the first has grown; a peak has not."""
     assert list(QUANTITIES) == growth_of_series([0] * 9 + [1000] * 3)
     assert [] == growth_of_series([0] * 4 + [1000] * 4 + [0] * 4)
     assert [] == growth_of_series([1000] * 4 + [0] * 8)
 
 
 def test_single_samples_are_no_growth():
-    """A quarter counts with its median: one moment at which more was held is no leak."""
+    """A quarter counts with its median: one high sample is no leak."""
     assert [] == growth_of_series([0] * 11 + [1000])
 
 

@@ -1,6 +1,4 @@
-"""
-What the tests' process holds of the machine, so that a test that leaves something behind fails.
-"""
+"""What the tests' process holds of the machine: a test that leaves something behind fails."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ def belongings() -> set[str]:
     Name what this run holds of the machine: shared memory, descriptors, processes.
 
     Returns:
-        One phrase per thing, the same for as long as it exists; nothing where there is no /proc.
+        One phrase per thing, the same for as long as it exists; nothing if there is no /proc.
     """
     if not Path("/proc/self/fd").is_dir():
         return set()
@@ -27,8 +25,8 @@ def shared_memory() -> Iterator[str]:
     """
     Name the POSIX shared-memory objects and semaphores of the machine.
 
-    Those of torch carry their maker's pid, and count only while it is one of this run's processes:
-    a worker of torch's own loader that is told to leave while it sends a batch leaves its file.
+    torch's carry the pid of their process, and count only while this belongs to this run: a worker
+    of torch's own loader that is told to leave while it sends a batch leaves its file.
     """
     table = process_table()
     for name in os.listdir("/dev/shm"):
@@ -55,13 +53,13 @@ def is_mapped_by_a_neighbour(path: str, table: dict[int, Process]) -> bool:
 
 
 def is_neighbour(pid: int, table: dict[int, Process]) -> bool:
-    """Returns True for the other processes that the starter of this one has started."""
+    """Returns True for the siblings of this process and their descendants."""
     line = {pid, *ancestors(pid, table)}
     return os.getppid() in line and os.getpid() not in line
 
 
 def mappings_of(pid: int) -> str:
-    """Returns what the kernel says of a process's mappings; nothing if it has just ended."""
+    """Read the kernel's list of a process's mappings; nothing if it has just ended."""
     try:
         return Path("/proc", str(pid), "maps").read_text()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -94,7 +92,7 @@ def processes() -> Iterator[str]:
     """
     Name the processes that come from this one, apart from multiprocessing's own helpers.
 
-    One whose parent has died is known by its process group, which it keeps.
+    An orphan is recognized by its process group, which it keeps.
     """
     helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
     table = process_table()
@@ -109,7 +107,7 @@ def processes() -> Iterator[str]:
 
 class Process(NamedTuple):
     """
-    What the kernel says of a process: its parent's pid, its group's, and whether it still runs.
+    The kernel's record of a process: its parent's pid, its group's, and True if it still runs.
     """
 
     parent: int

@@ -1,7 +1,7 @@
 """
 Datasets whose every element says which sample it belongs to, and the batches that they should give.
 
-A batch that was overwritten, torn or delivered in another's place differs from what it should be.
+A batch that was overwritten, torn or delivered instead of another differs from the expected one.
 """
 
 import torch
@@ -49,7 +49,7 @@ class Computed(Dataset):
 
 
 class Stream(IterableDataset):
-    """An iterable dataset of which every worker yields its share of the numbered samples."""
+    """An iterable dataset; each worker yields its share of the numbered samples."""
 
     def __init__(self, count: int):
         self.count = count
@@ -60,5 +60,5 @@ class Stream(IterableDataset):
 
 
 def state(loader, name: str) -> int:
-    """Count a loader's slots that are in a state now."""
+    """Count the slots of a loader that are in this state now."""
     return loader.stats().slots.get(name, 0)

@@ -1,6 +1,4 @@
-"""
-What programs have at hand that end in every way: datasets that block, and how an end is checked.
-"""
+"""For programs that end in every way: datasets that block, and checks of an end."""
 
 import signal
 
@@ -16,7 +14,7 @@ warnings.filterwarnings("ignore", "This process .* is multi-threaded", Deprecati
 
 
 def at_the_very_end():
-    # Registered before anybody else's handler, so called after all of them.
+    # Registered before all other handlers, so called after them.
     for action in last_actions:
         action()
 
@@ -48,7 +46,7 @@ class Numbers(Dataset):
         return torch.full((self.size,), index)
 
 
-# Ways to be blocked, and to stay so whatever is asked of a worker.
+# Ways to be blocked, and to stay so whatever messages a worker gets.
 
 
 def sleep():
@@ -187,7 +185,7 @@ def stage(tmp_path_factory):
 
 
 def end(program, ending, blocked):
-    """Wait until workers are blocked, and send what ends the trainer, unless it does so itself."""
+    """Wait until workers are blocked, then signal the trainer, unless it ends by itself."""
     for _ in range(blocked):
         assert "blocked" == program.line()
     if ending.endswith(" to all"):
@@ -198,10 +196,10 @@ def end(program, ending, blocked):
 
 def assert_ended(program, status, last_line=""):
     """
-    Check the end of a trainer: its status, nothing left, and no words but its own.
+    Check the end of a trainer: its status, nothing left, and no output but its own.
 
     Args:
-        last_line: On stderr, of its one traceback; "" for no words, None for any.
+        last_line: The end of the one traceback on stderr; "" for no output, None for any.
     """
     assert status == program.wait(), program.errors
     assert set() == program.left()

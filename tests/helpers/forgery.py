@@ -1,9 +1,8 @@
 """
-A second look at a segment, to write into it what a broken worker might write.
+A second mapping of a segment, to write into it what a broken worker might write.
 
-The offsets are those of csrc/segment.h and answer.h, told again here because only a test may go
-around the functions that hold the protocol. A test compares the total length, so that the two
-cannot drift.
+The offsets are those of csrc/segment.h and answer.h, repeated here because only a test may bypass
+the functions of the protocol. A test compares the total length, so that the two cannot drift.
 """
 
 import ctypes
@@ -22,7 +21,7 @@ CONTROL_BYTES = 2 * LINE  # doorbell, stopping
 WORKER_BYTES = 3 * LINE  # doorbell, seed, clock
 HEADER_BYTES = 2 * LINE  # order, answer
 SLOT_BITS = 24
-READY, WANT, RESUMED = 4, 5, 6  # what a worker may say of a slot
+READY, WANT, RESUMED = 4, 5, 6  # the verbs that a worker may send
 ANSWER = struct.Struct("<QHHIQQQQQQ")
 ANSWER_FIELDS = (
     "ticket",
@@ -44,7 +43,7 @@ def round_up(count, unit):
 
 
 class Geometry:
-    """Where everything lies in a segment of one worker."""
+    """The offsets of a segment of one worker."""
 
     def __init__(self, shape):
         self.ring_capacity = 1 << (shape.ranges + 7).bit_length()
@@ -57,15 +56,15 @@ class Geometry:
 
     @property
     def cells(self):
-        """Where the ready ring's cells begin."""
+        """The offset of the ready ring's cells."""
         return self.ready_ring + 2 * LINE
 
     def answer(self, slot):
-        """Where a slot's answer stands."""
+        """The offset of a slot's answer."""
         return self.table + slot * HEADER_BYTES + LINE
 
     def slot(self, slot):
-        """Where a slot begins."""
+        """The offset of a slot."""
         return self.slots + slot * self.range_bytes
 
 
@@ -101,7 +100,7 @@ class Forger:
         self._pushed = 0
 
     def close(self):
-        """Give all mappings up, the desk's too, which in a worker lives as long as its process."""
+        """Give up all mappings, even the desk's, which in a worker lives as long as its process."""
         inode = os.fstat(self.segment.descriptor).st_ino
         self.memory.close()
         self.segment.close()
@@ -142,7 +141,7 @@ class Forger:
         return self.ledger.deliver(slot, spill, pickling.loads)
 
     def cell_position(self, back=0):
-        """Where the cell stands that was pushed last, or some cells before it."""
+        """The offset of the cell that was pushed last, or of one some cells before it."""
         index = (self._pushed - 1 - back) % self.geometry.ring_capacity
         return self.geometry.cells + 4 * index
 
@@ -166,7 +165,7 @@ class Forger:
         return self.memory[start:end]
 
     def forge_layout(self, slot, layout):
-        """Put another layout in place of a slot's own; it may be longer, up to the slot's share."""
+        """Replace a slot's layout; the new one may be longer, up to the slot's share."""
         offset = self.answer(slot)["layout_offset"]
         pages_bytes = round_up(offset + len(layout), mmap.PAGESIZE)
         self.forge_answer(slot, layout_bytes=len(layout), pages_bytes=pages_bytes)

@@ -1,4 +1,4 @@
-"""Runs a loader whose workers die beside torch's own, in which nobody does."""
+"""Compare a loader whose workers die with torch's own, in which no worker dies."""
 
 import warnings
 from collections import Counter
@@ -22,7 +22,7 @@ def open_loader(kind, dataset, **options):
 
 def epoch(loader, stop_after=None):
     """
-    Iterate once: what each batch holds, or the error in its place, as plain values.
+    Iterate once: the content of each batch, or the error instead of it, as plain values.
 
     Args:
         stop_after: How many batches to take; None: all.
@@ -34,7 +34,7 @@ def epoch(loader, stop_after=None):
             batches.append(next(iterator).tolist())
         except StopIteration:
             break
-        except (LookupError, NameError) as error:  # the second where setting up has failed before
+        except (LookupError, NameError) as error:  # NameError: after a failed init
             batches.append(str(error).strip().splitlines()[-1])
     return batches
 
@@ -46,7 +46,7 @@ def undisturbed(dataset, plan=(None,), **options):
         return [epoch(loader, stop_after) for stop_after in plan]
     finally:
         if loader.persistent_workers:
-            # An error that was raised keeps the iterator in a cycle, and its workers with it.
+            # A raised error keeps the iterator in a cycle, and its workers with it.
             loader._iterator._shutdown_workers()
 
 
@@ -74,12 +74,12 @@ def healed(dataset, plan=(None,), between=lambda loader: None, **options):
 
 def assert_heals(make, script, quiet, deaths=None, **options):
     """
-    Check that a run with deaths is the run without them, and that all deaths happened.
+    Check that a run with deaths equals the run without them, and that all deaths happened.
 
     Args:
         make: Makes the dataset of a script, or (dataset, further options).
-        script: Who dies where.
-        quiet: A script in which nobody does.
+        script: Which workers die, and where.
+        quiet: A script without deaths.
         deaths: How many there are; default: as many as the script says.
     """
     dataset, own = parts(make(quiet))
@@ -98,10 +98,10 @@ def assert_heals(make, script, quiet, deaths=None, **options):
 
 def assert_case_heals(folder, make, points, options):
     """
-    Check a case: who dies where, and how the loader is used.
+    Check a case: which workers die and where, and how the loader is used.
 
     Args:
-        points: Where somebody dies; options["later"]: where in later epochs.
+        points: Where a worker dies; options["later"]: where in later epochs.
         options: The loader's, and those of `assert_heals`.
     """
     options = dict(options)

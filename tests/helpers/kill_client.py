@@ -1,6 +1,4 @@
-"""
-Where the tests meet the program that runs workloads: the build that can be killed, and its driver.
-"""
+"""The tests' end of the program that runs workloads: the build with kill points, and its driver."""
 
 import json
 import os
@@ -48,12 +46,12 @@ def build():
 
 class Driver:
     """
-    The program that runs workloads, and what they are when nobody is killed.
+    The program that runs workloads, and their outcomes without deaths.
 
     Attributes:
-        digests: By workload, what its batches are.
+        digests: By workload, the hashes of its batches.
         undisturbed: By workload, the outcome without healing; undisturbed_healed: with it.
-        told_after_s: How long each death took to be told; for those who run tests.
+        told_after_s: How long it took until each death was reported; printed at the end.
     """
 
     def __init__(self, folder):
@@ -87,7 +85,7 @@ class Driver:
         return {(step, side): count for step, side, count in outcome["passages"]}
 
     def workload_for(self, step, side, heals=False):
-        """Choose the workload whose process shall die at a step."""
+        """Choose the workload whose process must die at a step."""
         for workload in WORKLOADS_TO_HEAL if heals else WORKLOADS:
             if (step, side) in self.passages(workload, heals):
                 return workload

@@ -23,12 +23,12 @@ from tests.helpers.kill_steps import VARIABLE, Steps, names
 from tests.helpers.programs import members, send, wait_until
 
 HANGS_AFTER_S = 60.0  # a hundred times what a case takes, spawned workers apart
-TOLD_WITHIN_S = 5.0  # an error that takes longer counts as none
-GONE_WITHIN_S = 2.0  # after the trainer's death nothing of it may be left
+TOLD_WITHIN_S = 5.0  # a later error counts as none
+GONE_WITHIN_S = 2.0  # after the trainer's death its processes must be gone within this time
 
 
 class Untold(AssertionError):
-    """A worker died and the trainer has heard nothing."""
+    """A worker died and the trainer was not told."""
 
 
 class Case:
@@ -37,8 +37,8 @@ class Case:
 
     Args:
         steps: The counters that all processes share.
-        wanted: What is to be done: `workload` by name, `options` for its loader, and as arguments
-            for Steps.arm() whose `death` it is.
+        wanted: The case: `workload` by name, `options` for its loader, and `death`, the arguments
+            for Steps.arm().
     """
 
     def __init__(self, steps, wanted, workloads):
@@ -89,7 +89,7 @@ class Case:
         loader.close()
 
     def _hear(self):
-        """Wait for the error of a death that has happened; after this no more is awaited."""
+        """Wait for the error of a death that has happened, and give up after a limit."""
         deadline = time.monotonic() + TOLD_WITHIN_S
         while self.steps.died and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -104,7 +104,7 @@ class Case:
 
     def _note_rest(self, descriptors):
         gc.collect()
-        resource_tracker._resource_tracker._stop()  # multiprocessing's own, where it spawns
+        resource_tracker._resource_tracker._stop()  # multiprocessing's own, under spawn
         me = os.getpid()
         wait_until(lambda: members(me) <= {me}, GONE_WITHIN_S)
         self.outcome["left"] = len(members(me)) - 1
@@ -112,7 +112,7 @@ class Case:
 
 
 class Fork:
-    """A process that runs a case, as it is seen from here."""
+    """A process that runs a case, as the driver sees it."""
 
     def __init__(self, case):
         self.errors = open(os.memfd_create("errors"), "w+b")  # noqa: SIM115  closed when read
@@ -128,7 +128,7 @@ class Fork:
         os.close(result)
 
     def outcome(self):
-        """Wait for its end, look who is left of it, and end those."""
+        """Wait for its end, note which of its processes are left, and kill these."""
         hung = not self._wait()
         if hung:
             self._show_stacks()
@@ -161,7 +161,7 @@ class Fork:
         time.sleep(0.5)
 
     def _read(self):
-        # Without waiting for its end: a worker that lives on holds the other end of the pipe.
+        # Without waiting for EOF: a worker that lives on holds the other end of the pipe.
         os.set_blocking(self.result, False)
         try:
             text = os.read(self.result, 1 << 16)
@@ -192,7 +192,7 @@ def main():
     # What torch imports at the first batch takes longer than a case, and swallows its errors.
     with torch.autograd.profiler.record_function("first"):
         pass
-    gc.freeze()  # what is loaded here is not looked at again in the process of each case
+    gc.freeze()  # the collector skips what is loaded here in the process of each case
     serve(steps, WORKLOADS)
 
 

@@ -1,5 +1,5 @@
 """
-The steps of the protocol at which a test can kill a process: their names, and the file of orders.
+The steps of the protocol at which a test can kill a process: their names, and the shared file.
 
 csrc/debug/steps.c reads and counts in the same file; the layout stands in both places.
 """
@@ -31,9 +31,7 @@ def sources():
 
 
 def names():
-    """
-    List the steps of the sources, in the order in which they stand there, as often as they do.
-    """
+    """List the steps of the sources, in the order of the sources, duplicates included."""
     return [name for path in sources() for name in _STEP.findall(path.read_text())]
 
 
@@ -54,11 +52,11 @@ class Steps:
 
     def arm(self, trainer_pid, step=None, side=TRAINER, passage=1, deaths=1):
         """
-        Forget all counts, and say who shall die.
+        Forget all counts, and set which process must die.
 
         Args:
             trainer_pid: Every other process counts as a worker.
-            step: Its name; None: nobody dies.
+            step: Its name; None: no process dies.
             passage: The first passage of the step on that side that kills, from 1.
             deaths: How many passages kill, one after the other.
         """
@@ -69,7 +67,7 @@ class Steps:
             _RECORD.pack_into(self._map, self._offset(place), name.encode(), 0, 0)
 
     def disarm(self):
-        """Let nobody die from now on."""
+        """Let no process die from now on."""
         struct.pack_into("=I", self._map, 8, len(self.names))
 
     @staticmethod

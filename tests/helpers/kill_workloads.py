@@ -1,7 +1,7 @@
 """
-Epochs that pass every step of the protocol, and what each of their batches is.
+Epochs that pass every step of the protocol, and the hash of each of their batches.
 
-All of them together meet grants and refusals, copies of every kind, spilled, kept and held batches,
+Together they have grants and refusals, copies of every kind, spilled, kept and held batches,
 segments used again, persistent workers, and pages that come in several pieces.
 """
 
@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, IterableDataset, default_collate, get_work
 from shmloader import DataLoader
 from shmloader.errors import BatchTooLarge
 
-PAUSE_S = 0.02  # long enough for whoever has nothing to do to park
+PAUSE_S = 0.02  # long enough for an idle process to park
 
 kept = []  # by a worker, for as long as it lives
 
@@ -51,7 +51,7 @@ class Samples(Dataset):
 
 
 class Mortal(Samples):
-    """Samples of which one ends the first worker that is asked for it."""
+    """Samples of which one kills the first worker that fetches it."""
 
     def __init__(self, row_bytes, last):
         super().__init__(row_bytes)
@@ -70,7 +70,7 @@ class Mortal(Samples):
 
 
 class Stream(IterableDataset):
-    """Of which every worker yields a few samples, the first worker fewer."""
+    """Each worker yields a few samples, the first worker fewer."""
 
     def __iter__(self):
         number = get_worker_info().id
@@ -78,9 +78,7 @@ class Stream(IterableDataset):
 
 
 def with_copy(samples):
-    """
-    Collate; a part of the batch is made elsewhere and a part of it cannot be said by a layout.
-    """
+    """Collate; a part of the batch lies outside of the slot, and a part travels as a pickle."""
     batch = default_collate(samples)
     return {**batch, "copy": batch["row"].flip(1), "set": {len(samples)}}
 
@@ -133,8 +131,8 @@ class Workload:
         Iterate all epochs.
 
         Args:
-            digests: A list that gets a number for each batch, equal where the batches are.
-            after_last: Called when all batches of an epoch that are taken were.
+            digests: A list that gets a number for each batch; equal batches have equal numbers.
+            after_last: Called after the last batch that is taken of an epoch.
         """
         for epoch in range(self.epochs):
             torch.manual_seed(epoch)
@@ -155,7 +153,7 @@ class Workload:
 
 
 def take(iterator):
-    """Take the next batch, or the error of the user that stands in its place."""
+    """Take the next batch, or the user's error instead of it."""
     try:
         return next(iterator)
     except BatchTooLarge as error:
@@ -163,7 +161,7 @@ def take(iterator):
 
 
 def digest(value, before=0):
-    """Make a number of all that is in a batch."""
+    """Hash all that is in a batch."""
     if isinstance(value, torch.Tensor):
         return zlib.crc32(value.contiguous().numpy(), before)
     if isinstance(value, dict):
@@ -177,7 +175,7 @@ def digest(value, before=0):
 
 MORTAL = {"batch_sampler": in_rows(*[2] * 10), "ring_bytes": 2 << 20}
 
-# The cheapest that passes a step is the one that is used for it, so the order is by cost.
+# The cheapest workload that passes a step is used for it, so the order is by cost.
 WORKLOADS = {
     # Batches grow, past what a slot may fill unasked, then past ring_bytes.
     "growing": Workload(
@@ -190,11 +188,11 @@ WORKLOADS = {
         },
         batches=12,
     ),
-    # Workers that stay, and a dataset that ends for one of them before it does for the other.
+    # Persistent workers, and a dataset that ends for one of them before it ends for the other.
     "persistent": Workload(
         {"dataset": Stream(), "batch_size": None, "persistent_workers": True}, batches=8, epochs=2
     ),
-    # An epoch that is given up while requests are out, and a segment that is used again.
+    # An epoch that is abandoned with requests in flight, and a segment that is used again.
     "abandoned": Workload(
         {"dataset": Samples(8 << 10), "batch_sampler": in_rows(*[2] * 12)},
         batches=12,
@@ -206,7 +204,7 @@ WORKLOADS = {
         {"dataset": Samples(64), "batch_sampler": in_rows(*[2] * 12), "collate_fn": keeping},
         batches=12,
     ),
-    # A worker that dies by itself, for what the trainer does then; and what it should look like.
+    # A worker that dies by itself, for the trainer's steps after a death; and the same without it.
     "mortal": Workload(
         {**MORTAL, "dataset": Mortal(64 << 10, last=5)},
         batches=10,

@@ -1,8 +1,8 @@
 """
-Datasets whose workers die where a test wants them to, and whose samples are full of random draws.
+Datasets whose workers die at points that a test chooses, with random draws in their samples.
 
-A script says at which points processes die and how often. What it did is kept in a folder, because
-whoever takes a dead one's place has to know that this death has happened.
+A script says at which points processes die and how often. Deaths are noted in a folder, because the
+replacement of a dead worker must know that this death has happened.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from tests.helpers.programs import wait_until
 
 
 class Doom(BaseException):
-    """What no code of the loader expects."""
+    """An exception that no code of the loader expects."""
 
 
 def raise_doom():
@@ -51,7 +51,7 @@ class Script:
 
     Args:
         folder: Where the deaths are noted.
-        points: Names of points; one that is there twice kills two processes.
+        points: Names of points; one that is listed twice kills two processes.
         later: Points that count from the first call of `arm` on.
         way: A key of WAYS_TO_DIE or WAYS_TO_HANG.
     """
@@ -66,7 +66,7 @@ class Script:
             open(note, "x").close()
 
     def note(self, point, number):
-        """The file that says that somebody died at a point."""
+        """The file that notes a death at a point."""
         return f"{self.folder}/{point} {number}"
 
     def arm(self, *_):
@@ -76,7 +76,7 @@ class Script:
 
     @contextmanager
     def held_back(self):
-        """While the context lasts, whoever is to die waits before it does."""
+        """While the context lasts, a process that must die waits before it does."""
         open(self.hand, "x").close()
         try:
             yield
@@ -84,7 +84,7 @@ class Script:
             os.unlink(self.hand)
 
     def __call__(self, point):
-        """Die here, if it is written so."""
+        """Die here, if the script says so."""
         for number in range(self.deaths.get(point, 0)):
             try:
                 os.close(os.open(self.note(point, number), os.O_CREAT | os.O_EXCL))
@@ -95,7 +95,7 @@ class Script:
 
     @property
     def left(self):
-        """The points at which nobody has died yet that should have, with their numbers."""
+        """The points whose deaths have not happened yet, with their numbers."""
         every = numbered(self.deaths.elements())
         return [each for each in every if not os.path.exists(self.note(*each))]
 
@@ -156,7 +156,7 @@ class MortalStream(IterableDataset):
 
 
 class Remembering(MortalStream):
-    """A stream that tells where it is and goes on there: it must not be replayed, and says so."""
+    """A stream that saves and restores its position, so it must not be replayed."""
 
     def __init__(self, script, count=17):
         super().__init__(script, count)
@@ -185,7 +185,7 @@ class Remembering(MortalStream):
 
 
 class Cursor:
-    """An iterator that tells where it is; its dataset has a state of its own or none."""
+    """An iterator that saves its position; its dataset has a state of its own or none."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -236,7 +236,7 @@ class WithBoth(WithCursor):
 
 
 class OwnIterator(MortalStream):
-    """A stream that is its own iterator, begins again at each iter(), and tells where it is."""
+    """A stream that is its own iterator, begins again at each iter(), and saves its position."""
 
     index = 0
 
@@ -246,7 +246,7 @@ class OwnIterator(MortalStream):
 
     def __next__(self):
         if self.index == self.count:
-            # Begins again, as no iterator should: what comes after an end is not to be asked for.
+            # Begins again, as no iterator should: the loader must not ask for more after the end.
             self.index = 0
             raise StopIteration
         self.script(f"item {get_worker_info().id}.{self.index}")
@@ -273,7 +273,7 @@ class Collate:
 
 class Init:
     """
-    Sets a worker up, with draws; points are "init w". Raises in the workers that it is told to.
+    Sets a worker up, with draws; points are "init w". Raises in the workers that a test names.
     """
 
     def __init__(self, script, raises_in=()):

@@ -2,7 +2,7 @@
 Programs that a test runs in a process of their own, so that it may kill them or see them crash.
 
 A program is the text of a script. It is the leader of a session, and the session tells its
-processes from all others, also once their parents are gone and whatever started them.
+processes from all others, even when their parents are gone, however they were started.
 """
 
 import os
@@ -14,16 +14,16 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_WAIT_S = 30.0  # for a line of a program or its end; only a hang meets it
-GONE_WITHIN_S = 2.0  # after the trainer's death nothing of it may be left
+LONGEST_WAIT_S = 30.0  # for a line of a program or its end; only a hang reaches it
+GONE_WITHIN_S = 2.0  # after the trainer's death its processes must be gone within this time
 
 
 class Program:
     """
-    A script that runs; leaving the context kills what is left of it.
+    A running script; leaving the context kills what is left of it.
 
     Args:
-        folder: Where the script and what it writes to stderr are kept.
+        folder: Where the script and its stderr are kept.
         script: Its text; it may import `tests`.
         environment: Variables on top of this process's own.
     """
@@ -53,7 +53,7 @@ class Program:
             send(pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdout.close()
-        # Those that nobody reaps here are reaped by the machine's first process, in its own time.
+        # Orphans are reaped by the machine's first process, in its own time.
         wait_until(lambda: not members(self.pid), LONGEST_WAIT_S)
 
     def line(self):
@@ -61,7 +61,7 @@ class Program:
         Wait for the next line that the program prints.
 
         Raises:
-            EOFError: It ended without one, or did not print one in time.
+            EOFError: It ended, or printed no line in time.
         """
         deadline = time.monotonic() + LONGEST_WAIT_S
         while b"\n" not in self._unread:
@@ -75,7 +75,7 @@ class Program:
         return line.decode()
 
     def lines(self):
-        """Wait for the program's end and return what it printed and nobody has read."""
+        """Wait for the program's end and return its unread output."""
         self.wait()
         return (self._unread + self._process.stdout.read()).decode().splitlines()
 
@@ -92,7 +92,7 @@ class Program:
         return self._process.wait(LONGEST_WAIT_S)
 
     def left(self):
-        """Return the processes that are left, once they had the time to go that they are given."""
+        """Return the processes that are left after the time that they have to leave."""
         wait_until(lambda: not members(self.pid), GONE_WITHIN_S)
         return members(self.pid)
 
@@ -103,7 +103,7 @@ class Program:
 
 
 def search_path():
-    """Return what PYTHONPATH says here with this folder's checkout before it."""
+    """Return this process's PYTHONPATH with this checkout before it."""
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
@@ -120,17 +120,14 @@ def run(folder, script, **environment):
 
 
 def members(session):
-    """
-    Return the living processes of a session by pid; one that has ended and waits to be reaped is
-    not living.
-    """
+    """Return the living processes of a session by pid; a zombie is not living."""
     return {
         pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if lives(pid, session)
     }
 
 
 def lives(pid, session):
-    """Tell whether a process of that session runs."""
+    """Returns True if a process of that session runs."""
     try:
         stat = Path("/proc", str(pid), "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -148,7 +145,7 @@ def send(pid, number):
 
 
 def wait_until(condition, longest_s=LONGEST_WAIT_S):
-    """Wait until a condition is true, and return whether it became true in time."""
+    """Wait until a condition is true. Returns True if it became true in time."""
     deadline = time.monotonic() + longest_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)

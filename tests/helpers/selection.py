@@ -2,7 +2,7 @@
 Which tests a run takes: the core of every kind, what the core leaves out, or all.
 
 A test is in the core unless it is marked. `thorough` leaves it out. `core(values=1)` keeps, of a
-function's cases, a few in which each value of each parameter comes; `core(values=2)` each pair of
+function's cases, a few in which each value of each parameter occurs; `core(values=2)` each pair of
 values; `core(every=4, start=1)` each fourth case, from the second on.
 
 The choice depends on nothing but the cases, so the core and the rest are all tests, each once, even
@@ -78,7 +78,7 @@ def core_cases(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def covering(cases: Sequence[pytest.Item], size: int) -> list[pytest.Item]:
-    """Returns a few cases in which each combination of so many parameters' values comes."""
+    """Returns a few cases in which each combination of so many parameters' values occurs."""
     combinations = {case: combinations_of(case, size) for case in cases}
     missing = set().union(*combinations.values())
     chosen = []

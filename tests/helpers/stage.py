@@ -1,8 +1,8 @@
 """
 Programs that begin with everything imported: one process imports, and forks each of them.
 
-To its own processes such a program looks like any other. It is the leader of a session, what it is
-started with runs at the top level of `__main__`, and it ends as the interpreter ends.
+To its own processes such a program looks like any other. It is the leader of a session, its script
+runs at the top level of `__main__`, and it ends as the interpreter ends.
 """
 
 import os
@@ -56,7 +56,7 @@ class Stage:
 
     Args:
         folder: Where its file is kept.
-        head: What all its programs begin with: imports, classes, functions.
+        head: The common beginning of its programs: imports, classes, functions.
         flags: Of the interpreter.
     """
 
@@ -89,7 +89,7 @@ class Stage:
         return self.answer()
 
     def answer(self):
-        """Return the number that the process says next."""
+        """Return the next number that the process writes."""
         return struct.unpack("!i", self.connection.recv(4))[0]
 
 
@@ -98,7 +98,7 @@ class Play(Program):
     A program on a stage; it is used like one that was started by itself.
 
     Args:
-        folder: Where what it writes to stderr is kept.
+        folder: Where its stderr is kept.
     """
 
     def __init__(self, stage, folder, script):

@@ -266,7 +266,7 @@ def test_held_batches_are_sent_again():
 
 class Keeping:
     """
-    A collate function that keeps something of each batch and says whether all of it is unchanged.
+    A collate function that keeps something of each batch and checks that all of it is unchanged.
     """
 
     def __init__(self, keep):
@@ -324,7 +324,7 @@ class Replaying:
 
 
 def test_a_batch_given_twice_is_the_same_twice():
-    """A replayed batch is what it was, also when the trainer worked on the first one in place."""
+    """A replayed batch is what it was, even when the trainer worked on the first one in place."""
     with open_loader(collate_fn=Replaying()) as loader:
         for number, made in enumerate(loader):
             assert torch.equal(batch(number - number % 2, SIZE), made)
@@ -337,7 +337,7 @@ def test_a_batch_given_twice_is_the_same_twice():
     [(1, 1, 1), (1, 2, 2), (2, 2, None), (2, 150, None), (1, 600, 700)],
 )
 def test_a_cache_of_everything_never_runs_out_of_slots(workers, prefetch_factor, slots):
-    """A worker that keeps all it ever made gets the whole epoch through, in deep rings too."""
+    """A worker that keeps all its batches delivers the whole epoch, even with deep rings."""
     kept = []
 
     def make(index):

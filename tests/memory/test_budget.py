@@ -1,4 +1,4 @@
-"""The rules for slots and bytes, each on a ledger that only says its numbers."""
+"""The rules for slots and bytes, each on a ledger that only has numbers."""
 
 import warnings
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ MANY = 1 << 40
 
 
 class Ledger:
-    """A ledger with room for everything, except where a test says otherwise."""
+    """A ledger with room for everything, unless a test says otherwise."""
 
     ring_bytes = 4096
     range_bytes = 8192

@@ -1,4 +1,4 @@
-"""Invariant 4 in children that user code forks: what was held at a fork stays intact there."""
+"""Invariant 4 in children that user code forks: batches held at a fork stay intact there."""
 
 import multiprocessing
 import os
@@ -27,7 +27,7 @@ def open_loader(**options):
 
 
 def child_that_reads(held, go_on):
-    """Fork a child that waits and then exits with 0 if the held batches are what they were."""
+    """Fork a child that waits and then exits with 0 if the held batches are unchanged."""
     pid = os.fork()
     if pid:
         return pid
@@ -44,7 +44,7 @@ def exit_code(pid):
 
 
 def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
-    """What was held at a fork is intact in the child, though the trainer dropped it since."""
+    """A batch held at a fork is intact in the child, even after the trainer dropped it."""
     read_end, write_end = os.pipe()
     with open_loader() as loader:
         batches = iter(loader)
@@ -65,7 +65,7 @@ def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
 
 
 def test_a_grandchild_reads_held_batches_as_long_as_it_lives():
-    """The child may be gone: its own child still has the views."""
+    """Batches stay intact after the child has ended: its own child still has the views."""
     read_end, write_end = os.pipe()
     verdict_end, told_end = os.pipe()
     with open_loader() as loader:

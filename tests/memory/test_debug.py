@@ -74,7 +74,7 @@ def release_by_sharing(batches):
     tensor = draw(batches, 3)
     array = tensor.numpy()
     tensor.share_memory_()
-    # The array is alive, and what it points at was released when torch moved the tensor.
+    # The array is alive, but its memory was released when torch moved the tensor.
     alive.append(array)
     return array.ctypes.data
 
@@ -117,7 +117,7 @@ def on_a_thread(function, *arguments):
 
 
 def start(**options):
-    """Begin to iterate; what a released batch needs no longer is not kept by anybody else."""
+    """Begin to iterate; loaders of earlier calls are dropped."""
     made = open_loader(**options)
     alive[:] = [made, iter(made)]
     return alive[1]
@@ -191,7 +191,7 @@ def test_use_beyond_a_batch_is_told_apart():
 
 
 def test_write_beyond_a_batch_ends_the_trainer():
-    """What the trainer writes one byte beyond a batch is found when the batch is released."""
+    """A write of the trainer one byte beyond a batch is found when the batch is released."""
 
     def use():
         tensor = draw(start(), 3)
@@ -243,7 +243,7 @@ def test_fault_shows_the_guilty_line(tmp_path):
 
 
 def test_fault_handler_that_came_later_is_kept(tmp_path):
-    """A fault handler installed between two segments still says its part, after the message."""
+    """A fault handler installed between two segments still prints its part, after the message."""
     prepare = "first = start()\nfaulthandler.enable()"
     status, _, errors = run_script(tmp_path, prepare)
 
@@ -266,7 +266,7 @@ def test_other_faults_are_none_of_ours(tmp_path, enabled):
 
 
 def test_without_the_variable_nothing_is_watched(tmp_path):
-    """The same late use goes unnoticed: nothing is protected unless it is asked for."""
+    """Without the switch the same late use goes unnoticed: nothing is protected."""
     outcome = run_script(tmp_path, SHMLOADER_DEBUG="")
 
     assert (0, ["nothing happened"], "") == outcome
@@ -286,7 +286,7 @@ def guarded(monkeypatch):
 
 
 def overrun(tensor, count=1):
-    """Do what native code with a wrong length does."""
+    """Write beyond the end, like native code with a wrong length."""
     ctypes.memset(tensor.data_ptr() + tensor.nbytes, 0x55, count)
 
 
@@ -329,7 +329,7 @@ def tensor_of(made):
 
 @pytest.mark.parametrize("moment", ["empty", "collated", "between"])
 def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
-    """A worker that writes beyond a batch is told so, with worker, ticket and slot; others pass."""
+    """A worker's write beyond a batch is an error with worker, ticket and slot; others pass."""
     collate = OverrunIn(3, moment)
     with DataLoader(Numbered(40), SIZE, num_workers=1, slots=8, collate_fn=collate) as loader:
         batches, right = iter(loader), []
@@ -346,7 +346,7 @@ def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
 
 @pytest.mark.parametrize("copy_in", [False, True])
 def test_overrun_after_the_commit_is_refused(guarded, copy_in):
-    """What is written behind a batch that is on its way is found when it comes."""
+    """A write behind a batch that is in flight is found when the batch arrives."""
     forger = Forger()
     forger.ledger.place(0, 0, [0], copy_in)
     forger.desk.take(1.0)
@@ -360,7 +360,7 @@ def test_overrun_after_the_commit_is_refused(guarded, copy_in):
 
 
 def test_free_slots_are_poisoned(guarded):
-    """Who reads a free slot by another mapping, as a worker does, reads poison."""
+    """A free slot that is read by another mapping, such as a worker's, holds poison."""
     forger = Forger()
     slot = forger.write(torch.ones(5))
     start = forger.geometry.slot(slot)
@@ -403,7 +403,7 @@ RIGHTFUL = [
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 @pytest.mark.parametrize(("test", "arguments"), RIGHTFUL)
 def test_rightful_uses_pass(guarded, test, arguments):
-    """What other tests do with batches rightfully is not disturbed by the guard."""
+    """Correct uses of batches, as in other tests, are not disturbed by the guard."""
     test(*arguments)
 
 
@@ -444,9 +444,7 @@ def test_errors_and_ends_pass(guarded):
 
 
 class KeepingItsLast(IterableDataset):
-    """
-    A stream that takes memory of the slot when it ends, and says in the next epoch what is in it.
-    """
+    """A stream that takes slot memory when it ends, and yields its content in the next epoch."""
 
     kept = None
 
@@ -456,7 +454,7 @@ class KeepingItsLast(IterableDataset):
 
 
 def test_answers_without_a_batch_leave_no_canary(guarded):
-    """What a worker keeps of a slot that it gave back without a batch is not written over."""
+    """Slot memory that a worker keeps after an answer without a batch is not written over."""
     options = {"batch_size": None, "num_workers": 1, "persistent_workers": True}
     with DataLoader(KeepingItsLast(), **options) as loader:
         assert [[True]] * 4 == [list(loader) for _ in range(4)]
@@ -474,7 +472,7 @@ def test_batches_that_end_with_a_page_pass(guarded):
 
 @pytest.mark.parametrize("value", ["yes", "2", "true"])
 def test_a_value_that_means_nothing_is_refused(monkeypatch, value):
-    """A mistyped switch is an error that says what can be chosen, not a guard that is off."""
+    """A mistyped switch is an error that lists the choices, not a guard that is off."""
     monkeypatch.setenv("SHMLOADER_DEBUG", value)
     loader = DataLoader(Numbered(8), num_workers=1)
 

@@ -1,4 +1,4 @@
-"""What a loader tells of the memory that it holds, and how it gives it back."""
+"""What a loader reports of the memory that it holds, and how it gives it back."""
 
 import io
 import os
@@ -85,7 +85,7 @@ def test_pages_given_back_after_each_epoch():
 
 
 def calls_of_next(depth, counted):
-    """How many functions the trainer calls for `counted` batches that are ready."""
+    """Count the functions that the trainer calls for `counted` batches that are ready."""
     loader = DataLoader(
         Numbered(2 * depth + 2 * counted), batch_size=1, num_workers=2, prefetch_factor=depth // 2
     )

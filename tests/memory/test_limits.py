@@ -52,7 +52,7 @@ def test_without_groups_the_machine_counts(machine):
 
 
 def test_nothing_is_known_without_the_files(machine):
-    """Where the kernel shows none of its files nothing is known, and nothing is refused."""
+    """If none of the kernel's files exist, nothing is known, and nothing is refused."""
     machine({})
     limits.check_available(1 << 60)
 
@@ -61,7 +61,7 @@ def test_nothing_is_known_without_the_files(machine):
 
 @pytest.mark.parametrize(("outer", "inner"), [("900000", "max"), ("max", "900000")])
 def test_every_group_above_counts(machine, outer, inner):
-    """A limit counts on whatever level above the process it stands."""
+    """A limit counts on any level above the process."""
     machine(in_groups(a=group(outer, "300000"), b=group(inner, "300000")))
 
     assert (900_000, 600_000) == (limits.total_bytes(), limits.available_bytes())
@@ -91,7 +91,7 @@ def test_groups_of_version_one(machine):
 
 
 def test_refusal_says_the_numbers(machine):
-    """What fits is allowed to the last byte; a refusal says what is wanted and what there is."""
+    """A request that fits is allowed to the last byte; a refusal names the want and the rest."""
     machine(in_groups(a=group("900000", "0")))
     limits.check_available(900_000)
 

@@ -45,7 +45,7 @@ def by_the_end(loader, batches):
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("end", [by_close, by_dropping, by_the_end])
 def test_batches_outlive_iterator_loader_and_workers(end, persistent):
-    """What is held stays right when all that made it is gone, and its memory goes with it."""
+    """A held batch stays right when all that made it is gone, and its memory goes with it."""
     loader = open_loader(persistent_workers=persistent)
     batches = iter(loader)
     held = [(number, next(batches)) for number in range(3)]

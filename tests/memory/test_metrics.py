@@ -52,7 +52,7 @@ def test_nothing_added_changes_nothing():
 
 
 def test_a_segment_that_is_gone_holds_nothing():
-    """What was counted stays true; pages and slots are gone with their segment."""
+    """Counts outlive their segment; pages and slots are gone with it."""
     stats = pool._stats_of(LEDGER)
     past = stats.past()
 

@@ -1,4 +1,4 @@
-"""Segments between epochs: which one is lent again, and what is counted when one is gone."""
+"""Segments between epochs: which one is lent again, and which counts outlive one."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_some_segments_are_never_lent_again(way):
 
 
 def test_counts_outlive_their_segment():
-    """What a segment has counted is still counted when the segment is gone, its pages are not."""
+    """The counts of a segment outlive it, its pages do not."""
     pool = SegmentPool()
     segment = pool.acquire(SHAPE)
     segment.ledger.restarts += 3

@@ -55,7 +55,7 @@ WAYS = [keep_all, keep_every_third, keep_first, keep_last, look_ahead]
 @pytest.mark.parametrize("slots", [1, 3, 8])
 @pytest.mark.parametrize("way", WAYS)
 def test_whatever_is_kept_is_right(way, slots):
-    """Over a hundred times the ring's capacity, what is kept in any pattern is what it was."""
+    """Over a hundred times the ring's capacity, batches kept in any pattern are unchanged."""
     with open_loader(100 * slots, slots=slots) as loader:
         kept = way(iter(loader))
         assert kept
@@ -100,7 +100,7 @@ def test_streams_on_fewer_slots_than_workers(persistent):
 
 @quiet
 def test_out_of_order_batches_are_held():
-    """Without order all batches come once, and what is held is right."""
+    """Without order all batches come once, and held batches are right."""
     with open_loader(60, num_workers=2, in_order=False) as loader:
         held = sorted((made[0, 0].item() // 1000 // SIZE, made) for made in loader)
     assert [number for number, _ in held] == [*range(60)]
@@ -108,7 +108,7 @@ def test_out_of_order_batches_are_held():
 
 
 def test_spills_are_counted():
-    """Of what is held, all but the slots that can be spared are spilled, and stats say so."""
+    """Held batches are spilled beyond the slots that can be spared, and stats say so."""
     with open_loader(10, slots=6) as loader:
         held = list(loader)
         assert state(loader, "leased") == 4
@@ -143,7 +143,7 @@ class Hoard:
 
 
 def advice_of(loader):
-    """What the one warning of a loader says whose batches are all kept."""
+    """Return the text of the one warning of a loader whose batches are all kept."""
     with loader, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert len(list(loader)) == 60
@@ -152,14 +152,14 @@ def advice_of(loader):
 
 
 def test_advice_for_bytes():
-    """Where bytes are short and slots are not, the warning names ring_bytes."""
+    """If bytes are short and slots are not, the warning names ring_bytes."""
     loader = open_loader(60, slots=100, ring_bytes=1 << 17)
 
     assert f"raise ring_bytes (now {1 << 17})" in advice_of(loader)
 
 
 def test_advice_for_workers_that_keep():
-    """Where the workers keep their batches, the warning says so."""
+    """If the workers keep their batches, the warning says so."""
     loader = open_loader(60, slots=100, collate_fn=Hoard())
 
     assert "the workers keep what they collate" in advice_of(loader)
@@ -168,7 +168,7 @@ def test_advice_for_workers_that_keep():
 @quiet
 @pytest.mark.parametrize("persistent", [False, True])
 def test_zero_copy_again_after_release(persistent):
-    """Once what was kept is dropped, no batch is spilled any more."""
+    """Once the kept batches are dropped, no batch is spilled any more."""
     with open_loader(40, persistent_workers=persistent) as loader:
         held = list(loader)
         spilled = loader.stats().spilled

@@ -1,6 +1,4 @@
-"""
-The shared-memory object: how it is made, who may touch it, when it is used again and when never.
-"""
+"""The shared-memory object: how it is made, which processes may use it, and when it is reused."""
 
 import errno
 import fcntl
@@ -83,7 +81,7 @@ def test_it_has_no_name(opened):
 
 
 def test_memfd_cannot_be_shrunk(monkeypatch):
-    """Nobody can take pages away from under a mapping, nor change that rule."""
+    """No process can take pages away from under a mapping, nor change that rule."""
     monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
     made = Segment(first_shape(1, 2, MEGABYTE))
 
@@ -139,7 +137,7 @@ def test_geometry_is_as_the_tests_believe():
 
 
 def test_ranges_are_halved_until_they_map(monkeypatch):
-    """Where the machine refuses so many addresses, shorter ranges are tried."""
+    """If the machine refuses so many addresses, shorter ranges are tried."""
     ledger = segment.Ledger
     tried = []
 
@@ -207,7 +205,7 @@ def test_no_room_is_our_error(monkeypatch, limit, tmp_path):
 
 
 def test_room_is_the_least_of_all_limits(monkeypatch, tmp_path):
-    """What counts is the scarcest of the machine and all groups above this process."""
+    """The scarcest counts of the machine and all groups above this process."""
     for name, text in {"max": "max", "a": "500", "b": "100", "stat": "inactive_file 20\n"}.items():
         (tmp_path / name).write_text(text)
     limited = (tmp_path / "a", tmp_path / "b", tmp_path / "stat")
@@ -272,7 +270,7 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
 
 
 def test_retired_slots_are_never_written_again():
-    """A slot that a worker keeps an alias of is out of use, also in the next epochs."""
+    """A slot that a worker keeps an alias of is out of use, even in the next epochs."""
 
     def keep(samples):
         keep.kept.append(torch.utils.data.default_collate(samples))
@@ -289,7 +287,7 @@ def test_retired_slots_are_never_written_again():
 
 
 def test_held_batch_outlives_everything(backing):
-    """A batch stays what it is after its iterator, loader and segment are gone."""
+    """A batch is unchanged after its iterator, loader and segment are gone."""
     loader = load()
     batch = next(iter(loader))
     loader.close()

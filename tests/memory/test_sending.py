@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 
 def test_sent_batch_keeps_its_aliases(tmp_path):
-    """A batch that is sent arrives, and its aliases here go on to see what they saw."""
+    """A batch that is sent arrives, and its aliases here are unchanged."""
     status, lines, errors = run(tmp_path, PROGRAM)
 
     assert (0, ["same"], "") == (status, lines, errors)

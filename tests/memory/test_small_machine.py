@@ -42,7 +42,7 @@ def run(script, *before, **environment):
     Run a script in a process of its own and return what it printed.
 
     Args:
-        before: A command that the interpreter's command line is appended to.
+        before: A command to which the interpreter's command line is appended.
     """
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **environment}
     done = subprocess.run(
@@ -81,7 +81,7 @@ print(min(maps), max(maps), max(descriptors) - min(descriptors))
 @pytest.mark.core(every=5)
 @pytest.mark.parametrize("megabytes", [32, 64, 128, 256, 512, 4096])
 def test_few_addresses(megabytes):
-    """Under RLIMIT_AS a loader works, or says why not when it starts: no worker dies of it."""
+    """Under RLIMIT_AS a loader works, or fails at the start with the reason: no worker dies."""
     script = f"""
 limit(resource.RLIMIT_AS, addresses() + ({megabytes} << 20))
 try:
@@ -111,7 +111,7 @@ except OutOfSharedMemory as error:
 
 
 def in_a_small_dev_shm():
-    """The command that runs another with a /dev/shm of 8 MB; skips where that is not allowed."""
+    """The command that runs another with a /dev/shm of 8 MB; skips if that is not allowed."""
     mount = "mount -t tmpfs -o size=8m tmpfs /dev/shm"
     for command in (["unshare", "-m"], ["unshare", "-rm"]):
         prefix = [*command, "sh", "-c", f'{mount} && exec "$@"', "sh"]

@@ -93,7 +93,7 @@ def is_gathered(desk, tensor):
 
 
 def test_places_are_found():
-    """With this torch both fields are found, so nothing is asked per sample."""
+    """With this torch both fields are found, so torch is not called per sample."""
     assert 0 not in _core.field_places()
 
 
@@ -124,7 +124,7 @@ def test_places_are_found_in_any_mode(mode):
 
 
 def test_torch_that_says_less_is_asked(monkeypatch):
-    """If torch does not tell its keys, only the other field is read."""
+    """If torch does not give its keys, only the other field is read."""
     found = _core.field_places()
     monkeypatch.delattr(torch._C, "_dispatch_keys")
     _core.forget_fields()
@@ -138,7 +138,7 @@ def test_torch_that_says_less_is_asked(monkeypatch):
 
 @pytest.fixture
 def nothing_is_found(monkeypatch):
-    """Have torch say of its own object an address at which no field is."""
+    """Let torch return an address of its own object at which no field is."""
     monkeypatch.setattr(torch.Tensor, "_cdata", property(lambda _: 1), raising=False)
     _core.find_fields()
     yield

@@ -67,7 +67,7 @@ def built(tmp_path_factory):
 
 def run(command, timeout_s):
     """
-    Run a command in tests/protocol/c; what it printed is the assertion's message.
+    Run a command in tests/protocol/c; its output is the assertion's message.
 
     Returns:
         What it printed.

@@ -29,7 +29,7 @@ print(dict(collections.Counter(reader.run(path.read_bytes()) for path in paths))
 
 
 def write(folder, inputs):
-    """Write inputs to files that are named after what they are."""
+    """Write inputs to files that are named after them."""
     folder.mkdir()
     for name, data in inputs.items():
         (folder / name).write_bytes(data)
@@ -77,9 +77,7 @@ def outcomes_of(folder, inputs):
 
 
 def test_kept_layouts_end_well(tmp_path):
-    """
-    Of every layout that was ever kept comes a batch inside its payload or an error that is allowed.
-    """
+    """Every kept layout gives a batch inside its payload, or an error that is allowed."""
     inputs = archive.read("layout")
 
     outcomes = outcomes_of(tmp_path, inputs)

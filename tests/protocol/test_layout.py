@@ -1,4 +1,4 @@
-"""Batches to bytes and back, and what becomes of bytes that no honest worker wrote."""
+"""Batches to bytes and back, and the fate of bytes that no honest worker wrote."""
 
 import collections
 import dataclasses
@@ -39,7 +39,7 @@ class Sample:
 
 
 class Odd:
-    """Something that only a pickle can say."""
+    """An object that can travel only as a pickle."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -145,7 +145,7 @@ def test_all_tags_are_written(forger):
 
 def test_objects_met_twice_stay_one(forger):
     """
-    A list, dict, tensor or array that stands in a batch twice is one object again, also in a cycle.
+    A list, dict, tensor or array that stands in a batch twice is one object again, even in a cycle.
     """
     things = [[], {}, torch.ones(2), numpy.ones(2), Odd(torch.ones(1))]
     batch = [things, things[0], *things]
@@ -279,7 +279,7 @@ def test_broken_layout_is_refused(forger, name):
 
 
 def test_pickle_is_summed_as_it_is_loaded(forger, monkeypatch):
-    """What a worker writes over a pickle while its checksum is looked at is not loaded."""
+    """Bytes that a worker writes over a pickle while its checksum is compared are not loaded."""
     slot = forger.write(Odd(torch.arange(5)))
     start = forger.geometry.slot(slot)
     length = forger.answer(slot)["payload_bytes"]
@@ -339,7 +339,7 @@ BROKEN_ANSWERS = {
 
 @pytest.mark.parametrize("name", BROKEN_ANSWERS)
 def test_broken_answer_is_refused(forger, name):
-    """An answer that cannot be raises WorkerBroken with the worker's number before it is used."""
+    """An impossible answer raises WorkerBroken with the worker's number before it is used."""
     slot = forger.write(torch.zeros(10))
     forger.forge_answer(slot, **BROKEN_ANSWERS[name])
 
@@ -373,10 +373,10 @@ BATCH, _, END, NOTHING = 1, 2, 3, 4  # kinds of answers
 
 def receive_kinds(forger, is_iterable, kinds):
     """
-    Send one request for each kind and receive what is answered.
+    Send one request for each kind and receive the answers.
 
     Returns:
-        The numbers of the tasks whose answers torch is told of.
+        The numbers of the tasks whose answers are reported to torch.
     """
     transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=is_iterable)
     pending = dict.fromkeys(range(len(kinds)), (0,))
@@ -394,7 +394,7 @@ def receive_kinds(forger, is_iterable, kinds):
 @pytest.mark.parametrize("is_iterable", [False, True])
 @pytest.mark.parametrize("kinds", [[END], [NOTHING], [BATCH, NOTHING]])
 def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
-    """Only a worker of an iterable dataset has an end, and only behind it nothing to say."""
+    """Only a worker of an iterable dataset may answer with an end, and with NOTHING after it."""
     if is_iterable and kinds == [END]:
         assert [0] == receive_kinds(forger, is_iterable, kinds)
     else:
@@ -403,13 +403,13 @@ def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
 
 
 def test_requests_behind_the_end_are_answered_with_nothing(forger):
-    """Of what a worker skips because its dataset is exhausted torch is told nothing."""
+    """Requests that a worker skips because its dataset is exhausted are not reported to torch."""
     assert [0] == receive_kinds(forger, True, [END, NOTHING])
     assert 0 == forger.ledger.counts()["ready"]
 
 
 def test_end_that_an_interrupt_lost_counts(forger):
-    """Nothing behind an end that was received and not told to torch yet is no error."""
+    """NOTHING after an end that was received, but not reported to torch yet, is no error."""
     transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=True)
     for number, kind in enumerate([END, NOTHING]):
         transport.put(0, (number, [number]))
@@ -429,7 +429,7 @@ def test_resume_that_does_not_fit_is_an_error(forger):
 
 
 def test_late_writes_change_nothing(forger):
-    """What a worker writes after the trainer received its answer is not looked at."""
+    """Bytes that a worker writes after the trainer received its answer are not read."""
     slot = forger.write([torch.ones(3), "text"])
     received = forger.ledger.receive().slot
     forger.forge_answer(slot, payload_bytes=1 << 62, layout_bytes=1 << 62, ticket=9, kind=0)
@@ -551,9 +551,7 @@ print(outcomes)
 
 
 def test_random_corruption_is_survived(tmp_path, seeded, record_property):
-    """
-    Whatever stands in layout, answer and cell, the trainer gets an error or a batch within bounds.
-    """
+    """Any bytes in layout, answer and cell give the trainer an error or a batch within bounds."""
     steps = 12000
     status, lines, errors = run(tmp_path, FUZZ.format(seed=seeded, steps=steps))
 

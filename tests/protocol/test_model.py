@@ -32,7 +32,7 @@ def bounds_of(run):
 
 
 def covers(run, other):
-    """Say whether whatever may happen in one search may happen in another."""
+    """Returns True if all that may happen in one search may happen in another."""
     bounds, others = bounds_of(run), bounds_of(other)
     same = (run.model, run.ends) == (other.model, other.ends)
     return same and all(bounds[name] >= others[name] for name in others)
@@ -46,7 +46,7 @@ def switches(model):
 
 
 def test_every_model_is_run():
-    """Each model has runs, one of them for its end; what is no model is included by one."""
+    """Each model has runs, one of them for its end; other files are included by a model."""
     included = re.findall(r'^#include "(\w+)\.pml"', "".join(MODEL_TEXT.values()), re.MULTILINE)
 
     assert {*cases.MODELS, *included} == MODEL_TEXT.keys()
@@ -99,7 +99,7 @@ def test_mutation_is_found(mutation):
 
 @needs_spin
 def test_model_that_spin_complains_of_is_refused(monkeypatch, tmp_path):
-    """What SPIN finds wrong with a model's text is an error, and nothing is searched."""
+    """A mistake in a model's text is an error, and nothing is searched."""
     (tmp_path / "ring.pml").write_text("active proctype writer() { nothing = 1 }")
     monkeypatch.setattr(spin, "HERE", tmp_path)
 
@@ -143,7 +143,7 @@ def test_command_fails_on_a_fault(monkeypatch, capsys):
 
 @needs_spin
 def test_statement_that_is_never_executed_is_known():
-    """Where nobody dies the ring is not reopened, and the search says so."""
+    """Without deaths the ring is not reopened, and the search says so."""
     assert any("gone = 0" in statement for statement in check(cases.Run("ring", "alone")).idle)
 
 

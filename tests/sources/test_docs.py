@@ -1,4 +1,4 @@
-"""What README and docs/ say about names, links and commands is what the code has."""
+"""Names, links and commands in README and docs/ are those of the code."""
 
 import dataclasses
 import inspect
@@ -54,7 +54,7 @@ def is_dead(page, link):
 
 
 def section_of(text, heading):
-    """Read what stands between a heading and the next."""
+    """Read the text between a heading and the next."""
     section = text.partition(f"{heading}\n")[2]
     return re.split(r"^#+ ", section, maxsplit=1, flags=re.MULTILINE)[0]
 

@@ -1,8 +1,8 @@
 """
 Every row of docs/what_happens_when.md has a test behind it.
 
-PROMISES says which. A row that is new or reworded fails here until it is named, and so does a test
-that is gone; the tests themselves run where they stand.
+They are listed in PROMISES. A new or reworded row fails here until it is listed, and so does a test
+that is gone; the tests themselves run from their own files.
 """
 
 import ast
@@ -143,7 +143,7 @@ def test_row_has_a_test(row):
 
 
 def test_no_promise_without_a_row():
-    """What is named here still stands on the page."""
+    """Each row that is listed here still stands on the page."""
     stale = sorted(PROMISES.keys() - set(rows_of(PAGE.read_text())))
 
     assert [] == stale, f"rows that {PAGE.name} does not have any more: change PROMISES too"

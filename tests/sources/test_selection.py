@@ -82,7 +82,7 @@ def collection(hash_seed: int, *options: str) -> subprocess.Popen[str]:
 
 @pytest.mark.thorough
 def test_core_and_rest_are_all_tests():
-    """What `make test` and `make rest` run in two processes is every test, each once."""
+    """Together `make test` and `make rest` run every test once."""
     runs = [collection(1), collection(2, "--rest"), collection(3, "--all")]
     core, rest, all_tests = (
         [line for line in run.communicate()[0].splitlines() if "::" in line] for run in runs

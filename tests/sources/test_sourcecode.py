@@ -1,4 +1,4 @@
-"""What can be read off the sources without running them: comments, imports, names, docstrings."""
+"""Checks of the sources that need not run them: comments, imports, names, docstrings."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def atomic_calls(path: Path) -> Iterator[AtomicCall]:
         yield AtomicCall(
             place=f"{path.relative_to(ROOT)}:{line}",
             verb=match["verb"],
-            order=order[1] if order else "seq_cst",  # what C11 takes when nothing is said
+            order=order[1] if order else "seq_cst",  # C11's default
             comments=" ".join(note.text for note in near),
         )
 
@@ -138,7 +138,7 @@ def test_atomic_call_says_its_order(call):
 
 @pytest.mark.parametrize("call", ATOMIC_CALLS, ids=lambda call: call.place)
 def test_sequential_consistency_is_explained(call):
-    """An atomic call is seq_cst only where its comment says so, in a file that names the case."""
+    """An atomic call is seq_cst only if its comment says so, in a file that names the case."""
     if call.order == "seq_cst":
         assert "seq_cst" in call.comments
         assert "store-load" in (ROOT / call.place.split(":")[0]).read_text()
@@ -204,7 +204,7 @@ def imports_of_package(tree: ast.AST) -> set[str]:
 
 
 def known_module(name: str) -> str:
-    """Find the module that a dotted name leads to: the longest part of it that is one."""
+    """Find the module of a dotted name: its longest prefix that is a module."""
     parts = name.split(".")[1:]
     while parts and ".".join(parts) not in MODULES.keys() | COMPILED.keys():
         parts.pop()
@@ -219,7 +219,7 @@ def compiled_imports() -> set[str]:
 
 
 def test_every_folder_has_a_rank():
-    """A new folder, or a module beside the folders, is given its place among the others."""
+    """Each folder, and each module beside the folders, has a rank."""
     assert {name.split(".")[0] for name in MODULES} == RANKS.keys()
 
 
@@ -429,7 +429,7 @@ def test_compiled_signatures_are_read():
 
 @pytest.mark.parametrize("name", sorted(compiled_signatures()))
 def test_docstrings_stand_once(name):
-    """What is compiled has a docstring, and the stub, which says the types, has none."""
+    """Compiled functions have a docstring, and the stub, which says the types, has none."""
     documented = importlib.import_module("shmloader.core._core")
     for part in name.split("."):
         documented = getattr(documented, part, None)

@@ -1,4 +1,4 @@
-"""What is private in torch and used here is listed in docs/torch.md, and nothing else is."""
+"""docs/torch.md lists the private names of torch that are used here, and no others."""
 
 import ast
 import inspect

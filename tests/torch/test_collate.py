@@ -13,10 +13,10 @@ from shmloader.worker import collate
 
 class Desk:
     """
-    A desk that notes what it is asked for.
+    A desk that notes all calls.
 
     Args:
-        has_room: Whether it makes tensors; if not, it answers None to all that it is asked.
+        has_room: If True, it makes tensors; otherwise it answers None to every call.
     """
 
     def __init__(self, has_room=True, hands_out=True):

@@ -59,7 +59,7 @@ def test_copies_of_a_loader(build, clone, iterated):
 
 def test_copy_of_a_loader_with_live_workers():
     """
-    A loader with persistent workers that run refuses to be pickled; a shallow copy shares them.
+    A loader with running persistent workers refuses to be pickled; a shallow copy shares them.
     """
 
     def scenario(loader_class):
@@ -100,7 +100,7 @@ def test_signature_begins_like_torchs(loader_class):
 
 
 def test_parameters_of_ours_are_keywords(loader_class):
-    """What torch's `__init__` does not have can be given by keyword alone, and may be left out."""
+    """Parameters that torch's `__init__` does not have are keyword-only and optional."""
     known = inspect.signature(TorchDataLoader.__init__).parameters
     parameters = inspect.signature(loader_class.__init__).parameters
 

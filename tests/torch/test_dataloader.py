@@ -71,7 +71,7 @@ class EmptyRows(Numbers):
 
 
 def is_shared(tensor):
-    """Tell whether a tensor's memory is part of a shared mapping of this process."""
+    """Returns True if a tensor's memory is part of a shared mapping of this process."""
     address = tensor.data_ptr()
     with open("/proc/self/maps", encoding="utf-8") as maps:
         for line in maps:
@@ -87,7 +87,7 @@ def repickled(loader):
 
 
 def collate_and_tell(samples):
-    """Say beside the batch whether it was collated into shared memory."""
+    """Collate, and add True to the batch if it was collated into shared memory."""
     batch = default_collate(samples)
     return {"batch": batch, "in slot": is_shared(batch)}
 
@@ -130,13 +130,13 @@ def test_option_of_another_type_is_refused(name, value):
     ],
 )
 def test_option_out_of_range_is_refused(options, words):
-    """The error says which bound was crossed."""
+    """The error names the bound that was crossed."""
     with pytest.raises(ValueError, match=words):
         DataLoader(Numbers(), **options)
 
 
 def test_options_are_attributes_and_keyword_only():
-    """Every option can be read back by its name, as those need who build a loader again."""
+    """Every option can be read back by its name, as frameworks that rebuild a loader need."""
     loader = DataLoader(Numbers(), slots=3, slot_bytes=1000, ring_bytes=1 << 20)
 
     assert (3, 1000, 1 << 20) == (loader.slots, loader.slot_bytes, loader.ring_bytes)
@@ -200,7 +200,7 @@ def test_epoch_after_a_break_is_whole(persistent):
 
 
 def test_out_of_order_does_not_wait_for_the_slow():
-    """With in_order=False a slow batch comes when it is there, and none is missing."""
+    """With in_order=False a slow batch comes when it is ready, and none is missing."""
     with DataLoader(FirstIsSlow(), batch_size=2, in_order=False, **TWO) as loader:
         batches = firsts(loader)
 
@@ -295,7 +295,7 @@ def test_stats_count_what_was_delivered():
 
 
 def test_stats_outlive_close():
-    """What was counted stays counted when the memory is gone."""
+    """Counts outlive the memory."""
     loader = DataLoader(Numbers(), batch_size=2, **TWO)
     list(loader)
     loader.close()
@@ -344,9 +344,7 @@ def test_with_closes_also_after_an_error():
 
 
 def test_iterator_of_a_closed_loader_disturbs_no_other():
-    """
-    Whoever goes on with an iterator after close() gets an error, not the slots of a later epoch.
-    """
+    """Going on with an iterator after close() is an error, and takes no slots of a later epoch."""
     loader = DataLoader(FirstIsSlow(), batch_size=2, slots=8, **TWO)
     old = iter(loader)
     # Worker 1's batches are there while worker 0 sleeps: received, and not due yet.
@@ -381,14 +379,14 @@ def test_wrap_shares_what_the_loader_had():
 
 
 class Special(TorchDataLoader):
-    """Somebody's loader class."""
+    """A user's loader class."""
 
     def greeting(self):
         return f"{len(self)} batches"
 
 
 def test_wrap_keeps_the_class():
-    """The wrapped loader has the methods of the class that it had, also after pickling."""
+    """The wrapped loader has the methods of the class that it had, even after pickling."""
     ours = wrap(Special(Numbers(), batch_size=2, **TWO))
     again = pickle.loads(pickle.dumps(ours))
 

@@ -1,7 +1,7 @@
 """
 Errors and warnings are torch's: each test runs both loaders and compares what the user sees.
 
-At the end stands what is better than torch: where torch hangs, an error says what is wrong.
+The last section is better than torch: if torch hangs, an error says what is wrong.
 """
 
 import threading
@@ -27,7 +27,7 @@ from tests.torch.golden.outcomes import Failure, attempt, in_both, walk
 
 pytestmark = pytest.mark.timeout(60)
 
-# Where `iter()` fails, torch's iterator dies half made, and its `__del__` complains.
+# If `iter()` fails, torch's iterator dies half made, and its `__del__` complains.
 lets_torch_complain = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 END = Failure("builtins.StopIteration", "")
@@ -173,9 +173,7 @@ class FaultyStream(IterableDataset):
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("name", ["value", "key", "stop_iteration", "two_arguments"])
 def test_exception_in_iterable_dataset(name, start):
-    """
-    An exception in `__iter__`, or in the iterator that it returned, arrives as it does in torch.
-    """
+    """An exception in `__iter__`, or in the iterator that it returned, arrives as in torch."""
     dataset = FaultyStream(EXCEPTIONS[name], start)
 
     expected, actual = in_both(lambda loader: walk(loader(dataset, **IN_TWO_WORKERS), 8))
@@ -210,7 +208,7 @@ class FaultySampler:
 @pytest.mark.parametrize("good", [None, 0, 3, 6, 8])
 @pytest.mark.parametrize("batch_size", [1, None])
 def test_exception_in_sampler(good, batch_size):
-    """A sampler's exception leaves `iter()` or that `next()` which drew from it, as it is."""
+    """A sampler's exception comes unchanged out of `iter()` or the `next()` that drew from it."""
     options = {**IN_TWO_WORKERS, "batch_size": batch_size}
 
     expected, actual = in_both(
@@ -351,7 +349,7 @@ def build_and_walk(loader_class, *arguments, **options):
 @lets_torch_complain
 @pytest.mark.parametrize("options", WRONG_ARGUMENTS, ids=str)
 def test_wrong_arguments(options):
-    """What torch refuses is refused at the same moment, with the same type and words."""
+    """Arguments that torch refuses are refused at the same moment, with the same type and words."""
     expected, actual = in_both(lambda loader: build_and_walk(loader, range(4), **options))
 
     assert expected == actual
@@ -369,7 +367,7 @@ def test_wrong_arguments_with_iterable_dataset(options):
 @pytest.mark.parametrize("dataset", [[], iter([1]), 5, None], ids=lambda it: type(it).__name__)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_odd_datasets(dataset, shuffle):
-    """An empty dataset, one without a length, and things that are none."""
+    """An empty dataset, one without a length, and objects that are no datasets, as in torch."""
     options = {"shuffle": shuffle, "num_workers": 1}
 
     expected, actual = in_both(lambda loader: build_and_walk(loader, dataset, **options))
@@ -389,9 +387,7 @@ def test_arguments_by_position():
 
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_dataset_that_cannot_be_sent(start):
-    """
-    What a new interpreter cannot be given is torch's error at `iter()`, with a warning of our own.
-    """
+    """An object that cannot be spawned is torch's error at `iter()`, with a warning of our own."""
     options = {"num_workers": 1, "multiprocessing_context": start}
     dataset = unpicklable_dataset()
 

@@ -1,5 +1,5 @@
 """
-Invariant 7 and the table of kinds: whatever torch delivers arrives equal, natively or as a pickle.
+Invariant 7 and the table of kinds: all that torch delivers arrives equal, natively or as a pickle.
 """
 
 import collections
@@ -93,7 +93,7 @@ def assert_same_array(expected, actual):
         assert expected.tobytes() == actual.tobytes()
 
 
-# The table. Each entry makes one batch; `pickled` says whether some of it rides a pickle.
+# The table. Each entry makes one batch; `pickled` is True if a part of it travels as a pickle.
 
 
 class Colour(enum.Enum):
@@ -392,7 +392,7 @@ def test_views_of_one_storage_stay_aliases(what):
 
 
 def test_every_array_can_be_written_to():
-    """Arrays and tensors are writable, also where the worker's were not."""
+    """Arrays and tensors are writable, even if the worker's were not."""
     loader, (delivered,) = deliver_all(DataLoader, [read_only])
     delivered[0] = 9
     assert delivered.tolist() == [9, 1, 2, 3, 4]
@@ -458,7 +458,7 @@ keys = st.one_of(st.text(max_size=3), st.integers(), st.tuples(st.integers(), st
 
 
 def containers(inner):
-    """What holds other batches: every container the table has a native form for."""
+    """Containers of other batches: each that has a native form in the table."""
     return st.one_of(
         st.lists(inner, max_size=4),
         st.lists(inner, max_size=4).map(tuple),
@@ -483,7 +483,7 @@ def direct():
 
 
 def test_any_nested_batch_comes_back_equal(direct):
-    """Whatever is put together of these comes back the same, and its slot is free afterwards."""
+    """Any combination of these comes back the same, and its slot is free afterwards."""
 
     @settings(max_examples=300)
     @given(batches)

@@ -1,4 +1,4 @@
-"""The pickle beside the tensors: large parts outside of it, aliases kept, the culprit named."""
+"""The pickle beside the tensors: large parts outside of it, aliases kept, bad leaves named."""
 
 import collections
 import dataclasses
@@ -39,7 +39,7 @@ def test_large_parts_lie_outside():
 
 
 def test_views_share_one_storage():
-    """A storage lies outside once, and what comes back shares it as it was shared."""
+    """A storage lies outside once, and the loaded objects share it as the originals did."""
     whole = torch.arange(10)
     _, parts = pickling.dumps([whole, whole[2:4], whole])
     first, second, third = round_trip([whole, whole[2:4], whole])

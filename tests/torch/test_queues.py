@@ -8,7 +8,7 @@ from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 
 
 class Transport:
-    """A transport that notes what it is told."""
+    """A transport that notes all calls."""
 
     def __init__(self, untaken=0, ready=0):
         self.ready = ready
@@ -28,7 +28,7 @@ class Transport:
 
 
 def test_messages_go_to_the_queues_worker():
-    """What torch puts into a worker's queue reaches the transport in order, with the id."""
+    """Messages in a worker's queue reach the transport in order, with the worker's id."""
     transport = Transport()
     first, second = IndexQueue(transport, 0), IndexQueue(transport, 1)
     first.put((0, [1, 2]))

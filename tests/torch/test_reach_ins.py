@@ -1,5 +1,5 @@
 """
-What other projects reach for in torch's DataLoader is there: each test runs on torch's, then ours.
+The parts of torch's DataLoader that other projects reach for: each test runs on torch's, then ours.
 """
 
 import gc
@@ -50,7 +50,7 @@ def build(loader_class):
 
 @pytest.fixture
 def without_collector():
-    """Leave a test nothing but reference counts to free what it dropped."""
+    """Let only reference counts free the objects that a test drops."""
     gc.collect()
     gc.disable()
     yield
@@ -78,7 +78,7 @@ def test_types(build):
 
 
 def test_without_workers_the_iterator_is_not_multiprocessing(build):
-    """Code that asks for the iterator's type to know whether there are workers gets its answer."""
+    """The iterator's type shows if there are workers, as some code expects."""
     iterator = iter(build(num_workers=0, multiprocessing_context=None))
 
     assert isinstance(iterator, _BaseDataLoaderIter)
@@ -107,7 +107,7 @@ def test_class_name(loader_class):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_iterator_attribute(build, persistent):
-    """`_iterator` holds the iterator of a loader with persistent workers, and else nothing."""
+    """`_iterator` holds the iterator of a loader with persistent workers, otherwise None."""
     loader = build(persistent_workers=persistent)
     assert loader._iterator is None
 
@@ -142,7 +142,7 @@ def test_shutting_down_twice(build):
 
 
 def test_get_iterator(build):
-    """`_get_iterator()` is the hook that makes a new iterator, also with persistent workers."""
+    """`_get_iterator()` is the hook that makes a new iterator, even with persistent workers."""
     loader = build(persistent_workers=True)
     first, second = loader._get_iterator(), loader._get_iterator()
 
@@ -167,7 +167,7 @@ def test_workers(build):
 
 
 def test_exit_codes(build):
-    """Workers that were asked to stop exit with code 0."""
+    """Workers that were told to stop exit with code 0."""
     iterator = iter(build())
     next(iterator)
 
@@ -193,7 +193,7 @@ def early(iterator):
 
 
 def test_index_queue_size(build):
-    """`_index_queues[i].qsize()` counts what a worker has not taken yet: in the end nothing."""
+    """`_index_queues[i].qsize()` counts the requests a worker has not taken: none in the end."""
     iterator = iter(build())
 
     assert wait_until(lambda: [0, 0] == [queue.qsize() for queue in iterator._index_queues])
@@ -408,7 +408,7 @@ def test_replaced_collate_function(build, monkeypatch):
 
 
 def test_added_collate_function(build, monkeypatch):
-    """A user's entry for a type that torch refuses is used, also deep inside a sample."""
+    """A user's entry for a type that torch refuses is used, even deep inside a sample."""
     monkeypatch.setitem(default_collate_fn_map, slice, lambda batch, *, collate_fn_map: [*batch])
     samples = [{"cut": (slice(0, number), number)} for number in range(2)]
 

@@ -1,4 +1,4 @@
-"""wrap(): a loader of ours that is made of one of torch's, whatever class it has."""
+"""wrap(): a loader of ours that is made of one of torch's, of any class."""
 
 import pickle
 
@@ -57,7 +57,7 @@ WRAPPED_CASES = [
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("case", WRAPPED_CASES, ids=str)
 def test_wrapped_run_equals_torch(case):
-    """A wrapped loader goes through the same run as the loader that it was made of."""
+    """A wrapped loader gives the same run as the loader that it was made of."""
 
     def wrapped(dataset, **options):
         return shmloader.wrap(TorchDataLoader(dataset, **options))

@@ -1,1 +1,1 @@
-"""Do type checkers say of a user's program what they must?"""
+"""Do type checkers accept correct user programs, and reject wrong ones?"""

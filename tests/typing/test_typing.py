@@ -1,4 +1,4 @@
-"""What type checkers say of programs that use the package: what users see in their editor."""
+"""Type checkers on programs that use the package, as users see them in their editor."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ def marked_lines(path):
 
 
 def output_of(*command):
-    """Run a checker in the checkout, where it finds the package; returns what it prints."""
+    """Run a checker in the checkout, so that it finds the package; returns its output."""
     result = subprocess.run(
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
     )

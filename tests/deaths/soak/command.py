@@ -30,10 +30,10 @@ console = Console(stderr=True, width=120)
 
 
 def run(arguments: list[str]) -> int:
-    """Go through the phases; the exit code tells whether all was as it should be."""
+    """Go through the phases; the exit code is 0 if all was as it should be."""
     options = _options(arguments)
     warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
-    warnings.simplefilter("ignore", RetentionWarning)  # a phase keeps more than is for free
+    warnings.simplefilter("ignore", RetentionWarning)  # phases keep many batches
     phases = [phase for phase in PHASES if phase.name in (options.phase or phase.name)]
     settings = Settings(options.period, options.kills, options.workers, options.seed)
     trials = [
@@ -58,7 +58,7 @@ def _try(trials: list[Trial]) -> list[Change]:
     """Make all runs, and compare what is held before and after those in which workers die."""
     for trial in trials:
         result = trial.result
-        with _bar(result, "nobody dies", result.batches + result.torch_batches) as advance:
+        with _bar(result, "without deaths", result.batches + result.torch_batches) as advance:
             trial.deliver_calmly(advance)
         _say(f"{result.phase}: {result.batches} batches in {result.calm_s:.1f} s")
     flatness.settle()

@@ -72,11 +72,11 @@ def _alarm(text: Callable[[], str]) -> Iterator[None]:
 
 def compare(expected: list[str], actual: Iterable[str]) -> None:
     """
-    Compare hashes, in order, with those of the run in which nobody died.
+    Compare hashes, in order, with those of the run without deaths.
 
     Raises:
         Mistake: One differs.
     """
     for number, (right, found) in enumerate(zip(expected, actual, strict=True)):
         if right != found:
-            raise Mistake(f"batch {number} differs from the run in which nobody died")
+            raise Mistake(f"batch {number} differs from the run without deaths")

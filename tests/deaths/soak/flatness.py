@@ -20,8 +20,8 @@ class Quantity:
     Args:
         key: Its name in a sample.
         title: Its name for people.
-        tolerance: How much more may be there at the end for reasons that are no leak: how many
-            workers live at the moment of a sample, and whether the trainer started them itself.
+        tolerance: How much more may be there at the end without a leak: samples differ in how many
+            workers live, and in whether the trainer started them itself.
     """
 
     key: str
@@ -77,7 +77,7 @@ def sample() -> dict[str, float]:
 
 
 def _trim_heap() -> None:
-    """Give back what is free in C's heap, where the C library knows how: it is no leak."""
+    """Give back what is free in C's heap, if the C library can: it is no leak."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -92,7 +92,7 @@ class Change:
 
     @property
     def is_growth(self) -> bool:
-        """Whether it is more than the tolerance explains; less is no fault."""
+        """True if it grew by more than the tolerance explains; less is no fault."""
         return self.last - self.first > self.quantity.tolerance
 
     def __str__(self) -> str:

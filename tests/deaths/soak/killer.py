@@ -1,9 +1,8 @@
 """
 Kills and stops workers of a trainer that knows nothing of it, from a process of its own.
 
-A worker is a descendant of the trainer that has named itself one, or any child of the process that
-starts replacements: those die before they are anything, too. The killer runs until its input has
-something to say, or nobody is left who could say it.
+A worker is a descendant of the trainer with a worker's name, or any child of the nursery, so that
+replacements die before they have a name, too. The killer runs until its input has a word or EOF.
 """
 
 from __future__ import annotations
@@ -74,15 +73,13 @@ class Aim:
         self.hits: Counter = Counter()
 
     def hit(self, number: signal.Signals) -> None:
-        """
-        Send a signal to a worker chosen by chance; one that is stopped is the loader's to find.
-        """
+        """Send a signal to a random worker; the loader must find one that is stopped."""
         pids = self._workers(_RUNNING)
         if pids and self._send(self._random.choice(pids), _RUNNING, number):
             self.hits[number] += 1
 
     def release(self) -> None:
-        """Let those go on that are stopped, or the loader would wait for them when it closes."""
+        """Continue stopped workers, or the loader would wait for them when it closes."""
         for pid in self._workers(_STOPPED):
             self._send(pid, _STOPPED, signal.SIGCONT)
 
@@ -91,7 +88,7 @@ class Aim:
         with contextlib.suppress(ProcessLookupError):
             process = os.pidfd_open(pid)
             try:
-                # Looked up behind the descriptor: the pid might be another process's by now.
+                # Checked after opening the pidfd: the pid might be another process's by now.
                 if pid in self._workers(states):
                     signal.pidfd_send_signal(process, number)
                     return True
@@ -115,7 +112,7 @@ def _name_and_state(pid: int) -> tuple[str, str]:
 
 
 def run(aim: Aim, periods_s: dict[signal.Signals, float], most: int) -> None:
-    """Send each signal at its period until the standard input has something to say."""
+    """Send each signal at its period until the standard input has a word or EOF."""
     due = dict.fromkeys(periods_s, time.monotonic() + min(periods_s.values()))
     while True:
         number = min(due, key=due.__getitem__)
@@ -128,7 +125,7 @@ def run(aim: Aim, periods_s: dict[signal.Signals, float], most: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Be the killer's process, as `Killer` starts it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the trainer's to end this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer must end this process
     trainer_pid, kill_s, stop_s, most, seed = arguments
     aim = Aim(int(trainer_pid), int(seed))
     periods_s = {signal.SIGKILL: float(kill_s), signal.SIGSTOP: float(stop_s)}

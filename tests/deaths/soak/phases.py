@@ -23,7 +23,7 @@ class Phase:
         name: What the command line calls it.
         share: Its part of all batches.
         make_dataset: Makes the dataset.
-        persistent: Whether the workers live for all epochs, or for one each.
+        persistent: If True, the workers live for all epochs; otherwise for one each.
         window: How many batches the trainer keeps while it goes on.
         timeout_s: The loader's timeout; workers are also stopped if it is set, for it to find.
     """
@@ -37,7 +37,7 @@ class Phase:
 
     @property
     def is_iterable(self) -> bool:
-        """Whether the dataset is an iterable one, which no sampler shuffles."""
+        """True if the dataset is an iterable one, which no sampler shuffles."""
         return issubclass(self.make_dataset, torch.utils.data.IterableDataset)
 
 
@@ -60,7 +60,7 @@ def make_loader(phase: Phase, loader_class: type, workers: int, seed: int, **opt
         collate_fn=pictures.collate,
         worker_init_fn=pictures.prepare,
         generator=torch.Generator().manual_seed(seed),
-        multiprocessing_context="fork",  # the killer knows workers by who forked them
+        multiprocessing_context="fork",  # the killer recognizes workers by their parent
         persistent_workers=phase.persistent,
         **options,
     )

@@ -48,13 +48,13 @@ class Pictures(Dataset):
         }
 
     def prepare(self, worker_id: int) -> None:
-        """Take up what a worker's init function gives its own copy of the dataset."""
+        """Change this worker's copy of the dataset, as its init function asks."""
         self._tint = numpy.random.uniform(-_NOISE, _NOISE)
         self._owner = f"worker {worker_id}"
 
 
 class Replayed(IterableDataset):
-    """Every worker's share of the pictures, in an order of its own; it cannot say where it is."""
+    """Every worker's share of the pictures, in an order of its own; its position is not saved."""
 
     def __init__(self) -> None:
         self._pictures = Pictures()
@@ -75,7 +75,7 @@ class Replayed(IterableDataset):
 
 
 class Restored(Replayed):
-    """The same pictures from a dataset that can say where it is, and go on from there."""
+    """The same pictures from a dataset that saves and restores its position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Restored(Replayed):
             yield self._pictures[self._left.pop()]
 
     def state_dict(self) -> dict:
-        """Tell which samples are still to come in this epoch."""
+        """List the samples that are still to come in this epoch."""
         return {"left": self._left and list(self._left)}
 
     def load_state_dict(self, state: dict) -> None:

@@ -30,7 +30,7 @@ def deliveries(results: list[Result], period_s: float) -> Table:
 
 
 def holdings(results: list[Result], idle: list[Change]) -> Table:
-    """Tabulate how much more was held at last than at first, in each phase and without a loader."""
+    """Tabulate how much more was held at the end than at first, per phase and without a loader."""
     table = Table(title="Growth, from the first quarter's median to the last quarter's")
     columns = {each.phase: each.changes for each in results if each.changes}
     for place, head in enumerate(("", "tolerance", *columns, "no loader", "held then")):

@@ -1,4 +1,4 @@
-"""One phase: the run in which nobody dies, torch's, and the one with the killer, compared."""
+"""One phase: the run without deaths, torch's, and the one with the killer, compared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TORCH_PART = 4  # of so many batches of ours, torch delivers the first one too
 _SAMPLES = 24
 _SAMPLES_APART = 5  # batches, at least, because a sample takes as long as some of them
 _STOP_TIMEOUTS = 3  # from one stop to the next, in timeouts of the loader
-_NO_END = 1_000_000_000  # restarts: the budget is not what is tried here
+_NO_END = 1_000_000_000  # restarts: the budget is not tested here
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Settings:
 @dataclass
 class Result:
     """
-    What came of a phase.
+    The outcome of a phase.
 
     Attributes:
         killed, stopped: Workers that were sent a signal.
@@ -79,13 +79,13 @@ class Trial:
 
     def deliver_calmly(self, advance: Callable[[], None]) -> None:
         """
-        Run it while nobody dies, and its first part with torch's loader.
+        Run it without deaths, and its first part with torch's loader.
 
         Args:
             advance: Called for each batch.
         """
         result = self.result
-        with self._noting("nobody dies"):
+        with self._noting("without deaths"):
             begin = time.perf_counter()
             with self._make_loader(DataLoader) as loader:
                 self._expected = list(self._digests(loader, result.batches, advance))
@@ -95,7 +95,7 @@ class Trial:
 
     def deliver_with_deaths(self, advance: Callable[[], None]) -> None:
         """
-        Run it once more while workers die, and judge what came of it.
+        Run it once more while workers die, and judge the outcome.
 
         Args:
             advance: Called for each batch.
@@ -122,7 +122,7 @@ class Trial:
         killer = self._make_killer()
         options = {"restarts": _NO_END, "timeout": timeout_s}
         try:
-            # The killer ends first: whom it has stopped must go on before the loader can close.
+            # The killer ends first: stopped workers must go on before the loader can close.
             with told, self._make_loader(DataLoader, **options) as loader, killer:
                 found = self._digests(loader, result.batches, advance)
                 compare(self._expected, self._sampled(found))
@@ -186,7 +186,7 @@ class Trial:
             yield
         except Mistake as mistake:
             self._note(run, str(mistake))
-        except Exception as error:  # whatever it is, it is the phase's result
+        except Exception as error:  # any exception is the phase's result
             self._note(run, f"{type(error).__name__}: {error}")
 
     def _note(self, run: str, text: str) -> None:

@@ -74,7 +74,7 @@ void check_equal(const char *file, int line, const char *actual_text, int64_t ex
 
 uint64_t random_start(uint64_t stream) {
   uint64_t state = check_seed * UINT64_C(0x9e3779b97f4a7c15) + stream + 1;
-  /* A start of zero would stay zero; a few steps part streams that start alike. */
+  /* A start of zero would stay zero; a few steps separate streams that start alike. */
   state = state == 0 ? 1 : state;
   for (int i = 0; i < 8; i++) random_next(&state);
   return state;

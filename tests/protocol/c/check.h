@@ -3,8 +3,8 @@
 #define SHMLOADER_TESTS_CHECK_H
 
 /*
- * What every program here shares: its options, checks that say where, with which values and under
- * which seed they failed, a generator, and limits in time and count for every loop.
+ * Shared by every program here: options, checks that say where, with which values and under which
+ * seed they failed, a generator, and limits in time and count for every loop.
  *
  * The generator is our own, one state per thread: the lock inside random() would put threads in an
  * order that hides the races these programs look for.
@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* How long the program's loops go on altogether, and what its random choices start from. */
+/* How long the program's loops go on altogether, and the seed of its random choices. */
 extern double check_seconds;
 extern uint64_t check_seed;
 

@@ -36,7 +36,7 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
   CHECK(fixture.fd >= 0);
   CHECK_EQUAL(0, ftruncate(fixture.fd, (off_t)fixture.geometry.total_bytes));
   uint8_t *base = map(fixture.fd, fixture.geometry.total_bytes);
-  /* All that is not a slot exists from here on, so that what is resident can be foreseen. */
+  /* All that is not a slot exists from here on, so that the resident pages are known. */
   memset(base, 0, fixture.geometry.slots_offset);
   fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, slots, pages(ring_pages));
   CHECK(fixture.ledger != NULL);

@@ -43,7 +43,7 @@ void fixture_close_desks(struct fixture *fixture);
 /* Sit all desks down anew, as after ledger_restart. */
 void fixture_seat(struct fixture *fixture);
 
-/* Everything that has to hold of a ledger at any time, recounted from its entries. */
+/* Check all that must hold of a ledger at any time, recounted from its entries. */
 void check_ledger(const struct ledger *ledger);
 
 /* The pages that exist are those the ledger counts: holds whenever no worker may add any. */
@@ -62,7 +62,7 @@ struct slot_answer *answer_of(struct fixture *fixture, uint32_t slot);
 /* The worker adds pages to a slot and writes an answer that is right in every field. */
 void write_answer(struct fixture *fixture, uint32_t slot, enum answer_kind kind, uint64_t pages);
 
-/* The worker says that the answer is there. */
+/* The worker publishes its answer. */
 void commit(struct fixture *fixture, uint32_t worker, uint32_t slot);
 
 /* The trainer's next message must be this one, and in order. */
@@ -74,7 +74,7 @@ void receive_broken(struct fixture *fixture, const char *reason);
 /* place, take, write_answer, commit, receive: a READY slot whose batch fills a number of pages. */
 uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t pages);
 
-/* Where a slot lies for the trainer, and for the workers. */
+/* The start of a slot in the trainer's mapping, and in the workers'. */
 uint8_t *trainer_slot(struct fixture *fixture, uint32_t slot);
 uint8_t *worker_slot(struct fixture *fixture, uint32_t slot);
 

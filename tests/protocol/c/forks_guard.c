@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What a guard ends a process for, and what it says then. Each case runs in a child, on a segment
- * that the child makes for itself; what it writes to stderr and how it ends is what is looked at.
+ * The cases in which a guard ends a process, and its messages. Each case runs in a child, on a
+ * segment that the child makes for itself; its stderr and its exit status are checked.
  */
 
 #include "check.h"
@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* What became of a child. */
+/* How a child ended. */
 struct death {
   int status;
   char said[4096];
@@ -61,7 +61,7 @@ static void check_says(const struct death *death, const char *text) {
   CHECK(strstr(death->said, text) != NULL, "no '%.80s' in '%.120s'", text, death->said);
 }
 
-/* It dies, by whatever means the sanitizers leave it, and says so. */
+/* It dies, by any signal or status that the sanitizers leave, and says so. */
 static void dies_saying(void (*act)(struct fixture *), const char *text) {
   struct death death = die(act);
   CHECK(death.status != 0, "it went on and said '%.120s'", death.said);
@@ -97,7 +97,7 @@ static void read_freed(struct fixture *fixture) {
   ledger_collect(fixture->ledger);
   sink = trainer_slot(fixture, slot)[1];
 }
-/* Slot 0 has gone round once more: the batch there has come, and nobody has asked for it. */
+/* Slot 0 has gone round once more: its batch has come, and is not delivered yet. */
 static void read_again(struct fixture *fixture) {
   for (uint64_t ticket = 0; ticket < 4; ticket++) {
     released_slot(fixture, ticket);
@@ -179,7 +179,7 @@ static void raise_fault(struct fixture *fixture) {
   *fixture = open_guarded();
   raise(SIGSEGV);
 }
-/* Who sends a signal may write anything into it. */
+/* The sender of a signal may write anything into it. */
 static void send_an_address(struct fixture *fixture) {
   siginfo_t info = {.si_code = SI_QUEUE};
   signal(SIGSEGV, say_and_end);
@@ -187,7 +187,7 @@ static void send_an_address(struct fixture *fixture) {
   info.si_addr = trainer_slot(fixture, 0);
   CHECK_EQUAL(0, syscall(SYS_rt_sigqueueinfo, getpid(), SIGSEGV, &info));
 }
-/* A batch that is open here, closed by somebody else. */
+/* A batch that is open here, closed by other code. */
 static void close_by_others(struct fixture *fixture) {
   signal(SIGSEGV, say_and_end);
   *fixture = open_guarded();
@@ -196,7 +196,7 @@ static void close_by_others(struct fixture *fixture) {
   CHECK_EQUAL(0, mprotect(start, pages(1), PROT_NONE));
   sink = start[0];
 }
-/* Where a segment had addresses that it never used. */
+/* Addresses of a segment that were never used. */
 static void read_beyond_after_the_end(struct fixture *fixture) {
   signal(SIGSEGV, say_and_end);
   *fixture = open_guarded();
@@ -220,7 +220,7 @@ static void earlier_handler_is_next(void) {
   }
 }
 
-/* As Python's own does: it says its part and puts back what was there, here ours. */
+/* Like Python's own: it prints its part and restores the handler before it, here ours. */
 static struct sigaction under_the_later;
 static void say_and_put_back(int signal_number) {
   static const char text[] = "a later handler\n";
@@ -243,7 +243,7 @@ static void later_handler_is_called_once(void) {
   CHECK(strstr(strstr(death.said, "a later") + 1, "a later") == NULL, "'%.200s'", death.said);
 }
 
-/* Batches that are whole when they come, and not when they go. */
+/* Batches that are whole when they come, and damaged when they go. */
 static void spoil(struct fixture *fixture, uint32_t slot, uint64_t at) {
   worker_slot(fixture, slot)[at] ^= 1;
 }
@@ -283,7 +283,7 @@ static void write_beyond_a_batch_is_named(void) {
   CHECK(death.said[0] == 0, "'%.120s'", death.said);
 }
 
-/* A ledger that somebody wrote into: the next move says so. */
+/* A ledger that other code wrote into: the next move says so. */
 static void spoil_committed(struct fixture *fixture) {
   uint32_t slot = come_slot(fixture, 21);
   fixture->ledger->committed_bytes += 8;
@@ -369,7 +369,7 @@ static void wrong_ledger_is_found(void) {
   dies_saying(spoil_forks, "slot 2, which children may read unleased, before freeing slot 0");
 }
 
-/* A child that drops what it inherited closes its own view, and leaves what it shares alone. */
+/* A child that drops inherited batches closes its own view, and leaves shared memory alone. */
 static void child_changes_only_its_own_view(void) {
   struct fixture fixture = open_guarded();
   uint32_t slot = come_slot(&fixture, 23);
@@ -380,7 +380,7 @@ static void child_changes_only_its_own_view(void) {
   CHECK(pid >= 0);
   if (pid == 0) {
     CHECK_EQUAL(23, trainer_slot(&fixture, slot)[0]);
-    /* By now another batch could be there, and what is behind it is not for the child to judge. */
+    /* By now another batch could be there, and the child must not check the bytes behind it. */
     spoil(&fixture, slot, GUARDED_PAYLOAD);
     lease_drop(lease);
     spoil(&fixture, slot, GUARDED_PAYLOAD);
@@ -398,7 +398,7 @@ static void child_changes_only_its_own_view(void) {
   fixture_close(&fixture);
 }
 
-/* Take what is left of the kernel's table of mappings: every second page is another one. */
+/* Use up the kernel's table of mappings: every second page is another one. */
 static void fill_map_table(void) {
   const size_t count = 1 << 18;
   uint8_t *start = mmap(NULL, count * pages(1), PROT_NONE,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A writer process that is killed at any instruction: what it pushed is a sequence without a hole,
- * and the next writer goes on behind it.
+ * A writer process that is killed at any instruction: the pushed values are a sequence without a
+ * hole, and the next writer goes on behind it.
  */
 
 #include "check.h"

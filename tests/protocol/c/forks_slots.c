@@ -47,7 +47,7 @@ static void drop_held(struct house *house) {
   ledger_collect(house->fixture.ledger);
 }
 
-/* A worker maps the segment for itself, wherever that is. */
+/* A worker maps the segment for itself, at any address. */
 static _Noreturn void be_worker(struct house *house, uint32_t worker) {
   struct fixture *fixture = &house->fixture;
   struct desk desk;
@@ -96,7 +96,7 @@ static void run_until(struct house *house, int64_t until_ns, uint64_t tickets_li
   }
 }
 
-/* Between death and reclaim: its answers count, if anybody looks, and the rest is lost. */
+/* Between death and reclaim: its answers count if the trainer looks; the rest is lost. */
 static void bury(struct house *house, uint32_t worker) {
   if (random_below(&house->trainer.random, 2) == 0) trainer_receive(&house->trainer);
   trainer_lose(&house->trainer, worker);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A worker ends with its trainer: as its child or not, and whether or not anybody reaps it. */
+/* A worker ends with its trainer: as its child or not, even if the trainer is not reaped. */
 
 #include "check.h"
 #include "watch.h"
@@ -13,7 +13,7 @@
 
 enum { LONGEST_MS = 20000 };
 
-/* The worker says so when it watches; when it is gone, nobody has the writing end any more. */
+/* The worker writes when its watchdog runs; after its end the pipe reads EOF. */
 static int reading_end, writing_end;
 
 static void open_pipe(void) {
@@ -28,7 +28,7 @@ static _Noreturn void sleep_on(void) {
 
 static _Noreturn void be_worker(pid_t trainer) {
   signal(SIGALRM, SIG_DFL);
-  alarm(2 * LONGEST_MS / 1000); /* should it survive all that is to end it */
+  alarm(2 * LONGEST_MS / 1000); /* if it survives all that should end it */
   CHECK_EQUAL(0, watch_start(trainer));
   CHECK_EQUAL(1, write(writing_end, "w", 1));
   sleep_on();
@@ -48,7 +48,7 @@ static pid_t start_trainer(bool has_worker) {
   return trainer;
 }
 
-/* Wait for the worker's word, or for its end, and tell which it was. */
+/* Wait for the worker's byte (returns 1) or its end (returns 0). */
 static ssize_t read_worker(void) {
   char word;
   struct pollfd end = {.fd = reading_end, .events = POLLIN};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What the trainer believes of a worker: each check alone, then answers and cells at random. */
+/* The trainer's checks of a worker: each alone, then with random answers and cells. */
 
 #include "check.h"
 #include "fixture.h"
@@ -97,7 +97,7 @@ static const struct wrong wrongs[] = {
     WRONG(layout_bytes, 0, UINT64_MAX - 4095, "layout ends beyond the slot's pages"),
 };
 
-/* The wrong answer changes nothing, and the right one counts when it comes after all. */
+/* The wrong answer changes nothing, and the right one counts when it comes later. */
 static void check_wrong(const struct wrong *wrong) {
   struct fixture fixture = fixture_with_order();
   write_answer(&fixture, 0, ANSWER_BATCH, 3);
@@ -173,7 +173,7 @@ static void answer_counts_once(void) {
   fixture_close(&fixture);
 }
 
-/* An answer of the slot's last ticket, said again when the slot holds the next one. */
+/* A stale answer: that of the slot's last ticket, repeated when the slot holds the next one. */
 static void answer_of_the_last_ticket_is_broken(void) {
   struct fixture fixture = fixture_with_order();
   write_answer(&fixture, 0, ANSWER_BATCH, 1);
@@ -239,7 +239,7 @@ static void push_hostile_cell(struct fixture *fixture, uint64_t *random) {
   ring_push(ring, cell);
 }
 
-/* Whatever was received, it lies inside the slot's grant. */
+/* A received answer always lies inside the slot's grant. */
 static void check_received(struct fixture *fixture, const struct news *news) {
   check_ledger(fixture->ledger);
   if (news->verb != VERB_READY) return;
@@ -254,7 +254,7 @@ static void check_received(struct fixture *fixture, const struct news *news) {
   ledger_free(fixture->ledger, news->slot);
 }
 
-/* Two workers of which nothing can be believed, and an honest trainer. */
+/* Two workers that write anything, and an honest trainer. */
 static void random_answers_never_reach_beyond_the_grant(void) {
   struct fixture fixture = fixture_open(2, 4, 200, 40);
   uint64_t random = random_start(1);
@@ -280,7 +280,7 @@ static void random_answers_never_reach_beyond_the_grant(void) {
   fixture_close(&fixture);
 }
 
-/* A ring may be full; one that is said to hold more is not read, or there would be no end of it. */
+/* A ring may be full; one that claims to hold more is not read, since it would not end. */
 static void more_news_than_cells_is_broken(void) {
   struct fixture fixture = fixture_with_order();
   struct ring *ready = segment_ready_ring(fixture.base, &fixture.geometry, 0);

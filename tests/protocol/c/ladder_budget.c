@@ -34,7 +34,7 @@ static void answer(struct fixture *fixture, uint32_t slot, uint64_t page_count) 
   receive(fixture, 0, VERB_READY, slot);
 }
 
-/* 10 pages for 3 slots: 3 pages each, the tenth is nobody's. */
+/* 10 pages for 3 slots: 3 pages each, the tenth is unused. */
 static void share_is_an_equal_part_in_whole_pages(void) {
   struct fixture fixture = fixture_open(1, 3, 6, 10);
   CHECK_EQUAL(pages(3), fixture.ledger->share_bytes);
@@ -55,7 +55,7 @@ static void share_is_at_most_a_range(void) {
   fixture_close(&fixture);
 }
 
-/* PLACED counts its grant, READY and what follows its pages. */
+/* PLACED counts its grant, READY and later states count the pages. */
 static void committed_follows_the_slot(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 20);
   uint32_t slot = place(&fixture, 0, 0);
@@ -102,7 +102,7 @@ static void request_is_granted_whatever_is_left(void) {
   fixture_close(&fixture);
 }
 
-/* A warm slot keeps what it has, also above its share. */
+/* A warm slot keeps its pages, even above its share. */
 static void warm_slot_is_granted_its_pages(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 20);
   uint32_t slot = place(&fixture, 0, 0);
@@ -137,7 +137,7 @@ static void want_is_told_and_granted(void) {
   fixture_close(&fixture);
 }
 
-/* A smaller want of the same order is asked anew: an error must still find room. */
+/* A smaller want of the same order is a new question: an error must still find room. */
 static void smaller_want_follows_a_refused_one(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t slot = place(&fixture, 0, 0);
@@ -173,7 +173,7 @@ static void refusal_is_told_and_forgotten(void) {
   fixture_close(&fixture);
 }
 
-/* The oldest ticket may exceed the budget: what others may fill goes down to their requests. */
+/* The oldest ticket may exceed the budget: the grants of others go down to their requests. */
 static void grant_beyond_the_budget_is_counted(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t oldest = place(&fixture, 0, 0);
@@ -193,7 +193,7 @@ static void grant_beyond_the_budget_is_counted(void) {
   fixture_close(&fixture);
 }
 
-/* A worker that wants pages and then answers all the same: the late grant moves nothing. */
+/* A worker that wants pages and then answers without them: the late grant moves nothing. */
 static void grant_reaches_only_a_placed_slot(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t slot = place(&fixture, 0, 0);
@@ -295,7 +295,7 @@ static void pages_that_stay_are_counted(void) {
   fixture_close(&fixture);
 }
 
-/* The first batch says how large a batch probably is; no slot is told more than its grant. */
+/* The first batch says how large a batch probably is; no order says more than its grant. */
 static void expectation_is_learnt_from_the_first_batch(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t slot = place(&fixture, 0, 0);

@@ -9,7 +9,7 @@
 
 #define MS INT64_C(1000000)
 
-/* Longer than any machine needs to come round, so that it passes only if nobody wakes the owner. */
+/* Longer than any machine needs for a wake, so that it passes only if the owner is not woken. */
 #define NEVER_NS (20000 * MS)
 
 static void bell_start(struct doorbell *bell, uint32_t start) {
@@ -89,7 +89,7 @@ static timer_t timer_start(int64_t period_ns) {
   return timer;
 }
 
-/* A signal ends parking, also one whose handler asks for system calls to be restarted. */
+/* A signal ends parking, even one whose handler restarts system calls (SA_RESTART). */
 static void signal_ends_parking(void) {
   static const int flags[] = {0, SA_RESTART};
   for (size_t i = 0; i < LENGTH(flags); i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Ends: slots that are retired or held for a child, workers that died, ledgers nobody owns. */
+/* Ends: slots that are retired or held for a child, dead workers, ledgers without an owner. */
 
 #include "check.h"
 #include "fixture.h"
@@ -39,7 +39,7 @@ static void kept_slot_is_retired_for_a_spare(void) {
   fixture_close(&fixture);
 }
 
-/* Without a lease too: an answer that nobody wanted was still kept. */
+/* Even without a lease: the worker may keep an answer that was discarded. */
 static void kept_slot_is_retired_when_it_is_freed(void) {
   struct fixture fixture = fixture_open(1, 1, 2, 100);
   ledger_free(fixture.ledger, kept_slot(&fixture, 0));
@@ -57,7 +57,7 @@ static void without_a_spare_a_slot_is_lost(void) {
   fixture_close(&fixture);
 }
 
-/* A retired slot is no longer trimmed: somebody may read its pages. */
+/* A retired slot is no longer trimmed: another process may read its pages. */
 static void retired_pages_stay(void) {
   struct fixture fixture = fixture_open(1, 1, 2, 10);
   release(&fixture, kept_slot(&fixture, 0));
@@ -135,7 +135,7 @@ static void held_slot_that_was_kept_is_retired(void) {
   fixture_close(&fixture);
 }
 
-/* A worker that adds pages and dies: what it did not say is punched out. */
+/* A worker that adds pages and dies: unreported pages are punched out. */
 static void add_pages_unseen(struct fixture *fixture, uint32_t slot) {
   write_answer(fixture, slot, ANSWER_BATCH, 5);
   CHECK(atomic_load(&order_of(fixture, slot)->grant_bytes) >= pages(5));
@@ -167,7 +167,7 @@ static void freeing_a_placed_slot_takes_unseen_pages_back(void) {
   fixture_close(&fixture);
 }
 
-/* Where nothing can be punched, pages that may exist are counted. */
+/* If punching fails, pages that may exist are counted. */
 static void unseen_pages_that_stay_are_counted(void) {
   struct fixture fixture = fixture_open(1, 1, 1, 100);
   uint32_t slot = place(&fixture, 0, 1);
@@ -186,7 +186,7 @@ static void unseen_pages_that_stay_are_counted(void) {
   fixture_close(&fixture);
 }
 
-/* An answer that its worker sent before it died counts for nobody once the slot was reclaimed. */
+/* An answer that its worker sent before its death is discarded once the slot was reclaimed. */
 static void answer_of_a_reclaimed_worker_is_gone(void) {
   struct news news;
   struct fixture fixture = fixture_open(2, 2, 2, 100);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A guarded segment step by step: when the trainer's mapping of a slot is open, what becomes of a
- * slot's bytes, and what stands behind a batch. What a guard ends the process for is in
+ * A guarded segment step by step: when the trainer's mapping of a slot is open, how a slot is
+ * filled, and the canary behind a batch. The cases in which a guard ends the process are in
  * forks_guard.c.
  */
 
@@ -16,7 +16,7 @@
 
 enum { POISON = 0xDB, PAYLOAD = GUARDED_PAYLOAD, LAYOUT = GUARDED_LAYOUT };
 
-/* Whether this process may read a byte: the kernel is asked, which does not fault. */
+/* Returns True if this process may read a byte: the kernel is asked, which does not fault. */
 static bool is_open(const uint8_t *byte) {
   int ends[2];
   CHECK_EQUAL(0, pipe(ends));
@@ -70,7 +70,7 @@ static void *drop(void *lease) {
   return NULL;
 }
 
-/* The thread that drops the last alias closes the slot, before the trainer hears of it. */
+/* The thread that drops the last alias closes the slot, before the trainer collects it. */
 static void slot_is_closed_on_any_thread(void) {
   struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 0);
@@ -89,7 +89,7 @@ static void check_poisoned(struct fixture *fixture, uint32_t slot, uint64_t byte
   for (uint64_t i = 0; i < bytes; i++) CHECK(start[i] == POISON, "byte %" PRIu64, i);
 }
 
-/* What was used of it is filled, once the slot is free; the rest of its pages stays as it was. */
+/* The used part of a slot is filled once it is free; the rest of its pages is unchanged. */
 static void freed_slot_is_poisoned(void) {
   struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 5);
@@ -104,7 +104,7 @@ static void freed_slot_is_poisoned(void) {
   fixture_close(&fixture);
 }
 
-/* Nobody knows how far a worker got that died: all pages are filled. */
+/* It is unknown how far a dead worker got: all pages are filled. */
 static void reclaimed_slot_is_poisoned(void) {
   struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = place(&fixture, 0, 0);
@@ -171,7 +171,7 @@ static void canary_is_of_one_ticket_slot_and_place(void) {
   }
 }
 
-/* Only a worker that is told leaves a canary, whatever its own settings say. */
+/* A worker leaves a canary only if the order says so, whatever its own settings are. */
 static void order_asks_for_the_canary(void) {
   struct fixture fixture = fixture_open(1, 2, 2, 100);
   uint32_t before = place(&fixture, 0, 0);
@@ -200,7 +200,7 @@ static void canary_is_as_long_as_its_room(void) {
   fixture_close(&fixture);
 }
 
-/* What has no batch has no canary. */
+/* An answer without a batch has no canary. */
 static void empty_answer_needs_no_canary(void) {
   const enum answer_kind kinds[] = {ANSWER_END, ANSWER_NOTHING};
   for (size_t i = 0; i < LENGTH(kinds); i++) {
@@ -216,7 +216,7 @@ static void empty_answer_needs_no_canary(void) {
   }
 }
 
-/* A free slot rests as long as can be, so that a late use meets it closed. */
+/* A free slot rests as long as possible, so that a late use finds it closed. */
 static void slot_freed_first_is_placed_first(void) {
   struct fixture fixture = open_guarded(3, 3);
   for (uint64_t ticket = 0; ticket < 7; ticket++) {
@@ -267,7 +267,7 @@ static void line_says_numbers_and_seconds(void) {
   check_message(&message, "shmloader: 0 18446744073709551615 12.034 s 0.000 s");
 }
 
-/* What does not fit is cut off, and the newline still does. */
+/* Text that does not fit is cut off, and the newline still fits. */
 static void line_is_cut_off(void) {
   struct message message = message_begin();
   for (int i = 0; i < 100; i++) message_text(&message, "0123456789");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Leases, blocks and aliases: the end runs once, with the last alias, and frees what it should. */
+/* Leases, blocks and aliases: the end runs once, with the last alias, and frees the memory. */
 
 #include "alias.h"
 #include "check.h"

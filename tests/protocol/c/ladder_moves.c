@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A slot's way through its states, and what each move leaves alone when it is refused. */
+/* A slot's way through its states, and that a refused move changes nothing. */
 
 #include "check.h"
 #include "fixture.h"
@@ -229,7 +229,7 @@ static void resumed_is_passed_on(void) {
   fixture_close(&fixture);
 }
 
-/* Each worker is looked at in turn, however much one of them has to say. */
+/* Each worker is looked at in turn, even if one of them has many messages. */
 static void receiving_goes_round(void) {
   static const uint32_t expected[] = {0, 1, 2, 0, 2, 0, 0};
   static const uint32_t sent[] = {0, 0, 0, 0, 1, 2, 2};

@@ -60,7 +60,7 @@ static void reserving_makes_every_piece(void) {
   }
 }
 
-/* Nobody would count the pieces that were made before the file was full. */
+/* Pieces that were made before the file was full would not be counted. */
 static void full_file_leaves_nothing(void) {
   for (int calls = 0; calls < 4; calls++) {
     script(calls, ENOSPC);
@@ -69,7 +69,7 @@ static void full_file_leaves_nothing(void) {
   }
 }
 
-/* A caller that was interrupted comes back; what is there already is not made twice as slowly. */
+/* An interrupted caller tries again, so finished pieces stay. */
 static void interrupted_pieces_stay(void) {
   script(2, EINTR);
   CHECK_EQUAL(-EINTR, platform_reserve(5, 3 * mib, 200 * mib));

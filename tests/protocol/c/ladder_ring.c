@@ -127,7 +127,7 @@ static void unpublished_cell_is_not_there(void) {
   free(ends.ring);
 }
 
-/* Whatever stands in the other side's position, nothing outside the cells is read or written. */
+/* Any value in the other side's position: nothing outside the cells is read or written. */
 static void hostile_positions_stay_inside_the_cells(void) {
   uint64_t random = random_start(1);
   for (int round = 0; round < 2000; round++) {

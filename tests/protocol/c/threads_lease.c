@@ -2,7 +2,7 @@
 
 /*
  * Aliases of one lease dropped by several threads at once: the end runs once, after every other
- * thread's last use, also when the ledger's owner gives up at the same moment.
+ * thread's last use, even when the ledger's owner gives up at the same moment.
  */
 
 #include "check.h"
@@ -13,7 +13,7 @@
 
 enum { THREADS = 3, ALIASES = 4 };
 
-/* One round: everybody starts together, reads the memory, and drops what it holds. */
+/* One round: all threads start together, read the memory, and drop their aliases. */
 struct round {
   struct lease *lease;
   const uint8_t *memory;
@@ -50,7 +50,7 @@ static void drop_all(struct round *round, void (*meanwhile)(void *), void *argum
 static _Atomic uint32_t ends;
 static uint8_t memory[1000 + ALIASES];
 
-/* What the end does is a plain write: a race with any reader's last use would show. */
+/* The end makes a plain write: a race with any reader's last use would show. */
 static void spoil(struct lease *lease) {
   (void)lease;
   memset(memory, 0xff, sizeof memory);
@@ -127,7 +127,7 @@ static void guarded_slot_is_opened_again(void) {
 
 static void give_up(void *argument) { ledger_unref(argument); }
 
-/* Owner and leases end in any order: whoever is last unmaps, and nobody touches it afterwards. */
+/* Owner and leases end in any order: the last one unmaps, and no thread uses it afterwards. */
 static void end_in_any_order(bool guarded) {
   for (struct limit limit = limit_of(0.2, 100000); limit_allows(&limit);) {
     struct fixture fixture = fixture_open(1, 1, 1, 10);

@@ -123,7 +123,7 @@ static struct slot_answer answer_of(const struct hand *hand, uint64_t pages_byte
   return answer;
 }
 
-/* What the trainer's guard looks for behind a batch. */
+/* The canary that the trainer's guard expects behind a batch. */
 static void leave_canary(const struct hand *hand) {
   uint64_t end = answer_end(hand->answer);
   uint64_t bytes = canary_bytes(end, hand->answer->pages_bytes);
@@ -224,8 +224,8 @@ void trainer_place(struct trainer *trainer, uint64_t tickets_limit) {
 }
 
 /*
- * Whether the oldest ticket waits for this slot's worker. A lost ticket is placed again behind
- * later ones, so it is not only its own want that it may have to wait for.
+ * Returns true if the oldest ticket waits for this slot's worker. A lost ticket is placed again
+ * behind later ones, so it may have to wait for their wants too.
  */
 static bool oldest_needs(const struct ledger *ledger, const struct ledger_entry *wanting) {
   uint64_t oldest = ledger_oldest(ledger);
@@ -238,7 +238,7 @@ static bool oldest_needs(const struct ledger *ledger, const struct ledger_entry 
   return false;
 }
 
-/* Grant what a worker waits for if there is room, or if the oldest needs it; refuse some. */
+/* Grant a want if there is room, or if the oldest ticket needs it; refuse some. */
 static void settle(struct trainer *trainer, uint32_t slot) {
   struct ledger *ledger = trainer->ledger;
   const struct ledger_entry *entry = &ledger->entries[slot];

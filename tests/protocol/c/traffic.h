@@ -3,9 +3,9 @@
 #define SHMLOADER_TESTS_TRAFFIC_H
 
 /*
- * Batches that go round: a worker and a trainer that use the whole protocol and believe nothing.
- * All that a batch holds follows from its ticket, so whoever reads one can tell whether it is the
- * right one, whole, and not written over. The same code runs in threads and in processes.
+ * Batches that go round: a worker and a trainer that use the whole protocol and trust nothing. All
+ * that a batch holds follows from its ticket, so every reader can check that it is the right one,
+ * whole, and not overwritten. The same code runs in threads and in processes.
  */
 
 #include "check.h"
@@ -48,20 +48,20 @@ struct trainer trainer_new(struct ledger *ledger, uint64_t stream);
 /* Place as many tickets as there are slots, lost ones first; no new ones beyond a limit. */
 void trainer_place(struct trainer *trainer, uint64_t tickets_limit);
 
-/* Take all news there is; true if there was any. */
+/* Take all news. Returns true if there was any. */
 bool trainer_receive(struct trainer *trainer);
 
 /* Park until there is news, at most for a time. */
 void trainer_wait(struct trainer *trainer, int64_t timeout_ns);
 
-/* Call what was placed with a worker, or with anybody, lost: to be placed again. */
+/* Mark the tickets placed with one worker, or with any, as lost: they are placed again. */
 enum { ANYBODY = UINT32_MAX };
 void trainer_lose(struct trainer *trainer, uint32_t worker);
 
 /* Go on without new tickets until every one drawn is delivered. */
 void trainer_finish(struct trainer *trainer);
 
-/* All tickets drawn were delivered, once; frees the record. */
+/* Check that all tickets drawn were delivered, once; frees the record. */
 void trainer_close(struct trainer *trainer);
 
 /* Check all bytes of a leased batch against its ticket. Any thread that holds an alias. */

@@ -28,7 +28,7 @@ static void own_ring(struct arena *arena, struct ring *ring, bool trainer_writes
   if (trainer_writes) own(arena, ring->cells, cells_bytes, mine);
 }
 
-/* What segment.h says of each word's writer, told again. */
+/* The writer of each word, repeated from segment.h. */
 static void own_all(struct arena *arena) {
   const struct geometry *geometry = &arena->geometry;
   memset(arena->owned, OWNER_WORKER, sizeof arena->owned);

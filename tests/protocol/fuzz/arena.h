@@ -3,9 +3,9 @@
 #define SHMLOADER_TESTS_ARENA_H
 
 /*
- * A ledger and its workers' desks over a small segment, and what must hold of them whatever the
- * workers write. Before and behind the ledger's mapping lie pages that nobody may touch, so that
- * reading or writing outside of the segment faults; the workers use a mapping of their own.
+ * A ledger and its workers' desks over a small segment, and checks that must hold whatever the
+ * workers write. Before and behind the ledger's mapping lie closed pages, so that reading or
+ * writing outside of the segment faults; the workers use a mapping of their own.
  */
 
 #include "budget.h"

@@ -3,7 +3,7 @@
 /*
  * The decoder among layouts of any bytes: an interpreter inside the fuzzer, which imports the
  * extension as it was built for coverage and hands each input to Reader.run of layouts.py. An
- * exception that gets out of there is a failure, as is whatever AddressSanitizer finds.
+ * uncaught exception is a failure, as is anything that AddressSanitizer finds.
  */
 
 #define PY_SSIZE_T_CLEAN

@@ -4,14 +4,14 @@
  * The trainer's moves among workers that may write anything.
  *
  * An input is a segment's size, whether it is guarded, and then steps, a byte each and what the
- * step reads. Some steps are moves of the trainer, some what an honest worker does, and some write
- * nonsense into whatever a worker can reach: its rings with their positions, its block, the control
- * block, the slot table, the trainer's words too, which lie in the same pages. After every move of
- * the trainer the ledger is recounted and every answer that was accepted is measured; see
+ * step reads. Some steps are moves of the trainer, some those of an honest worker, and some write
+ * nonsense into all that a worker can reach: its rings with their positions, its block, the control
+ * block, the slot table, and the trainer's words too, which lie in the same pages. After every move
+ * of the trainer the ledger is recounted and every answer that was accepted is measured; see
  * arena_after().
  *
- * Time is bounded as well: what stands in the rings after one write may keep the trainer busy for
- * as many cells as the rings have, and no longer. An input has a limited number of steps.
+ * Time is bounded as well: after one write the rings may keep the trainer busy for as many cells as
+ * they have, and no longer. An input has a limited number of steps.
  */
 
 #include "check.h"

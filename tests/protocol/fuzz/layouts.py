@@ -31,7 +31,7 @@ NO_FIELD = 255
 RING_BYTES = 1 << 21
 CELL = struct.Struct("<I")
 
-# Whatever the code of an object raises while it is built from its parts is the object's own.
+# Any error that an object's code raises while it is built from its parts is the object's own.
 BUILDERS = ("get_reduced", "set_state", "get_pickled")
 
 
@@ -83,7 +83,7 @@ class Reader:
         self._ledger = None
 
     def _find_slot(self):
-        """Where the ledger's own mapping has the slot."""
+        """The address of the slot in the ledger's own mapping."""
         self._commit((), b"x", bytes([12, 1, 8, 0]) + bytes(8))  # a uint8 tensor without dimensions
         slot = self._ledger.receive().slot
         start = self._ledger.deliver(slot, False, pickling.loads).data_ptr()
@@ -110,10 +110,10 @@ class Reader:
 
     def run(self, data):
         """
-        Deliver an input and look at everything that comes of it.
+        Deliver an input and read everything that comes out.
 
         Returns:
-            What came of it, in a word.
+            The outcome, in a word.
 
         Raises:
             Wrong: The trainer did what it must not do.
@@ -146,7 +146,7 @@ class Reader:
         return "batch"
 
     def _check_place(self, start, count, length):
-        """Memory of the segment is memory of the payload; other memory is somebody else's."""
+        """Check that leaves in the segment lie in the payload; other memory is not checked."""
         begin = self._start - self._geometry.slots
         if start + count <= begin or start >= begin + self._geometry.total_bytes:
             return
@@ -235,7 +235,7 @@ def memory_of_tensor(tensor):
 
 
 class Fence:
-    """Makes AddressSanitizer, where it runs, stop reads of a slot beside its payload and layout."""
+    """Makes AddressSanitizer, if it runs, stop reads of a slot beside its payload and layout."""
 
     def __init__(self):
         self._poison = _sanitizer("__asan_poison_memory_region")
@@ -256,7 +256,7 @@ class Fence:
 
 
 def _sanitizer(name):
-    """A function of AddressSanitizer; where it does not run, one that does nothing."""
+    """A function of AddressSanitizer; without it, one that does nothing."""
     function = getattr(ctypes.CDLL(None), name, None)
     if function is None:
         return lambda start, count: None

@@ -1,5 +1,5 @@
 """
-What a fuzzed batch may name. A worker's bytes can call whatever they can name; these do no harm.
+The names that a fuzzed batch may use. A worker's bytes can call all they can name; these are safe.
 """
 
 import collections
@@ -38,7 +38,7 @@ class Fixed:
 
 
 class Odd:
-    """A type that only a pickle can say."""
+    """A type that can travel only as a pickle."""
 
     def __init__(self, value):
         self.value = value
@@ -89,7 +89,7 @@ MOVED = {"fuzz.names": __name__, "shmloader.pickling": "shmloader.core.pickling"
 
 
 def is_harmless(module, name):
-    """Tell whether a pickle may look a name up."""
+    """Returns True if a pickle may look a name up."""
     if (module, name) in PARTS:
         return True
     named = [*NAMED, Odd]
@@ -97,7 +97,7 @@ def is_harmless(module, name):
 
 
 def module_of(value):
-    """Give the module that a pickle finds a value in; dtypes of torch do not say."""
+    """Give the module in which a pickle finds a value; torch's dtypes do not have it."""
     return getattr(value, "__module__", "torch")
 
 

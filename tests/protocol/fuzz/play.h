@@ -2,7 +2,7 @@
 #ifndef SHMLOADER_TESTS_PLAY_H
 #define SHMLOADER_TESTS_PLAY_H
 
-/* The steps that an input is made of. Each reads its numbers from the input. */
+/* The steps of an input. Each reads its numbers from the input. */
 
 #include "arena.h"
 #include "fixture.h"
@@ -16,7 +16,7 @@ struct play {
   uint64_t next_ticket;
   bool forked[PLAY_FORKS]; /* children that live */
   uint8_t marks[PLAY_FORKS][ARENA_RANGES];
-  bool answers_forged; /* so what a worker says of its pages may be untrue */
+  bool answers_forged; /* so the pages that a worker reports may be wrong */
   /* The pages that its worker made for the order in a slot, and that order's ticket + 1. */
   uint64_t made_bytes[ARENA_RANGES];
   uint64_t made_for[ARENA_RANGES];

@@ -49,7 +49,7 @@ void trainer_place(struct play *play) {
   check_placed(arena, worker, (uint32_t)slot, bytes, committed);
 }
 
-/* What a want leads to: it is recorded if it is more than was granted. */
+/* A want is recorded if it is more than was granted. */
 static void check_want(const struct ledger_entry *before, const struct ledger_entry *after) {
   uint64_t want_bytes = after->answer.want_bytes;
   CHECK_EQUAL(after->ticket, after->answer.ticket);
@@ -147,7 +147,7 @@ static bool must_refuse(const struct ledger *ledger, uint64_t want_bytes) {
   return want_bytes > ledger->geometry.range_bytes || want_bytes > ledger->ring_bytes;
 }
 
-/* As the transport does: the oldest ticket gets what it wants, others what there is room for. */
+/* As the transport does: the oldest ticket gets its want, others as much as there is room for. */
 static void settle(struct play *play, uint32_t slot) {
   struct ledger *ledger = play->arena.ledger;
   const struct ledger_entry *entry = &ledger->entries[slot];
@@ -252,7 +252,7 @@ void trainer_look(struct play *play) {
   struct ledger *ledger = play->arena.ledger;
   struct doorbell *bell = &segment_control(ledger->base)->doorbell;
   arena_before(&play->arena);
-  /* Read alone: these count what workers say, and any count will do. */
+  /* Only read: these count workers' messages, and any count is right. */
   (void)ledger_unread(ledger);
   (void)ledger_untaken(ledger, any_worker(play));
   uint32_t armed = doorbell_arm(bell);
@@ -261,7 +261,7 @@ void trainer_look(struct play *play) {
   arena_after(&play->arena, false);
 }
 
-/* Pages that nobody counted are gone with the workers that made them. */
+/* Uncounted pages are gone with the workers that made them. */
 static void check_pages(const struct play *play) {
   struct stat file;
   const struct geometry *geometry = &play->arena.geometry;

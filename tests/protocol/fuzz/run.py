@@ -33,7 +33,7 @@ SECONDS = re.compile(r"^Done \d+ runs in (\d+) second", re.MULTILINE)
 
 
 def has_fuzzer():
-    """Tell whether clang is here and links a fuzzer."""
+    """Returns True if clang is here and links a fuzzer."""
     if shutil.which("clang") is None:
         return False
     program = "int LLVMFuzzerTestOneInput(const char *d, long n) { return d == 0 && n != 0; }"
@@ -48,7 +48,7 @@ def make(target):
 
 def environment(target):
     """Give the variables under which a fuzzer runs."""
-    # What an interpreter keeps until its end is no leak; the target counts what is leased.
+    # Objects that an interpreter keeps until its end are no leak; the target counts leases.
     leaks = "1" if target == "ledger" else "0"
     return {
         **os.environ,
@@ -100,7 +100,7 @@ def fuzz(target, seconds):
     Run a fuzzer and print what it reached.
 
     Returns:
-        Whether nothing failed.
+        True if nothing failed.
     """
     make(target)
     folder = prepare(target)
@@ -143,7 +143,7 @@ def explain(target, log):
 
 
 def keep(target):
-    """Replace the kept inputs by the fewest that cover what all covered that were found here."""
+    """Replace the kept inputs by the fewest that cover as much as all that were found here."""
     folder = BUILD / "kept" / target
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -161,7 +161,7 @@ def replay(target, path):
     Run one input under the fuzzer's sanitizers.
 
     Returns:
-        Whether it did not fail.
+        True if it did not fail.
     """
     make(target)
     command = fuzzer(target, str(Path(path).resolve()))

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 /*
- * The checks of tests/protocol/c for a fuzzer: a failure aborts, because a fuzzer keeps the input of
- * a process that aborts, and not of one that exits.
+ * The checks of tests/protocol/c for a fuzzer: a failure aborts, because a fuzzer keeps the input
+ * of a process that aborts, and not of one that exits.
  */
 
 double check_seconds;

@@ -20,7 +20,7 @@ class Run:
         model: The name of its file, without `.pml`.
         name: What happens in this run, for the table.
         defines: Bounds that differ from those in the file.
-        ends: Look for a run that goes on for ever; else for one that blocks or asserts what is not.
+        ends: Look for a run without end; otherwise for one that blocks or fails an assertion.
         is_long: It takes several seconds; others show nearly as much.
     """
 
@@ -86,7 +86,7 @@ MUTATIONS = (
     Mutation("parking", "NO_FENCE", BLOCKED, "arming loads rings too early", ALONE),
     Mutation("parking", "PARKED_READ_FIRST", BLOCKED, "a ringer loads parked, then adds", ALONE),
     Mutation("parking", "RING_FIRST", BLOCKED, "a ringer rings, then publishes", ALONE),
-    Mutation("parking", "NO_WAKE", BLOCKED, "a ringer wakes nobody", ALONE),
+    Mutation("parking", "NO_WAKE", BLOCKED, "a ringer wakes no process", ALONE),
     Mutation("parking", "NO_LOOK", BLOCKED, "the owner arms and parks at once", ALONE),
     Mutation("parking", "ARM_LATE", BLOCKED, "the owner looks, then arms, then parks", ALONE),
     Mutation("parking", "LOOK_AT_ONE", BLOCKED, "the last look leaves out a word", ALONE),
@@ -111,7 +111,7 @@ MUTATIONS = (
     Mutation("leases", "LEASE_WITHOUT_REFERENCE", WRONG, "a lease keeps nothing mapped"),
     Mutation("leases", "FREE_UNDER_FORKS", WRONG, "a slot is FREE while a child may read it"),
     Mutation("leases", "UNFORK_EARLY", WRONG, "the note of a child goes before the child"),
-    Mutation("slots", "RECLAIM_BEFORE_REAP", WRONG, "who was killed is not waited for", DYING),
+    Mutation("slots", "RECLAIM_BEFORE_REAP", WRONG, "a killed worker is not waited for", DYING),
     Mutation("slots", "START_BEFORE_RECLAIM", WRONG, "the next one starts too early", DYING),
     Mutation("slots", "NO_DRAIN", WRONG, "what the dead had answered is lost", DYING),
     Mutation("slots", "KEEP_READY", WRONG, "the ready ring of the dead stays as it was", DYING),
@@ -125,7 +125,7 @@ MUTATIONS = (
     Mutation("slots", "NO_OLDEST", BLOCKED, "the oldest want waits for room, too", WANTING),
     Mutation("slots", "GRANT_KEEPS_WANT", ENDLESS, "a want that was settled stays", WANTING),
     Mutation("slots", "LOSE_WHEN_FULL", BLOCKED, "a cell for a full ring is lost", WANTING),
-    Mutation("slots", "STUCK_WHEN_FULL", BLOCKED, "nobody leaves a full ring", ABANDONED),
+    Mutation("slots", "STUCK_WHEN_FULL", BLOCKED, "no worker leaves a full ring", ABANDONED),
     Mutation("slots", "NO_SPILL", BLOCKED, "every batch is leased, whatever is left"),
     Mutation("slots", "LEASE_KEPT", WRONG, "leased while its worker keeps it", KEEPING),
     Mutation("slots", "REUSE_KEPT", WRONG, "reused while its worker keeps it", KEEPING),

@@ -36,7 +36,7 @@ byte released;       /* slot + 1, or 0 */
 byte references = 1;
 bool mapped = true;
 
-/* Who may read what. */
+/* Which reader may read which slot. */
 byte holds[4];       /* how many aliases of slot s thread t holds: holds[2 * t + s] */
 mtype child = NO_CHILD;
 bool marks[2];       /* the ledger's note of what the child may read */
@@ -158,7 +158,7 @@ inline collect() { /* ledger_collect */
 
 inline lease(s) { /* ledger_place and so on, then ledger_lease */
   atomic {
-    assert(holds[s] == 0 && holds[2 + s] == 0); /* whoever writes here now disturbs no alias */
+    assert(holds[s] == 0 && holds[2 + s] == 0); /* a write here now disturbs no alias */
     assert(!reads[s]);                          /* nor a child */
     state[s] = LEASED;
     aliases[s] = 2;

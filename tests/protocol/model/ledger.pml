@@ -2,8 +2,8 @@
 
 /*
  * The ledger of slots.pml: what the trainer knows of each slot, and its moves (csrc/ledger.c). A
- * move is one step: apart from the rings nobody else writes a word that it reads, or reads one that
- * it writes before the cell that announces it.
+ * move is one step: apart from the rings no other process writes a word that it reads, or reads a
+ * word that it writes before the cell that announces it.
  */
 
 mtype = { FREE, PLACED, READY, LEASED, RETIRED, SPARE }; /* slot_state; FORKED is in leases.pml */
@@ -76,9 +76,9 @@ inline find_waiting(t) { /* the head of Transport's queue: the lowest ticket, pl
 }
 
 /*
- * What is placed again goes to the seat it came from, and so each worker finds its tickets in
- * ascending order. At another seat it might stand behind a later ticket, whose worker waits for a
- * grant that only the oldest is sure to get: PLACE_AGAIN_ANYWHERE.
+ * A ticket that is placed again goes to the seat it came from, so each worker finds its tickets
+ * in ascending order. At another seat it might stand behind a later ticket, whose worker waits for
+ * a grant that only the oldest is sure to get: PLACE_AGAIN_ANYWHERE.
  */
 #ifdef PLACE_AGAIN_ANYWHERE
 #define MAY_GO(w, t) true
@@ -86,14 +86,14 @@ inline find_waiting(t) { /* the head of Transport's queue: the lowest ticket, pl
 #define MAY_GO(w, t) (home[t] == ANYWHERE || home[t] == w)
 #endif
 
-inline place(s, w, t) { /* ledger_place, to any worker, also to one that is not there */
+inline place(s, w, t) { /* ledger_place, to any worker, even to one that is not there */
   assert(NOBODY_AT(s));
   state[s] = PLACED;
   holder[s] = w;
   ticket[s] = t;
   stage[t] = OUT;
 #ifndef NO_COPY_IN
-  copy_in[s] = COUNT(IS_RETIRED) > 0; /* Budget.copies_in, where there is one spare */
+  copy_in[s] = COUNT(IS_RETIRED) > 0; /* Budget.copies_in, with one spare */
 #endif
   content[s] = REQUEST + t;
   assert(nfull(tasks[w])); /* invariant 3: to push a slot cannot fail */
@@ -130,7 +130,7 @@ inline accept_ready(s) {
 #endif
   want[s] = false;
   retire[s] = answer_kept[s];
-  answer_kept[s] = false; /* what nobody reads again is reset, here and elsewhere: fewer states */
+  answer_kept[s] = false; /* a value not read again is reset, here and elsewhere: fewer states */
   state[s] = READY;
   assert(NOBODY_WRITES(s));
   assert(content[s] == ticket[s] && stage[ticket[s]] == OUT)

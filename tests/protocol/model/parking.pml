@@ -5,7 +5,8 @@
  *
  * Two readings. The owner is the trainer, the ringers are its workers, and news is a cell in a
  * ready ring. Or the owner is a worker, and the words it looks at are the write_pos of its task
- * ring, `stopping`, `grant_bytes` and `refused_bytes`; who stores them makes no difference here.
+ * ring, `stopping`, `grant_bytes` and `refused_bytes`; which process stores them makes no
+ * difference here.
  *
  * Memory. Each process has a store buffer, as on x86: its stores reach memory in their order, but
  * later than its own loads. An atomic addition waits until the buffer is empty, and so does a
@@ -32,7 +33,7 @@
 #define DEATHS 0
 #endif
 
-#define RINGS 8 /* rings wrap here, in place of 2^32; more than all rings that there are */
+#define RINGS 8 /* rings wrap here, instead of at 2^32; more than all rings that there are */
 
 /* What stands in memory. */
 byte rings = RINGS - 1; /* doorbell.rings: wraps at the first ring */
@@ -57,10 +58,10 @@ byte spurious;
 #define ALL_STORED(i) (len(news_stores[i]) == 0)
 #define DONE(i) (taken[i] == NEWS || (FAILED(i) && ALL_STORED(i) && published[i] == taken[i]))
 #define UNANNOUNCED(i) (FAILED(i) && published[i] != taken[i])
-/* Nobody will ring: for news that is out, or because nobody is left. */
+/* No ring will come: for news that is out, or because no ringer is left. */
 #define SLICE_NEEDED (UNANNOUNCED(0) || UNANNOUNCED(1) || (DONE(0) && DONE(1)))
 
-/* Memory takes what the buffers hold, at any time, also when their process is dead. */
+/* Memory takes the buffers' stores at any time, even when their process is dead. */
 active proctype memory() {
   bit value;
   byte count;
@@ -80,11 +81,11 @@ inline add_ring() { /* doorbell_ring: the addition to rings, which empties the b
   atomic { empty(news_stores[me]) -> rings = (rings + 1) % RINGS }
 }
 
-inline unpark() { /* platform_unpark: wakes the owner if it is asleep, else does nothing */
+inline unpark() { /* platform_unpark: wakes the owner if it is asleep, otherwise does nothing */
   asleep = false
 }
 
-/* Somebody with news, who may die between any two steps. */
+/* A process with news, which may die between any two steps. */
 proctype ringer(byte me) {
   byte sent;
   bit saw;

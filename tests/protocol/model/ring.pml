@@ -2,7 +2,7 @@
 
 /*
  * A ring (csrc/ring.h) of CELLS cells between one writer and one reader: VALUES values go through,
- * in order, each once. Positions wrap at POSITIONS in place of 2^32 and start just below that.
+ * in order, each once. Positions wrap at POSITIONS instead of 2^32 and start just below that.
  *
  * Memory. Each stored word has a queue of its own, so that stores to different words reach memory
  * in any order, which is weaker than x86. A release store enters its queue only when all stores

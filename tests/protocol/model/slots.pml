@@ -7,13 +7,14 @@
  * aliased in their worker, FORGERIES cells are nonsense. With ABANDON at 1 the trainer may stop at
  * any time.
  *
- * A step is one write that somebody else may see. The rings are channels (ring.pml says why) of the
- * smallest length, a wait ends when there is news (parking.pml), and the last alias of a slot dies
- * in one step (leases.pml). Sizes in bytes are left out: whether there is room is open each time.
+ * A step is one write that another process may see. The rings are channels (ring.pml says why) of
+ * the smallest length, a wait ends when there is news (parking.pml), and the last alias of a slot
+ * dies in one step (leases.pml). Sizes in bytes are left out: each time there may be room or
+ * not.
  *
- * Checked: a slot has one owner, that is, whoever writes it or reads a batch from it finds what it
- * left there; each ticket is delivered once, with its own batch; what a worker said before it died
- * counts; no slot is lost, nothing blocks, and every run ends.
+ * Checked: a slot has one owner, that is, a process that writes it or reads a batch from it finds
+ * what it left there; each ticket is delivered once, with its own batch; what a worker said before
+ * it died counts; no slot is lost, nothing blocks, and every run ends.
  */
 
 #ifndef TICKETS
@@ -94,7 +95,7 @@ byte forged;
 
 #include "ledger.pml"
 
-inline write(what) { /* a store to the slot in hand, which is nobody else's now */
+inline write(what) { /* a store to the slot in hand, which has no other owner now */
   atomic {
     assert(state[slot] == PLACED && holder[slot] == me && ticket[slot] == mine);
     content[slot] = what
@@ -138,7 +139,7 @@ inline commit() { /* Desk.commit; with the cell the slot is the trainer's */
   tell(CELL_READY)
 }
 
-/* A worker, and whoever follows it at its seat. */
+/* A worker, and its replacements at the same seat. */
 proctype worker(byte me) {
   byte slot;
   byte mine; /* the ticket in hand */
@@ -196,7 +197,7 @@ end:
 
 #define MAY_DROP(s) (alias[s] && !hoards[s])
 
-/* Any thread of the trainer's process, which drops what the user does not keep. */
+/* Any thread of the trainer's process: it drops the aliases that the user does not keep. */
 active proctype user() {
   byte slot;
 end:

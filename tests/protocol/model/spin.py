@@ -55,7 +55,7 @@ class Outcome:
 
 
 def is_here() -> bool:
-    """Say whether SPIN is installed."""
+    """Returns True if SPIN is installed."""
     return shutil.which("spin") is not None
 
 

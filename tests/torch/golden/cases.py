@@ -50,7 +50,7 @@ class Case:
         }
 
     def is_valid(self):
-        """Tell whether torch's own rules allow this combination."""
+        """Returns True if torch's own rules allow this combination."""
         try:
             self.build(torch.utils.data.DataLoader, torch.Generator())
         except ValueError:

@@ -13,7 +13,7 @@ from .samples import Point
 
 @dataclass
 class Caption:
-    """An object of the user's own: it has no form but its pickle."""
+    """An object of the user's own: it can travel only as a pickle."""
 
     words: list
     picture: torch.Tensor

@@ -64,7 +64,7 @@ PARTS = (
 
 
 def first_difference(expected, actual, path="run"):
-    """Return where two descriptions differ first, as text, or None where they are equal."""
+    """Return where two descriptions differ first, as text, or None if they are equal."""
     if expected == actual:
         return None
     if not same_shape(expected, actual):

@@ -55,9 +55,7 @@ def forget_frames(error):
 
 
 def walk(loader, steps):
-    """
-    Return the outcome of each of `steps` calls of `next()`, or that of `iter()` where it fails.
-    """
+    """Return the outcome of each of `steps` calls of `next()`, or that of `iter()` if it fails."""
     try:
         iterator = iter(loader)
     except Exception as error:

@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc):
 
 
 def marked(case):
-    """Return a case as a parameter that says whether it is in the core."""
+    """Return a case as a parameter that is marked if it is not in the core."""
     return pytest.param(case, marks=() if is_sampled(case) else pytest.mark.thorough)
 
 

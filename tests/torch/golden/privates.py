@@ -1,4 +1,4 @@
-"""Loaders and datasets as others write them: classes that reach into torch's DataLoader."""
+"""Loaders and datasets of other projects: classes that reach into torch's DataLoader."""
 
 import inspect
 import os
@@ -13,7 +13,7 @@ LONGEST_WAIT_S = 10.0
 
 
 def wait_until(condition):
-    """Return whether a condition became true in time."""
+    """Returns True if a condition became true in time."""
     deadline = time.monotonic() + LONGEST_WAIT_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -21,7 +21,7 @@ def wait_until(condition):
 
 
 def is_gone(pid):
-    """Tell whether a process has ended and been reaped."""
+    """Returns True if a process has ended and been reaped."""
     return not Path("/proc", str(pid)).exists()
 
 
@@ -30,7 +30,7 @@ def pids_of(iterator):
 
 
 class WorkerFacts(Dataset):
-    """Each sample tells what a worker knows of itself."""
+    """Each sample holds what a worker knows of itself."""
 
     def __init__(self, name):
         self.name = name
@@ -70,9 +70,7 @@ class Forever:
 
 
 def sampled_forever(base):
-    """
-    Return a loader class whose one iterator serves all epochs, put in behind the guard's back.
-    """
+    """Return a loader class whose one iterator serves all epochs, set past torch's guard."""
 
     class SampledForever(base):
         def __init__(self, *arguments, **options):

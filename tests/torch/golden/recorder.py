@@ -14,7 +14,7 @@ from .samples import STAMP_KEYS, stamps_of
 SEED = 20
 
 # Batches taken of each epoch; the second is broken off before any worker runs out of samples,
-# so that what its workers still fetch does not depend on their speed.
+# so that the samples that its workers still fetch do not depend on their speed.
 EPOCHS = (None, 3, None)
 
 # Batches that the trainer keeps at a time, as a training step does.

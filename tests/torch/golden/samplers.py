@@ -25,7 +25,7 @@ class EagerSampler:
 
 class LazySampler(EagerSampler):
     """
-    Draws from torch's global generator at every `next()`, also at those after its end.
+    Draws from torch's global generator at every `next()`, even after its end.
 
     This shows how far a loader reads ahead, and when.
     """
@@ -62,7 +62,7 @@ class EagerBatchSampler(EagerSampler):
 
 
 def from_generator(dataset, generator):
-    # An iterable dataset refuses shuffle; there the generator gives the workers' seeds alone.
+    # An iterable dataset refuses shuffle; there the generator only gives the workers' seeds.
     shuffle = not isinstance(dataset, IterableDataset)
     return {"batch_size": BATCH_SIZE, "shuffle": shuffle, "generator": generator}
 

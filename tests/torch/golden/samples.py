@@ -1,4 +1,4 @@
-"""What a golden dataset yields: samples that tell who made them, when, and with which draws."""
+"""The samples of golden datasets: each names its worker, its turn and its draws."""
 
 import itertools
 import random
