@@ -93,10 +93,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             )
 
     def _open_transport(self, loader: Any, shape: Shape) -> None:
-        self._segment = self._pool.acquire(shape)
+        segment = self._pool.acquire(shape)
         in_flight = self._prefetch_factor * self._num_workers
         self._transport = Transport(
-            self._segment,
+            segment,
             reserved_slots(in_flight, self._num_workers, shape.slots),
             self._pool,
             heals=loader.restarts > 0,
@@ -107,6 +107,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._workers_done_event = DoneEvent(self._transport)
         if loader.slot_bytes is not None:
             self._transport.ledger.expect(loader.slot_bytes)
+        # Last: an iterator that has a segment has all that it takes to give it back.
+        self._segment = segment
 
     def _start_workers(self, loader: Any) -> None:
         assert self._segment is not None, "the transport is open"
