@@ -78,6 +78,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _check_arguments(self, loader: Any) -> None:
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
+        self._heals = loader.restarts > 0
         self._worker_init_fn = loader.worker_init_fn
         if self._num_workers <= 0:
             raise AssertionError(
@@ -99,7 +100,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             segment,
             reserved_slots(in_flight, self._num_workers, shape.slots),
             self._pool,
-            heals=loader.restarts > 0,
+            heals=self._heals,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
         self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
@@ -126,7 +127,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             shared_seed=self._shared_seed,
             handle=self._segment.handle(),
             signal_mask={*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
-            heals=loader.restarts > 0,
+            heals=self._heals,
         )
         context = loader.multiprocessing_context or torch.multiprocessing
         self._processes.start(context, spec, self._transport, loader.restarts)
@@ -198,7 +199,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         """
         deadline = None
         while True:
-            if self._processes.heal_now_and_then(self._workers_status, self._transport):
+            if self._heals and self._look_at_workers():
                 deadline = None
             wanted = self._rcvd_idx if self._in_order else None
             answer = self._transport.receive(self._task_info, wanted, self._workers_status)
@@ -222,6 +223,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 # Other deaths are no reason to wait longer for the worker that owes an answer.
                 if awaited is None or awaited in dead:
                     deadline = None
+
+    def _look_at_workers(self) -> bool:
+        """Replace dead workers now and then. Returns True if the awaited one was among them."""
+        return self._processes.heal_now_and_then(self._workers_status, self._transport)
 
     def _raise_if_workers_died(self, error: Exception) -> None:
         if self._processes.heal_all(self._workers_status):

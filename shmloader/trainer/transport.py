@@ -24,6 +24,9 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
 from shmloader.trainer.budget import Budget, Spill
 
+# An attribute of an enum's class takes longer to find than a name of this module.
+_END, _NOTHING = Kind.END, Kind.NOTHING
+
 # (torch's task number, what stands for the batch), or a message of torch's own.
 _Answer = tuple[Any, Any]
 
@@ -260,20 +263,27 @@ class Transport:
         return wanted, self._received[wanted]
 
     def _accept(self, news: News) -> _Answer | None:
+        # Runs for each batch, so each attribute is read once.
+        kind = news.kind
+        if kind is None:
+            return self._accept_message(news)
+        ticket = news.ticket
+        self._requests.pop(ticket, None)
+        number = self._numbers.get(ticket)
+        if number is None or kind is _END or kind is _NOTHING:
+            self._accept_empty(news, kind, number)
+            return None
+        self._received[number] = pending = PendingBatch(news.slot, number)
+        del self._numbers[ticket]
+        return number, pending
+
+    def _accept_message(self, news: News) -> _Answer | None:
+        """Settle what a worker wants, or hand on that its next epoch has begun."""
         if news.verb is Verb.RESUMED:
             return _ResumeIteration(), None
         if news.verb is Verb.WANT:
             self._settle_wants()
-        if news.kind is None:
-            return None
-        self._requests.pop(news.ticket, None)
-        number = self._numbers.get(news.ticket)
-        if number is None or news.kind in (Kind.END, Kind.NOTHING):
-            self._accept_empty(news, news.kind, number)
-            return None
-        self._received[number] = pending = PendingBatch(news.slot, number)
-        del self._numbers[news.ticket]
-        return number, pending
+        return None
 
     def _accept_empty(self, news: News, kind: Kind, number: int | None) -> None:
         """Free the slot of an answer without a batch, or of an abandoned epoch."""
@@ -285,7 +295,7 @@ class Transport:
 
     def _check_end(self, worker: int, number: int, kind: Kind) -> None:
         """Refuse an answer that loses a batch: an impossible end, or nothing before the end."""
-        if kind is Kind.END and self._is_iterable:
+        if kind is _END and self._is_iterable:
             self._ended[worker] = number
         if not self._is_iterable or not self._is_at_end(worker):
             raise WorkerBroken(
@@ -296,7 +306,7 @@ class Transport:
     def _is_at_end(self, worker: int) -> bool:
         """Returns True if a worker has sent its end, even in an answer that an interrupt lost."""
         return worker in self._ended or any(
-            news.worker == worker and news.kind is Kind.END for news in self.ledger.ready_slots()
+            news.worker == worker and news.kind is _END for news in self.ledger.ready_slots()
         )
 
     def wait(self, timeout_s: float, pending: Collection[int]) -> None:

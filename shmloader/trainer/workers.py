@@ -135,7 +135,7 @@ class Workers:
     def heal_now_and_then(self, active: Sequence[bool], transport: Transport) -> bool:
         """Replace dead workers even while batches are ready. Returns True if one was awaited."""
         now = time.monotonic()
-        if self.healer is None or now - self._looked_at < SLICE_S:
+        if now - self._looked_at < SLICE_S:
             return False
         self._looked_at = now
         awaited, dead = transport.awaited_worker(), self.dead(active)
