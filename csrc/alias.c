@@ -12,11 +12,14 @@
 
 struct alias {
   DLManagedTensorVersioned managed;
+  bool *deleted; /* NULL, or whom to tell */
   int64_t dims[]; /* shape, then strides */
 };
 
 static void alias_delete(DLManagedTensorVersioned *managed) {
   struct lease *lease = managed->manager_ctx;
+  bool *deleted = ((struct alias *)managed)->deleted;
+  if (deleted != NULL) *deleted = true;
   free(managed);
   lease_drop(lease);
 }
@@ -40,6 +43,11 @@ DLManagedTensorVersioned *alias_new(struct lease *lease, void *data, DLDataType 
                     .shape = dims,
                     .strides = dims + ndim},
   };
+  alias->deleted = NULL;
   lease_take(lease);
   return &alias->managed;
+}
+
+void alias_watch(DLManagedTensorVersioned *managed, bool *deleted) {
+  ((struct alias *)managed)->deleted = deleted;
 }

@@ -13,4 +13,10 @@
 DLManagedTensorVersioned *alias_new(struct lease *lease, void *data, DLDataType dtype, int32_t ndim,
                                     const int64_t *shape, const int64_t *strides);
 
+/*
+ * Have *deleted set to true when the alias's deleter is called; NULL: no longer. Only while no
+ * other thread can drop it, as in the call that hands it to a framework and may fail halfway.
+ */
+void alias_watch(DLManagedTensorVersioned *managed, bool *deleted);
+
 #endif

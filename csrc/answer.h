@@ -9,7 +9,7 @@
  * trainer trusts no word of it: it copies the answer out, checks the copy, and uses the copy.
  */
 
-#include "platform.h"
+#include "words.h"
 
 enum answer_kind {
   ANSWER_BATCH = 1,

@@ -24,16 +24,19 @@
 int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct ledger_entry *entry = &ledger->entries[slot];
   if (bytes <= entry->pages_bytes) return 0;
+  if (ledger_is_copy(ledger)) return -EPERM;
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
-  int error = platform_reserve(ledger->fd, offset, bytes - entry->pages_bytes);
-  if (error != 0) return error;
+  uint64_t missing = bytes - entry->pages_bytes;
+  int64_t added = platform_reserve(ledger->fd, offset, missing, ledger->geometry.page_bytes);
+  if (added < 0) return (int)added;
   budget_leave(ledger, slot);
-  entry->pages_bytes = bytes;
+  entry->pages_bytes += (uint64_t)added;
   budget_enter(ledger, entry, entry->state);
-  return 0;
+  return (uint64_t)added < missing ? -EINTR : 0;
 }
 
 void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
+  if (ledger_is_copy(ledger)) return;
   struct ledger_entry *entry = budget_leave(ledger, slot);
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + keep_bytes;
   STEP("retake: begun");
@@ -45,6 +48,7 @@ void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
 }
 
 void budget_retake_unseen(struct ledger *ledger, uint32_t slot) {
+  if (ledger_is_copy(ledger)) return;
   struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;

@@ -46,7 +46,7 @@ static inline void budget_set_want(struct ledger *ledger, struct ledger_entry *e
   entry->want_bytes = want_bytes;
 }
 
-/* Make the first bytes of a slot exist. 0 or -errno, as platform_reserve. */
+/* Make the first bytes of a slot exist. 0 or -errno; -EINTR: a signal arrived before all did. */
 int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes);
 
 /* Give back a slot's pages behind its first keep_bytes. */

@@ -3,15 +3,18 @@
 /*
  * The worker's end of a segment: its part of a slot's way, between PLACED and READY.
  *
- *   take: pop a cell; read the order and the request; write the batch, its layout, the answer;
+ *   take: pop a cell; accept its order; read the request; write the batch, its layout, the answer;
  *   tell: push the slot's cell on the ready ring and ring the trainer.
  *
  * Key invariant: between the pop and the push the slot is this worker's, its payload and its half
  * of the header; before and after, this worker writes nothing there. All the rest of the segment
  * that it writes is its own for good: the ends of its two rings, its doorbell's parked, its clock.
  *
- * A desk is not trusted. The trainer looks only at slots that this worker holds according to the
- * ledger, and at copies of what stands there.
+ * Neither end trusts the other. The trainer looks only at slots that this worker holds according to
+ * the ledger, and at copies of what stands there. The worker takes only an order that is in force
+ * for it, whose ticket is higher than all that it took before, because its orders come in rising
+ * tickets for as long as it lives. So a cell that was overwritten, or stands in its ring twice,
+ * leads it to no slot that is free, another worker's, or in the hands of the user: it refuses.
  *
  * Full ring. A ready ring has a cell for every slot and for the control values, so an answer finds
  * room, unless user code gave up wants: each of them took a cell. Then the caller waits for the
@@ -19,7 +22,7 @@
  *
  * Death at any instruction leaves the slot PLACED and the rings in any state; the trainer reaps the
  * worker, reclaims its slots and empties its rings (ledger.c). The next worker starts with
- * desk_init, at empty rings, and learns nothing from the one before.
+ * desk_init, at empty rings, and learns nothing from the one before, whose orders have ended.
  */
 
 #include "desk.h"
@@ -35,6 +38,42 @@ void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *
 }
 
 bool desk_take(struct desk *desk, uint32_t *cell) { return ring_pop(&desk->task_ring, cell); }
+
+/* Returns what is wrong with a request's kind and length, or NULL. */
+static const char *fault_in_request(const struct slot_order *order) {
+  uint64_t bytes = order->request_bytes;
+  switch (order->request_kind) {
+    case REQUEST_INDICES: return bytes % sizeof(int64_t) == 0 ? NULL : "a part of an index";
+    case REQUEST_INDEX:
+    case REQUEST_NONES: return bytes == sizeof(int64_t) ? NULL : "not one number";
+    case REQUEST_PICKLED: return NULL;
+    default: return "unknown kind of request";
+  }
+}
+
+/* Returns the check that the copy of an order fails; NULL: it may be followed. */
+static const char *fault_in(const struct desk *desk, uint64_t mark,
+                            const struct slot_order *order) {
+  /* relaxed: a private copy. */
+  uint64_t grant_bytes = atomic_load_explicit(&order->grant_bytes, memory_order_relaxed);
+  if (mark != order_mark(desk->worker, order->ticket)) return "the slot is not this worker's";
+  if (order->ticket < desk->next_ticket) return "its order was taken before";
+  if (grant_bytes > desk->geometry.range_bytes) return "a grant beyond the range";
+  if (order->pages_bytes > grant_bytes) return "more pages than granted";
+  if (order->pages_bytes % desk->geometry.page_bytes != 0) return "a part of a page";
+  if (order->request_bytes > order->pages_bytes) return "a request beyond the slot's pages";
+  if (order->mode & ~ORDER_MODES) return "unknown mode";
+  return fault_in_request(order);
+}
+
+const char *desk_accept(struct desk *desk, uint32_t slot, struct slot_order *order) {
+  if (slot >= desk->geometry.ranges) return "there is no such slot";
+  struct slot_header *header = segment_header(desk->base, &desk->geometry, slot);
+  uint64_t mark = order_read(&header->order, order);
+  const char *fault = fault_in(desk, mark, order);
+  if (fault == NULL) desk->next_ticket = order->ticket + 1;
+  return fault;
+}
 
 bool desk_stopping(struct desk *desk) {
   /* relaxed: nothing is read because of it. */

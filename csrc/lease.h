@@ -7,8 +7,9 @@
 /*
  * A lease counts the aliases of one piece of memory: one for each storage that points into it.
  * When the last alias dies, end() runs, once, on the thread that dropped it. The memory is a slot
- * of the trainer, a spilled batch, or a slot that a worker is writing; the three differ in end()
- * alone. Nothing here knows Python, so a lease may end on any thread and at interpreter shutdown.
+ * of the trainer, a part of a batch that left its slot, or a slot that a worker is writing; the
+ * three differ in end() alone. Nothing here knows Python, so a lease may end on any thread and at
+ * interpreter shutdown.
  */
 struct lease {
   _Atomic uint32_t aliases;
@@ -47,7 +48,8 @@ static inline uint32_t lease_aliases(struct lease *lease) {
 /* A lease over nothing of its own, with one alias: workers count the aliases of a slot with it. */
 struct lease *lease_count_new(void);
 
-/* Private memory of bytes behind its own lease with one alias; NULL: no memory. */
+/* Private memory of bytes behind its own lease with one alias; called as extent_enter is. NULL: no
+ * memory. */
 struct lease *lease_block_new(uint64_t bytes);
 
 /* The start of a block's memory, on a cache line. */

@@ -15,9 +15,21 @@
  * WRITING is not a state here: whether a worker has taken the slot is known to the worker alone
  * and makes no difference to the trainer, which needs to know only which process may write to it.
  *
+ * No mistake of a caller moves a slot either: each move looks at the slot's state first and refuses
+ * a wrong one, in release builds too, so nothing is freed twice.
+ *
  * Release. The last alias may die on any thread, so that thread only pushes the slot onto a stack
  * (Treiber's); the trainer takes the whole stack at once, which leaves no room for the ABA problem.
- * In a forked child all of this happens to the child's copy of the ledger.
+ *
+ * A forked child has a copy of the ledger, and the segment belongs to its parent. So what would
+ * change something shared asks first (ledger_is_copy), and the end of a lease, which does not ask,
+ * changes the copy alone.
+ *
+ * Close. When the trainer places nothing more, it exchanges the stack's head for RELEASED_CLOSED: a
+ * slot was pushed before, and the trainer takes it, or its thread finds the mark and gives the
+ * slot's pages back itself. One word decides, so each slot is given back by exactly one thread, and
+ * none is missed. Which slots those are was noted before. Aliases alive at a later fork may be
+ * alive in the child, and no thread would see their end there: after a fork, pages stay.
  *
  * Death of a worker at any instruction leaves its slots PLACED, its rings and its half of their
  * headers in any state; ledger_reclaim frees them once it is reaped and empties the rings, so that
@@ -30,12 +42,26 @@
 #include <stdlib.h>
 
 #include "budget.h"
+#include "children.h"
 #include "debug/addresses.h"
 #include "debug/guard.h"
+#include "extent.h"
+
+static struct slot_order *order_in(struct ledger *ledger, uint32_t slot) {
+  return &segment_header(ledger->base, &ledger->geometry, slot)->order;
+}
+
+/* True if the slot exists and is in this state. */
+static bool is_in(const struct ledger *ledger, uint32_t slot, enum slot_state state) {
+  return slot < ledger->geometry.ranges && ledger->entries[slot].state == (uint32_t)state;
+}
 
 static void move_to_free(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = budget_leave(ledger, slot);
-  if (entry->state == SLOT_PLACED) budget_retake_unseen(ledger, slot);
+  if (entry->state == SLOT_PLACED) {
+    order_end(order_in(ledger, slot));
+    budget_retake_unseen(ledger, slot);
+  }
   budget_set_want(ledger, entry, 0);
   if (entry->children > 0) {
     budget_enter(ledger, entry, SLOT_FORKED);
@@ -58,19 +84,70 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
   guard_after(ledger, MOVE_FREE, slot);
 }
 
-static void slot_lease_end(struct lease *lease) {
-  struct ledger *ledger = lease->owner;
-  struct ledger_entry *entry = &ledger->entries[lease->slot];
-  guard_release(ledger, lease->slot);
-  /* relaxed: a first guess at the head, corrected by the exchange. */
-  uint32_t head = atomic_load_explicit(&ledger->released, memory_order_relaxed);
-  do {
+/* True from ledger_close on. */
+static bool is_closed(struct ledger *ledger) {
+  /* relaxed: only the trainer, which asks, closes it. */
+  return atomic_load_explicit(&ledger->released, memory_order_relaxed) == RELEASED_CLOSED;
+}
+
+/* Free all slots of a stack of released ones that was taken whole. */
+static void free_released(struct ledger *ledger, uint32_t head) {
+  while (head != 0) {
+    uint32_t slot = head - 1;
+    /* relaxed: published by the exchange that took the stack. */
+    head = atomic_load_explicit(&ledger->entries[slot].next_released, memory_order_relaxed);
+    if (is_in(ledger, slot, SLOT_LEASED)) make_free(ledger, slot);
+  }
+}
+
+/* How often this process was about to be copied. */
+static _Atomic uint32_t forks;
+
+static uint32_t count_forks(void) {
+  /* relaxed: a fork stops no thread, but no thread passes its system call unordered. */
+  return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+void ledger_note_fork(void) {
+  /* relaxed: as above. */
+  atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+/* The ledger is closed: the trainer changes no entry that is leased, so this thread may read it. */
+static void give_back(const struct ledger *ledger, uint32_t slot) {
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  if (!entry->gives_back || count_forks() != ledger->forks_seen || ledger_is_copy(ledger)) return;
+  STEP("return: begun");
+  /* Pages that stay go with the segment. */
+  (void)platform_punch(ledger->fd, segment_slot_offset(&ledger->geometry, slot),
+                       entry->pages_bytes);
+  STEP("return: punched");
+}
+
+/* Push a slot whose last alias died. Any thread. False: the stack was closed. */
+static bool push_released(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  /* sync closed-A <- closed-R: what was noted of the slot is visible, if the stack is closed. */
+  uint32_t head = atomic_load_explicit(&ledger->released, memory_order_acquire);
+  while (head != RELEASED_CLOSED) {
     /* relaxed: read by the trainer only after the exchange below has published it. */
     atomic_store_explicit(&entry->next_released, head, memory_order_relaxed);
     /* sync released-R -> released-A: the aliases' uses and next_released are visible first. */
-  } while (!atomic_compare_exchange_weak_explicit(&ledger->released, &head, lease->slot + 1,
-                                                  memory_order_release, memory_order_relaxed));
-  STEP("release: stacked");
+    /* sync closed-A <- closed-R: as above, for the head that a failed exchange returns. */
+    if (atomic_compare_exchange_weak_explicit(&ledger->released, &head, slot + 1,
+                                              memory_order_release, memory_order_acquire)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static void slot_lease_end(struct lease *lease) {
+  struct ledger *ledger = lease->owner;
+  uint32_t slot = lease->slot;
+  guard_release(ledger, slot);
+  if (push_released(ledger, slot)) STEP("release: stacked");
+  else give_back(ledger, slot);
   ledger_unref(ledger);
 }
 
@@ -117,13 +194,16 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   ledger->base = base;
   ledger->fd = fd;
   ledger->geometry = *geometry;
+  ledger->generation = generation_now();
+  ledger->file = platform_file_of(fd);
   ledger->ring_bytes = ring_bytes_limit;
   ledger->share_bytes = ring_bytes_limit / slots / geometry->page_bytes * geometry->page_bytes;
   ledger->entries = aligned_alloc(CACHE_LINE, geometry->ranges * sizeof *ledger->entries);
   ledger->task_rings = calloc(geometry->workers, sizeof *ledger->task_rings);
   ledger->ready_rings = calloc(geometry->workers, sizeof *ledger->ready_rings);
   ledger->free_slots = calloc(geometry->ranges, sizeof *ledger->free_slots);
-  if (!ledger->entries || !ledger->task_rings || !ledger->ready_rings || !ledger->free_slots) {
+  if (!ledger->entries || !ledger->task_rings || !ledger->ready_rings || !ledger->free_slots ||
+      !(ledger->extent = extent_enter(base, geometry->total_bytes))) {
     free_ledger(ledger);
     return NULL;
   }
@@ -135,16 +215,24 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   return ledger;
 }
 
+/* A child may have closed all descriptors, and given the number to a file of its own. */
+static void close_file(const struct ledger *ledger) {
+  struct platform_file found = platform_file_of(ledger->fd);
+  bool is_same = found.device == ledger->file.device && found.inode == ledger->file.inode;
+  if (is_same) close(ledger->fd);
+}
+
 void ledger_unref(struct ledger *ledger) {
   /* sync reference-R -> reference-A: this holder's last use comes before the unmapping. */
   if (atomic_fetch_sub_explicit(&ledger->references, 1, memory_order_release) != 1) return;
   /* sync reference-A <- reference-R: all other holders are done. */
   (void)atomic_load_explicit(&ledger->references, memory_order_acquire);
   STEP("unmap: begun");
+  extent_leave(ledger->extent);
   if (ledger->guard != NULL) addresses_keep(ledger->guard);
   else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
-  close(ledger->fd);
+  close_file(ledger);
   free_ledger(ledger);
 }
 
@@ -154,10 +242,9 @@ static uint32_t take_free(struct ledger *ledger) {
   return ledger->free_slots[--ledger->free_count];
 }
 
-/* Copy an order to its slot; the push of the slot's cell publishes it. */
+/* Copy an order to its slot; it is not in force yet. */
 static void write_order(struct ledger *ledger, uint32_t slot, const struct slot_order *draft) {
-  struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
-  STEP_COPY("order: half", order, draft, sizeof *order);
+  STEP_WORDS("order: half", order_in(ledger, slot), draft, ORDER_BYTES);
   STEP("order: written");
 }
 
@@ -173,6 +260,9 @@ static void write_request(struct ledger *ledger, uint32_t slot, const void *requ
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode) {
   uint64_t request_pages = round_up(bytes, ledger->geometry.page_bytes);
+  if (ledger_is_copy(ledger)) return -EPERM;
+  if (worker >= ledger->geometry.workers) return -EINVAL;
+  if (kind < REQUEST_INDICES || kind > REQUEST_PICKLED) return -EINVAL;
   if (request_pages > ledger->geometry.range_bytes) return -E2BIG;
   if (ledger->free_count == 0) return -EAGAIN;
   uint32_t slot = take_free(ledger);
@@ -201,6 +291,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   };
   write_order(ledger, slot, &draft);
   write_request(ledger, slot, request, bytes);
+  order_begin(order_in(ledger, slot), order_mark(worker, ticket));
 
   /* The ring holds every slot and the control values besides: full means a forged read_pos. */
   if (!ring_push(&ledger->task_rings[worker], cell_make(VERB_PLACE, slot))) {
@@ -213,6 +304,8 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
 }
 
 bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb) {
+  if (ledger_is_copy(ledger)) return false;
+  if (worker >= ledger->geometry.workers) return false;
   if (!ring_push(&ledger->task_rings[worker], cell_make(verb, 0))) return false;
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
   return true;
@@ -238,9 +331,15 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
   return NULL;
 }
 
+/* Copy a slot's answer out: from here on its worker can change nothing that is used. */
+static void read_answer(struct ledger *ledger, uint32_t slot) {
+  struct slot_answer *copy = &ledger->entries[slot].answer;
+  words_read(copy, &segment_header(ledger->base, &ledger->geometry, slot)->answer, sizeof *copy);
+}
+
 static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
-  entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
+  read_answer(ledger, slot);
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
   guard_before(ledger, MOVE_RECEIVE, slot);
@@ -252,6 +351,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
   budget_enter(ledger, entry, SLOT_READY);
+  order_end(order_in(ledger, slot));
   guard_after(ledger, MOVE_RECEIVE, slot);
   if (ledger->expect_bytes == 0 && entry->answer.kind == ANSWER_BATCH) {
     const struct slot_answer *answer = &entry->answer;
@@ -263,7 +363,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
 
 static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
-  entry->answer = segment_header(ledger->base, &ledger->geometry, slot)->answer;
+  read_answer(ledger, slot);
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
   /* A worker that gave up waiting and asks again may have been granted it in the meantime. */
   if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
@@ -293,6 +393,7 @@ static const char *accept_next(struct ledger *ledger, uint32_t worker, uint32_t 
 }
 
 bool ledger_receive(struct ledger *ledger, struct news *news) {
+  if (ledger_is_copy(ledger)) return false;
   uint32_t workers = ledger->geometry.workers;
   for (uint32_t i = 0; i < workers; i++) {
     uint32_t worker = ledger->next_worker;
@@ -315,11 +416,13 @@ bool ledger_has_news(struct ledger *ledger) {
 }
 
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
+  if (!is_in(ledger, slot, SLOT_READY)) return NULL;
   guard_open_batch(ledger, slot);
   return ledger->base + segment_slot_offset(&ledger->geometry, slot);
 }
 
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
+  if (!is_in(ledger, slot, SLOT_READY) || aliases == 0) return NULL;
   guard_before(ledger, MOVE_LEASE, slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   budget_enter(ledger, entry, SLOT_LEASED);
@@ -328,13 +431,21 @@ struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliase
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
   atomic_fetch_add_explicit(&ledger->references, 1, memory_order_relaxed);
   lease_begin(&entry->lease, aliases);
+  children_leased();
   STEP("lease: begun");
   return &entry->lease;
 }
 
-void ledger_free(struct ledger *ledger, uint32_t slot) { make_free(ledger, slot); }
+bool ledger_free(struct ledger *ledger, uint32_t slot) {
+  if (ledger_is_copy(ledger)) return false;
+  if (!is_in(ledger, slot, SLOT_READY) && !is_in(ledger, slot, SLOT_PLACED)) return false;
+  make_free(ledger, slot);
+  return true;
+}
 
 void ledger_reclaim(struct ledger *ledger, uint32_t worker) {
+  if (ledger_is_copy(ledger)) return;
+  if (worker >= ledger->geometry.workers) return;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     const struct ledger_entry *entry = &ledger->entries[slot];
     if (entry->state == SLOT_PLACED && entry->worker == worker) make_free(ledger, slot);
@@ -344,6 +455,7 @@ void ledger_reclaim(struct ledger *ledger, uint32_t worker) {
 }
 
 void ledger_restart(struct ledger *ledger) {
+  if (ledger_is_copy(ledger)) return;
   ledger_collect(ledger);
   for (uint32_t worker = 0; worker < ledger->geometry.workers; worker++) {
     ledger_reclaim(ledger, worker);
@@ -355,11 +467,36 @@ void ledger_restart(struct ledger *ledger) {
 }
 
 void ledger_trim(struct ledger *ledger) {
+  if (ledger_is_copy(ledger)) return;
   ledger_collect(ledger);
   budget_trim(ledger, UINT64_MAX);
 }
 
+/* Note which leases give their pages back when they end; a child or a worker reads the others. */
+static void note_leased(struct ledger *ledger) {
+  ledger->forks_seen = count_forks();
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
+    struct ledger_entry *entry = &ledger->entries[slot];
+    entry->gives_back = entry->state == SLOT_LEASED && entry->children == 0 && !entry->retire;
+  }
+}
+
+void ledger_close(struct ledger *ledger) {
+  if (ledger_is_copy(ledger)) return;
+  ledger_collect(ledger);
+  if (!is_closed(ledger)) {
+    note_leased(ledger);
+    /* sync released-A <- released-R: as in ledger_collect, for the last time. */
+    /* sync closed-R -> closed-A: what was noted is visible to threads that find it closed. */
+    free_released(ledger, atomic_exchange_explicit(&ledger->released, RELEASED_CLOSED,
+                                                   memory_order_acq_rel));
+    STEP("close: closed");
+  }
+  budget_trim(ledger, UINT64_MAX);
+}
+
 void ledger_stop(struct ledger *ledger, bool stopping) {
+  if (ledger_is_copy(ledger)) return;
   struct control_block *control = segment_control(ledger->base);
   STEP("stop: begun");
   /* relaxed: a worker that reads it late is woken by the doorbell or by its next look. */
@@ -371,37 +508,40 @@ void ledger_stop(struct ledger *ledger, bool stopping) {
 }
 
 void ledger_collect(struct ledger *ledger) {
+  if (ledger_is_copy(ledger)) return;
   /* relaxed: most calls find nothing; the exchange orders the others. */
-  if (atomic_load_explicit(&ledger->released, memory_order_relaxed) == 0) return;
+  uint32_t head = atomic_load_explicit(&ledger->released, memory_order_relaxed);
+  if (head == 0 || head == RELEASED_CLOSED) return;
   /* sync released-A <- released-R: the aliases' last uses are over before the slot is reused. */
-  uint32_t head = atomic_exchange_explicit(&ledger->released, 0, memory_order_acquire);
+  head = atomic_exchange_explicit(&ledger->released, 0, memory_order_acquire);
   STEP("collect: taken");
-  while (head != 0) {
-    uint32_t slot = head - 1;
-    /* relaxed: published by the exchange above. */
-    head = atomic_load_explicit(&ledger->entries[slot].next_released, memory_order_relaxed);
-    make_free(ledger, slot);
-  }
+  free_released(ledger, head);
 }
 
-void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
-  if (ledger->entries[slot].state != SLOT_PLACED) return;
+bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
+  if (ledger_is_copy(ledger)) return false;
+  if (!is_in(ledger, slot, SLOT_PLACED)) return false;
+  if (grant_bytes < ledger->entries[slot].grant_bytes) return false;
+  if (grant_bytes > ledger->geometry.range_bytes) return false;
   guard_before(ledger, MOVE_GRANT, slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   budget_enter(ledger, entry, SLOT_PLACED);
   budget_set_want(ledger, entry, 0);
   guard_after(ledger, MOVE_GRANT, slot);
-  struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
+  struct slot_order *order = order_in(ledger, slot);
   STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */
   atomic_store_explicit(&order->grant_bytes, grant_bytes, memory_order_release);
   STEP("grant: grant_bytes");
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
+  return true;
 }
 
-void ledger_refuse(struct ledger *ledger, uint32_t slot) {
-  struct slot_order *order = &segment_header(ledger->base, &ledger->geometry, slot)->order;
+bool ledger_refuse(struct ledger *ledger, uint32_t slot) {
+  if (ledger_is_copy(ledger)) return false;
+  if (!is_in(ledger, slot, SLOT_PLACED) || ledger->entries[slot].want_bytes == 0) return false;
+  struct slot_order *order = order_in(ledger, slot);
   uint64_t want_bytes = ledger->entries[slot].want_bytes;
   STEP("refuse: begun");
   /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
@@ -410,10 +550,11 @@ void ledger_refuse(struct ledger *ledger, uint32_t slot) {
   budget_set_want(ledger, &ledger->entries[slot], 0);
   uint32_t worker = ledger->entries[slot].worker;
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
+  return true;
 }
 
 uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker) {
-  return ring_backlog(&ledger->task_rings[worker]);
+  return worker >= ledger->geometry.workers ? 0 : ring_backlog(&ledger->task_rings[worker]);
 }
 
 uint32_t ledger_unread(struct ledger *ledger) {
@@ -436,19 +577,31 @@ uint64_t ledger_oldest(const struct ledger *ledger) {
 
 uint32_t ledger_mark_child(struct ledger *ledger, uint8_t *marks) {
   uint32_t marked = 0;
+  if (ledger_is_copy(ledger)) return 0;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     struct ledger_entry *entry = &ledger->entries[slot];
-    marks[slot] = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
-    entry->children += marks[slot];
-    marked += marks[slot];
+    if (entry->state != SLOT_LEASED || marks[slot]) continue;
+    marks[slot] = 1;
+    entry->children++;
+    marked++;
   }
   return marked;
 }
 
-void ledger_unmark_child(struct ledger *ledger, const uint8_t *marks) {
+void ledger_unmark_child(struct ledger *ledger, uint8_t *marks) {
+  if (ledger_is_copy(ledger)) return;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     struct ledger_entry *entry = &ledger->entries[slot];
     entry->children -= marks[slot];
+    marks[slot] = 0;
     if (entry->state == SLOT_FORKED && entry->children == 0) make_free(ledger, slot);
+  }
+}
+
+void ledger_retire_leased(struct ledger *ledger) {
+  if (ledger_is_copy(ledger)) return;
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
+    struct ledger_entry *entry = &ledger->entries[slot];
+    entry->retire = entry->retire || entry->state == SLOT_LEASED;
   }
 }

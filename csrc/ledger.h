@@ -2,6 +2,7 @@
 #ifndef SHMLOADER_LEDGER_H
 #define SHMLOADER_LEDGER_H
 
+#include "generation.h"
 #include "lease.h"
 #include "segment.h"
 
@@ -31,12 +32,15 @@ struct ledger_entry {
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   struct slot_answer answer; /* copied out when it was received */
   int64_t leased_ns;         /* when the lease began */
+  bool gives_back;           /* written by ledger_close: the lease's end gives its pages back */
   uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released;
   bool retire; /* on release, do not reuse */
 };
 
 struct guard;
+
+#define RELEASED_CLOSED UINT32_MAX
 
 /* The trainer's truth about one segment. Only its thread uses the fields, except for two. */
 struct ledger {
@@ -45,8 +49,12 @@ struct ledger {
   struct geometry geometry;
   /* One for the iterator's owner and one for each slot that is leased: unmaps at zero. */
   _Atomic uint32_t references;
-  /* Head of the stack of slots whose last alias died: index + 1, or 0. Any thread pushes. */
+  /*
+   * Head of the stack of slots whose last alias died: index + 1, or 0. Any thread pushes, until the
+   * trainer closes it for good: then it is RELEASED_CLOSED, and each thread cares for its own slot.
+   */
   _Atomic uint32_t released;
+  struct extent *extent;        /* in which the mapping is entered */
   struct ledger_entry *entries; /* geometry.ranges many */
   struct ring_writer *task_rings;
   struct ring_reader *ready_rings;
@@ -60,9 +68,21 @@ struct ledger {
   uint64_t share_bytes;     /* the grant that every slot gets without asking */
   uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
+  uint64_t generation;      /* of the process that made it: in a copy nothing shared is changed */
+  struct platform_file file; /* what fd means */
+  struct ledger *next_watched; /* children.c's list */
   uint64_t kept_bytes;      /* the part of it that waits for others: leased, forked, retired */
+  uint32_t forks_seen;      /* forks of this process when the ledger was closed */
   struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
 };
+
+/*
+ * True in a forked child of the process that made the ledger. There each function that would change
+ * something shared does nothing, or returns -EPERM. Any thread; wait-free.
+ */
+static inline bool ledger_is_copy(const struct ledger *ledger) {
+  return ledger->generation != generation_now();
+}
 
 /* A worker's message. */
 struct news {
@@ -86,13 +106,14 @@ void ledger_unref(struct ledger *ledger);
 /*
  * Write a request into a FREE slot and push it to a worker. Trainer only; wait-free but for pages.
  * Returns the slot (>= 0); -EAGAIN: no slot is FREE; -E2BIG: the request exceeds a range;
- * -EPROTO: the worker's ring was overwritten; -ENOSPC, -EINTR, ...: no pages for it. If no slot is
- * returned, nothing has happened.
+ * -EPROTO: the worker's ring was overwritten; -EPERM: this process is a copy of the trainer;
+ * -EINVAL: there is no such worker or kind of request;
+ * -ENOSPC, -EINTR, ...: no pages for it. If no slot is returned, nothing has happened.
  */
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode);
 
-/* Push VERB_RESUME or VERB_QUIT. Trainer only; wait-free. False: the ring is full. */
+/* Push VERB_RESUME or VERB_QUIT. Trainer only; wait-free. False: no room, or no such worker. */
 bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb);
 
 /*
@@ -104,14 +125,19 @@ bool ledger_receive(struct ledger *ledger, struct news *news);
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);
 
-/* The start of a READY slot; before this call only its answer may be read. Trainer only. */
+/*
+ * The moves below refuse a slot that does not exist or is in another state than they say: nothing
+ * has happened then. So no mistake of a caller frees a slot twice. Trainer only.
+ */
+
+/* The start of a READY slot; before this call only its answer may be read. NULL: refused. */
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot);
 
-/* READY -> LEASED with a number of aliases; the caller makes views that each drop one. */
+/* READY -> LEASED with aliases, at least 1; the caller's views drop one each. NULL: refused. */
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases);
 
-/* READY or PLACED -> FREE (or RETIRED). For PLACED the worker must have been reaped. */
-void ledger_free(struct ledger *ledger, uint32_t slot);
+/* READY or PLACED -> FREE (or RETIRED); PLACED: its worker was reaped. False: refused. */
+bool ledger_free(struct ledger *ledger, uint32_t slot);
 
 /*
  * Free all slots that a reaped worker held, give back pages it may have added unseen, and empty its
@@ -125,17 +151,27 @@ void ledger_restart(struct ledger *ledger);
 /* Give back the pages of all slots that are FREE. Trainer only. */
 void ledger_trim(struct ledger *ledger);
 
+/*
+ * The owner places nothing more: give back the pages of all slots that are FREE, and let each other
+ * slot's pages go with its last alias, on the thread that drops it; except for those that a forked
+ * child or a worker may still read, which stay until the segment goes. Trainer only.
+ */
+void ledger_close(struct ledger *ledger);
+
+/* This process is about to be copied: the copy reads all that is leased now. Any thread. */
+void ledger_note_fork(void);
+
 /* Tell all workers to leave as soon as they look (true), or take that back (false). */
 void ledger_stop(struct ledger *ledger, bool stopping);
 
 /* Free the slots whose last alias died since the last call. Trainer only; wait-free. */
 void ledger_collect(struct ledger *ledger);
 
-/* Raise a PLACED slot's grant and wake its worker. In any other state nothing happens. */
-void ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
+/* Raise a PLACED slot's grant and wake its worker. False: refused, as is a smaller grant. */
+bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
 
-/* Refuse a PLACED slot's want and wake its worker, which answers with an error. */
-void ledger_refuse(struct ledger *ledger, uint32_t slot);
+/* Refuse a PLACED slot's want and wake its worker, which answers with an error. False: refused. */
+bool ledger_refuse(struct ledger *ledger, uint32_t slot);
 
 /* Orders in a worker's task ring that it has not taken. */
 uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker);
@@ -146,10 +182,17 @@ uint32_t ledger_unread(struct ledger *ledger);
 /* The lowest ticket that is PLACED or READY; UINT64_MAX: none. Looks at every slot. */
 uint64_t ledger_oldest(const struct ledger *ledger);
 
-/* Mark all LEASED and FORKED slots as readable by a child just forked; returns how many. */
+/*
+ * Mark the LEASED slots as readable by a child about to be forked, unless they are marked already;
+ * returns how many are marked now for the first time. A FORKED slot has no alias here, so a child
+ * forked now gets none.
+ */
 uint32_t ledger_mark_child(struct ledger *ledger, uint8_t *marks);
 
-/* The child of those marks is gone: slots that waited for it are FREE. */
-void ledger_unmark_child(struct ledger *ledger, const uint8_t *marks);
+/* The child of those marks is gone: slots that waited for it are FREE. Clears the marks. */
+void ledger_unmark_child(struct ledger *ledger, uint8_t *marks);
+
+/* Retire the LEASED slots on release: nothing will tell when the child forked now is gone. */
+void ledger_retire_leased(struct ledger *ledger);
 
 #endif

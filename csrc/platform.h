@@ -26,11 +26,13 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #if defined(__linux__)
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #endif
 
@@ -132,6 +134,75 @@ static inline void platform_wait_for_end(int pid, bool is_parent) {
   while (is_parent ? getppid() == pid : kill(pid, 0) == 0 || errno == EPERM) nanosleep(&nap, NULL);
 }
 
+/* Become the parent of descendants whose parent ends, where a process can, and so reap them. */
+static inline void platform_adopt_orphans(void) {
+#if defined(PR_SET_CHILD_SUBREAPER)
+  (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+#endif
+}
+
+/* A private page of zeros that a forked child gets as zeros again; NULL: there is none here. */
+static inline void *platform_wiped_page(size_t bytes) {
+#if defined(__linux__)
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+  void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return NULL;
+  if (madvise(page, bytes, MADV_WIPEONFORK) == 0) return page;
+  munmap(page, bytes);
+  return NULL;
+#else
+  (void)bytes;
+  return NULL;
+#endif
+}
+
+/*
+ * Map a page of a file of its own, for as long as this process and those that it forks live.
+ * The file's descriptor, or -errno; children.c says what it is for.
+ */
+static inline int platform_witness_map(void **page) {
+#if defined(__linux__) && defined(MFD_ALLOW_SEALING) && defined(F_SEAL_WRITE)
+  int fd = memfd_create("shmloader-witness", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return -errno;
+  /* Shared and writable by right is what the seal looks for; nothing is ever stored there. */
+  void *start = mmap(NULL, 1, PROT_NONE, MAP_SHARED, fd, 0);
+  if (start != MAP_FAILED) {
+    *page = start;
+    return fd;
+  }
+  int error = errno;
+  close(fd);
+  return -error;
+#else
+  (void)page;
+  return -EOPNOTSUPP;
+#endif
+}
+
+static inline void platform_witness_unmap(void *page) { munmap(page, 1); }
+
+/* True if no process maps the file's page any more. */
+static inline bool platform_witness_is_alone(int fd) {
+#if defined(__linux__) && defined(F_SEAL_WRITE)
+  return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0;
+#else
+  (void)fd;
+  return false;
+#endif
+}
+
+/* Which file a descriptor means; zeros if it is closed. */
+struct platform_file {
+  uint64_t device, inode;
+};
+static inline struct platform_file platform_file_of(int fd) {
+  struct stat found;
+  if (fstat(fd, &found) != 0) return (struct platform_file){.device = 0, .inode = 0};
+  return (struct platform_file){.device = (uint64_t)found.st_dev, .inode = (uint64_t)found.st_ino};
+}
+
 /* Give the pages of [offset, offset + bytes) back; the bytes read as zero then. 0 or -errno. */
 static inline int platform_punch(int fd, uint64_t offset, uint64_t bytes) {
 #if defined(__linux__) && defined(FALLOC_FL_PUNCH_HOLE)
@@ -153,25 +224,49 @@ static inline int platform_reserve_piece(int fd, uint64_t offset, uint64_t bytes
 
 /*
  * Make the pages of [offset, offset + bytes) of the file exist, so that no store can fault for want
- * of memory. Pieces of 64 MiB, because a signal undoes the whole call on tmpfs. Nothing may lie
- * there yet, except what an interrupted call has left.
- * 0, or -errno (-EINTR: a signal arrived, pieces so far are kept for the next try;
- * -ENOSPC and others: the backing is full, and no piece is left).
+ * of memory. Pieces of 64 MiB: on some kernels a signal undoes a whole call on tmpfs. A piece that
+ * a signal interrupts is tried again half as long, down to one page, so that a signal that comes
+ * again and again lets some piece through. Nothing may lie there yet.
+ * Returns how many bytes from offset on exist; fewer than asked for: a signal arrived, so its
+ * handlers should run before the rest is asked for. -errno, never -EINTR: no piece is left.
  */
-static inline int platform_reserve(int fd, uint64_t offset, uint64_t bytes) {
-  const uint64_t piece_bytes = 64u << 20;
-  for (uint64_t done = 0; done < bytes;) {
+static inline int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes,
+                                       uint64_t page_bytes) {
+  uint64_t piece_bytes = 64u << 20;
+  uint64_t done = 0;
+  bool interrupted = false;
+  while (done < bytes && !(interrupted && done > 0)) {
     uint64_t piece = bytes - done < piece_bytes ? bytes - done : piece_bytes;
     STEP("reserve: begun");
     int error = platform_reserve_piece(fd, offset + done, piece);
+    if (error == -EINTR) {
+      if (piece <= page_bytes) break;
+      piece_bytes = (piece / 2 + page_bytes - 1) / page_bytes * page_bytes;
+      interrupted = true;
+      continue;
+    }
     if (error != 0) {
-      if (error != -EINTR && done > 0) (void)platform_punch(fd, offset, done);
+      if (done > 0) (void)platform_punch(fd, offset, done);
       return error;
     }
     STEP("reserve: piece added");
     done += piece;
   }
-  return 0;
+  return (int64_t)done;
+}
+
+/*
+ * Leave [start, start + bytes) out of core dumps: for shared memory the kernel turns each hole that
+ * it dumps into a page. A hint; children inherit it with the mapping.
+ */
+static inline void platform_leave_undumped(void *start, size_t bytes) {
+#if defined(__linux__) && defined(MADV_DONTDUMP)
+  int error = errno;
+  (void)madvise(start, bytes, MADV_DONTDUMP);
+  errno = error;
+#else
+  (void)start, (void)bytes;
+#endif
 }
 
 /*

@@ -34,7 +34,7 @@ struct ring {
   /* Written by the reader, read by the writer: the writer's licence to use cells again. */
   alignas(CACHE_LINE) _Atomic uint32_t read_pos;
   /* Written by the writer; the values, capacity many. */
-  alignas(CACHE_LINE) uint32_t cells[];
+  alignas(CACHE_LINE) _Atomic uint32_t cells[];
 };
 
 _Static_assert(offsetof(struct ring, read_pos) == CACHE_LINE, "the positions do not share a line");
@@ -104,7 +104,8 @@ static inline bool ring_push(struct ring_writer *end, uint32_t value) {
     end->read_pos_seen = atomic_load_explicit(&ring->read_pos, memory_order_acquire);
     if (end->write_pos - end->read_pos_seen > end->mask) return false;
   }
-  ring->cells[end->write_pos & end->mask] = value;
+  /* relaxed: the store to write_pos publishes it. */
+  atomic_store_explicit(&ring->cells[end->write_pos & end->mask], value, memory_order_relaxed);
   STEP("push: cell");
   end->write_pos++;
   /* sync filled-R -> filled-A: the cell, and the slot it names, are written before it shows. */
@@ -133,7 +134,9 @@ static inline bool ring_is_overrun(const struct ring_reader *end) {
 /* Take the oldest value. Only the reader; wait-free. False: empty, *value untouched. */
 static inline bool ring_pop(struct ring_reader *end, uint32_t *value) {
   if (!ring_has_value(end)) return false;
-  *value = end->ring->cells[end->read_pos & end->mask];
+  _Atomic uint32_t *cell = &end->ring->cells[end->read_pos & end->mask];
+  /* relaxed: published by write_pos; a broken writer may change it, so it is loaded once. */
+  *value = atomic_load_explicit(cell, memory_order_relaxed);
   STEP("pop: cell read");
   end->read_pos++;
   /* sync emptied-R -> emptied-A: the cell was read before the writer may use it again. */

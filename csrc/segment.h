@@ -19,6 +19,7 @@
 #include "doorbell.h"
 #include "order.h"
 #include "ring.h"
+#include "words.h"
 
 #define SEGMENT_WORKERS_MAX (UINT32_C(1) << 16)
 
@@ -52,7 +53,7 @@ struct geometry {
   uint32_t workers;
   uint32_t ranges;        /* entries of the slot table: slots and spares */
   uint32_t ring_capacity;
-  uint32_t page_bytes;
+  uint32_t page_bytes;    /* pages come and are counted in units of this; at most HUGE_BYTES */
   uint64_t range_bytes;   /* length of one slot's range */
   uint64_t worker_stride; /* from one worker block to the next */
   uint64_t table_offset;

@@ -1,5 +1,8 @@
 """DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
 
+import inspect
+import numbers
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from multiprocessing.context import BaseContext
@@ -8,7 +11,7 @@ from typing import Any, Self, SupportsIndex, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
 
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
@@ -22,21 +25,39 @@ sending.install()
 
 _RING_BYTES_MIN = 1 << 16
 _SLOTS_MAX = 1 << 20
+_BYTES_MAX = 1 << 62
+# Where Lightning notes the arguments of a loader made in one of its hooks, to build it again.
+_SAVED_BY_LIGHTNING = "__pl_saved_kwargs"
+_OPTIONS = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts")
 
 # Attributes that live with a process and are not copied or pickled with the loader.
 _OF_THIS_PROCESS = ("_segment_pool", "_iterators")
 
 
-def _check_positive(name: str, value: Any, least: int) -> None:
-    if value is not None:
-        _check_count(name, value, least, "an int or None")
-
-
-def _check_count(name: str, value: Any, least: int, kind: str = "an int") -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+def _count(name: str, value: Any, least: int, most: int | None, kind: str = "an int") -> int:
+    """Check an option; integers of numpy are as good as Python's, as with torch's options."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} should be {kind}, but got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} should be at least {least}, but got {value}")
+    number = int(value)
+    if number < least:
+        raise ValueError(f"{name} should be at least {least}, but got {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} should be at most {most}, but got {number}")
+    return number
+
+
+def _count_or_none(name: str, value: Any, least: int, most: int) -> int | None:
+    return None if value is None else _count(name, value, least, most, "an int or None")
+
+
+def _refuse_threads(context: Any) -> None:
+    process = getattr(context, "Process", None)
+    if isinstance(process, type) and issubclass(process, threading.Thread):
+        raise TypeError(
+            f"the workers of {type(context).__name__} are threads, and slots are filled by "
+            "processes: use multiprocessing_context='fork', 'spawn' or 'forkserver' (with MONAI, "
+            "use_thread_workers=False), or torch's own loader"
+        )
 
 
 class DataLoader(torch.utils.data.DataLoader[T]):
@@ -48,7 +69,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     Args:
         slots: Number of slots; each holds one batch on its way or in use. Default:
-            `prefetch_factor * num_workers + 4`; the 4 serve batches that are held. Fewer only cost
+            `prefetch_factor * num_workers + 6`; the 6 serve batches that are held. Fewer only cost
             speed, at least 1.
         slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages.
             Default: learnt from the first batch.
@@ -123,12 +144,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         keep_pages: bool,
         restarts: int,
     ) -> None:
-        _check_count("restarts", restarts, 0)
-        _check_positive("slots", slots, 1)
-        _check_positive("slot_bytes", slot_bytes, 1)
-        _check_positive("ring_bytes", ring_bytes, _RING_BYTES_MIN)
-        if slots is not None and slots > _SLOTS_MAX:
-            raise ValueError(f"slots should be at most {_SLOTS_MAX}, but got {slots}")
+        restarts = _count("restarts", restarts, 0, None)
+        slots = _count_or_none("slots", slots, 1, _SLOTS_MAX)
+        slot_bytes = _count_or_none("slot_bytes", slot_bytes, 1, _BYTES_MAX)
+        ring_bytes = _count_or_none("ring_bytes", ring_bytes, _RING_BYTES_MIN, _BYTES_MAX)
         if slot_bytes is not None and ring_bytes is not None and slot_bytes > ring_bytes:
             raise ValueError(
                 f"slot_bytes of {slot_bytes} exceeds ring_bytes of {ring_bytes}: raise ring_bytes "
@@ -143,22 +162,32 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _forget_process(self) -> None:
         self._segment_pool = SegmentPool(self.keep_pages)
-        self._iterators: weakref.WeakSet[RingIterator] = weakref.WeakSet()
+        # By id: another thread may add one while these are listed, which a WeakSet does not bear.
+        self._iterators: weakref.WeakValueDictionary[int, RingIterator]
+        self._iterators = weakref.WeakValueDictionary()
+
+    def __iter__(self) -> Any:
+        if getattr(self._iterator, "is_of_another_process", False):
+            # Inherited by a fork: its workers are the parent's, so this process starts its own.
+            self._iterator = None
+        return super().__iter__()
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
             return _SingleProcessDataLoaderIter(self)
+        _refuse_threads(self.multiprocessing_context)
         self.check_worker_number_rationality()
+        sending.install()  # again: torch's init_reductions() takes it away
         # torch sets prefetch_factor if there are workers.
         shape = budget.shape_of(
-            self.num_workers,
-            self.prefetch_factor or 0,
+            int(self.num_workers),
+            int(self.prefetch_factor or 0),
             self.slots,
             self.slot_bytes,
             self.ring_bytes,
         )
         iterator = RingIterator(self, self._segment_pool, shape)
-        self._iterators.add(iterator)
+        self._iterators[id(iterator)] = iterator
         return iterator
 
     def stats(self) -> Stats:
@@ -180,8 +209,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
         Batches that are held stay valid. Iterating again starts afresh.
         """
-        for iterator in list(self._iterators):
-            iterator._shutdown_workers()
+        for reference in self._iterators.valuerefs():
+            iterator = reference()
+            if iterator is not None:
+                iterator._shutdown_workers()
         self._iterator = None
         self._segment_pool.clear()
 
@@ -213,7 +244,33 @@ def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader
         return DataLoader
     if issubclass(kind, DataLoader):
         return kind
-    return type(kind.__name__, (DataLoader, kind), {"__reduce_ex__": _reduce_wrapped})
+    body = {"__init__": _init_over(kind), "__reduce_ex__": _reduce_wrapped, "__doc__": kind.__doc__}
+    return type(kind.__name__, (DataLoader, kind), body)
+
+
+def _init_over(kind: type[torch.utils.data.DataLoader[Any]]) -> Callable[..., None]:
+    """
+    Make an __init__ that takes the kind's own arguments and our options.
+
+    Lightning reads its signature, and builds the loader again with another sampler.
+    """
+    theirs = inspect.signature(kind.__init__)
+    known = inspect.signature(DataLoader.__init__).parameters
+    ours = {name: known[name] for name in _OPTIONS if name not in theirs.parameters}
+
+    def __init__(self: DataLoader[Any], *arguments: Any, **options: Any) -> None:
+        defaults = {name: known[name].default for name in _OPTIONS}
+        given = {name: options.pop(name) for name in ours if name in options}
+        self._set_options(**{**defaults, **given})
+        kind.__init__(self, *arguments, **options)
+
+    *named, last = theirs.parameters.values()
+    parameters = [*named, last, *ours.values()]
+    if last.kind is last.VAR_KEYWORD:
+        parameters = [*named, *ours.values(), last]
+    made: Any = __init__
+    made.__signature__ = theirs.replace(parameters=parameters)
+    return __init__
 
 
 def _reduce_wrapped(loader: DataLoader[Any], protocol: SupportsIndex) -> tuple[Any, ...]:
@@ -229,6 +286,46 @@ def _rebuild_wrapped(
     return loader
 
 
+def _refuse_if_unserved(loader: Any) -> None:
+    """Raise TypeError for a loader whose batches would not come from the wrapped one."""
+    kind = type(loader)
+    if issubclass(kind, DataLoader):
+        return
+    attributes = [(name, value) for name, value in vars(loader).items() if name != "_iterator"]
+    inner = [
+        name for name, value in attributes if issubclass(type(value), torch.utils.data.DataLoader)
+    ]
+    if not issubclass(kind, torch.utils.data.DataLoader):
+        raise TypeError(_PROXY.format(kind=kind.__qualname__) + _way_inside(inner))
+    if inner and kind.__iter__ is not torch.utils.data.DataLoader.__iter__:
+        raise TypeError(_THROUGH.format(kind=kind.__qualname__) + _way_inside(inner))
+    if kind._get_iterator is not torch.utils.data.DataLoader._get_iterator:
+        raise TypeError(_OWN_ITERATORS.format(kind=kind.__qualname__))
+    for name, value in attributes:
+        if isinstance(value, _BaseDataLoaderIter):
+            raise TypeError(_LIVE_ITERATOR.format(kind=kind.__qualname__, name=name))
+    _refuse_threads(loader.multiprocessing_context)
+
+
+def _way_inside(inner: list[str]) -> str:
+    if not inner:
+        return ": wrap the loader before it is given to that"
+    return f": wrap the loader inside, loader.{inner[0]} = shmloader.wrap(loader.{inner[0]})"
+
+
+_PROXY = "wrap() takes a torch.utils.data.DataLoader, but {kind} only stands for one"
+_THROUGH = "wrap() would have no effect on {kind}, which iterates another loader"
+_OWN_ITERATORS = (
+    "wrap() would take from {kind} the iterators that it makes in _get_iterator(): if that calls "
+    "super()._get_iterator(), construct a class Served({kind}, shmloader.DataLoader) instead, "
+    "otherwise a shmloader.DataLoader with the same arguments"
+)
+_LIVE_ITERATOR = (
+    "wrap() would have no effect on {kind}, which goes on with the live iterator in loader.{name}: "
+    "wrap it before it is iterated, or construct a class Served({kind}, shmloader.DataLoader)"
+)
+
+
 def wrap(
     loader: torch.utils.data.DataLoader[T],
     *,
@@ -239,9 +336,10 @@ def wrap(
     restarts: int = 0,
 ) -> DataLoader[T]:
     """
-    Make any torch DataLoader, even of a subclass, deliver through shared memory.
+    Make a torch DataLoader, even of a subclass, deliver through shared memory.
 
-    Neither the dataset nor a sampler is built again: the new loader shares them with the old one.
+    Neither the dataset nor a sampler is built again: the new loader shares them with the old one. A
+    loader that gets its batches past the wrapped one is refused, and the error says what to do.
 
     Args:
         loader: A `torch.utils.data.DataLoader`.
@@ -251,15 +349,20 @@ def wrap(
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
 
     Raises:
-        TypeError: It is no torch DataLoader, or an option is of a wrong type.
+        TypeError: It is no torch DataLoader, it makes its own iterators, holds a live one or goes
+            through another loader, its workers are threads, or an option is of a wrong type.
         ValueError: An option is out of range.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise TypeError(
             f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
         )
+    _refuse_if_unserved(loader)
     wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
     wrapped.__dict__.update(state, _iterator=None)
     wrapped._set_options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+    if _SAVED_BY_LIGHTNING in state:
+        options = {name: getattr(wrapped, name) for name in _OPTIONS}
+        wrapped.__dict__[_SAVED_BY_LIGHTNING] = {**state[_SAVED_BY_LIGHTNING], **options}
     return wrapped

@@ -144,7 +144,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def children_are_forgotten() -> Iterator[None]:
-    """Look once more for children that were forked, which closes the pipes that tell of them."""
+    """Look once more for children that were forked, which closes the files that tell of them."""
     yield
     gc.collect()
     multiprocessing.active_children()

@@ -26,7 +26,7 @@ class Ends:
 
     def write(self, batch: Any) -> None:
         """Write a batch into the slot in hand."""
-        self.desk.write(batch, False, pickling.dumps)
+        self.desk.write(batch, False, pickling.Pickler)
 
     def send(self) -> int:
         """
@@ -42,7 +42,7 @@ class Ends:
 
     def deliver(self, slot: int) -> Any:
         """Turn a ready slot into its batch."""
-        return self.ledger.deliver(slot, False, pickling.loads)
+        return self.ledger.deliver(slot, False, pickling.Unpickler)
 
     def discard(self) -> None:
         """Answer the request in hand with nothing and free its slot."""

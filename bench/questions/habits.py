@@ -11,6 +11,8 @@ from itertools import islice
 
 import numpy as np
 
+from bench.batches import leaves
+
 _WINDOW = 5
 
 Keep = Callable[[object], object]
@@ -33,6 +35,16 @@ def keep_samples(batches: Iterator, keep: Keep) -> list:
     return [_first_sample(keep(batch)) for batch in batches]
 
 
+def keep_labels(batches: Iterator, keep: Keep) -> list:
+    """Keep the last leaf of each batch, which is small beside the others."""
+    return [keep(leaves(batch)[-1]) for batch in batches]
+
+
+def keep_outputs(batches: Iterator, keep: Keep) -> list:
+    """Keep the labels of each batch, and what stands for a model's outputs: memory of its own."""
+    return [[_outputs(batch), keep(leaves(batch)[-1])] for batch in batches]
+
+
 def keep_window(batches: Iterator, keep: Keep) -> list:
     return list(deque(map(keep, batches), maxlen=_WINDOW))
 
@@ -49,8 +61,22 @@ def look_ahead(batches: Iterator, keep: Keep) -> list:
 
 HABITS = {
     habit.__name__: habit
-    for habit in (keep_all, keep_every_third, keep_first, keep_samples, keep_window, look_ahead)
+    for habit in (
+        keep_all,
+        keep_every_third,
+        keep_first,
+        keep_samples,
+        keep_labels,
+        keep_outputs,
+        keep_window,
+        look_ahead,
+    )
 }
+
+
+def _outputs(batch):
+    first = leaves(batch)[0]
+    return first.reshape(len(first), -1)[:, :10] + 1
 
 
 def _first_sample(batch):

@@ -1,14 +1,16 @@
 """
-Batches per second while batches are kept, beside torch and beside copying what is kept.
+Batches per second and memory while batches are kept, beside torch and beside copying what is kept.
 
     python -m bench retention
     python -m bench retention --workload imagenet --habit keep_all --repeats 9
 
 A private copy is what a careful user writes against a loader that lends its memory: the same
-loader, and a clone of each batch that is kept or of which a part is kept.
+loader, and a clone of each batch that is kept or of which a view is kept.
 """
 
 import argparse
+import ctypes
+import gc
 import sys
 import time
 import warnings
@@ -22,7 +24,10 @@ from bench.batches import assemble, copied, difference
 from bench.contenders import ours, torch_fd
 from bench.questions.habits import HABITS, Keep
 from bench.report.rows import Rows, add_json_option
+from bench.usage import resources
 from bench.workloads import WORKLOADS, Workload, workload
+
+_give_back = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # of glibc
 
 # A batch that fits a cache, and one that does not; of the latter fewer, because keep_all keeps all.
 _DEFAULT = {"cifar": 200, "imagenet": 20}
@@ -34,6 +39,8 @@ _COLUMNS = {
     "private copy /s": "copy_per_s",
     "times torch": "times_torch",
     "times private copy": "times_copy",
+    "ours MB": "ours_mb",
+    "torch MB": "torch_mb",
     "of batches": "batches",
     "spilled": "spilled",
     "held": "held",
@@ -51,6 +58,7 @@ class Contender:
     per_s: list[float] = field(default_factory=list)
     spilled: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
+    grown_mb: float = 0.0
 
     def note(self, epoch: "Epoch") -> None:
         """Add the figures of a timed epoch."""
@@ -122,15 +130,24 @@ def _open(contender, chosen: Workload, options: argparse.Namespace):
 
 
 def _alternate(habit: Callable, contenders: list[Contender], right: list, repeats: int) -> None:
-    """Let the contenders take turns; the first round is checked like the others and not timed."""
+    """
+    Let the contenders take turns, each epoch checked; neither the first nor the last is timed.
+
+    The last is for memory: what gives free memory back to the machine makes the next epoch slow.
+    """
     wanted = habit(iter(right), _as_it_is)
-    for turn in range(repeats + 1):
+    for turn in range(repeats + 2):
         for place in range(len(contenders)):
             # Another one comes first each time, so that none has the same place throughout.
             contender = contenders[(turn + place) % len(contenders)]
+            is_last = turn > repeats
+            before_mb = _memory_mb() if is_last else 0.0
             epoch = _epoch(habit, contender, len(right))
+            # Before memory is measured: pages that were never read are not mapped.
             contender.mistake = contender.mistake or difference(wanted, epoch.kept)
-            if turn:
+            if is_last:
+                contender.grown_mb = _memory_mb() - before_mb
+            elif turn:
                 contender.note(epoch)
             del epoch  # and with it all that was kept
 
@@ -146,6 +163,14 @@ def _epoch(habit: Callable, contender: Contender, batches: int) -> Epoch:
     return Epoch(per_s, kept, _spilled(loader) - before, held)
 
 
+def _memory_mb() -> float:
+    """Measure what trainer and workers have, once what is free has gone back to the machine."""
+    gc.collect()
+    _give_back(0)
+    held = resources()
+    return held["shared_mb"] + held["private_mb"]
+
+
 def _spilled(loader) -> int:
     return loader.stats().spilled if hasattr(loader, "stats") else 0
 
@@ -158,6 +183,8 @@ def _figures(contenders: dict[str, Contender], batches: int) -> dict:
         **{f"{name}_per_s": median(each.per_s) for name, each in contenders.items()},
         "times_torch": _ratio(subject, contenders["torch"]),
         "times_copy": _ratio(subject, contenders["copy"]),
+        "ours_mb": subject.grown_mb,
+        "torch_mb": contenders["torch"].grown_mb,
         "batches": batches,
         "spilled": median_low(subject.spilled),
         "held": median_low(subject.held),

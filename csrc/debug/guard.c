@@ -58,7 +58,6 @@ static struct guard *new_guard(const struct ledger *ledger) {
   if (guard == NULL) return NULL;
   guard->base = ledger->base;
   guard->geometry = ledger->geometry;
-  guard->owner = getpid();
   guard->slots = calloc(ranges, sizeof *guard->slots);
   guard->poison = malloc(POISON_BLOCK);
   guard->listed = calloc(ranges, 1);
@@ -223,7 +222,7 @@ static void begin_lease(struct ledger *ledger, uint32_t slot) {
 void guard_end_lease(struct ledger *ledger, uint32_t slot) {
   struct guard_slot *seen = &ledger->guard->slots[slot];
   /* Not in a child: the trainer may have placed the slot again. */
-  if (ledger->guard->owner == getpid()) look_again(ledger, slot);
+  if (!ledger_is_copy(ledger)) look_again(ledger, slot);
   /* relaxed: for the handler of faults, which reads what it finds. */
   atomic_store_explicit(&seen->released_ns, platform_now_ns(), memory_order_relaxed);
   guard_close_slot(ledger, slot);
@@ -245,7 +244,7 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
 /* The slot is about to leave its state for FREE, FORKED or RETIRED. */
 static void give_up_slot(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
-  if (ledger->guard->owner != getpid()) return;
+  if (ledger_is_copy(ledger)) return;
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
   guard_close_slot(ledger, slot);

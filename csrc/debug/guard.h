@@ -27,7 +27,6 @@ struct guard_slot {
 struct guard {
   uint8_t *base;
   struct geometry geometry;
-  pid_t owner; /* a forked child of it watches its own mapping and nothing that it shares */
   struct guard_slot *slots;
   uint8_t *poison; /* what free slots are filled with, one block */
   uint8_t *listed; /* for audit.c: which slots it met among the free ones */

@@ -8,11 +8,14 @@ Python never sees a pointer. The parts, in the order in which they build on each
     torch_fields   what torch's own object of a tensor says of it, read in place
     tensors        memory behind a lease as torch tensors and ndarrays, and their description
     mapping        a segment's file mapped into this process
+    children       the hooks of a fork, and which copy of a process this is
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
     gather         samples side by side into one piece of memory: what collating is
+    stretches      what of a payload can live apart, and where it lies once delivered
+    numbers        the objects of a batch that a walk has met, by their addresses
     encode         a batch into a slot: payload and layout
-    decode         a slot, or a block that it was spilled to, into a batch
+    decode         a slot, or the blocks that it was copied out to, into a batch
     ledger         the trainer's end: place, receive, deliver
     desk           the worker's end: take, write, commit
 
@@ -28,9 +31,12 @@ cnp.import_array()
 include "torch_fields.pyx"
 include "tensors.pyx"
 include "mapping.pyx"
+include "children.pyx"
 include "requests.pyx"
 include "slot_memory.pyx"
 include "gather.pyx"
+include "stretches.pyx"
+include "numbers.pyx"
 include "encode.pyx"
 include "decode.pyx"
 include "ledger.pyx"

@@ -27,6 +27,9 @@ cdef extern from "Python.h":
 
 
 cdef extern from "numpy/arrayobject.h":
+    enum:
+        NPY_HALF   # the last of numpy's own numbers of types
+
     # Steals the reference to dtype.
     object new_array "PyArray_NewFromDescr"(
         void *subtype, cnp.dtype dtype, int ndim, const cnp.npy_intp *shape,

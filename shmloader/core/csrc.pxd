@@ -10,10 +10,18 @@ cdef extern from "<stdbool.h>":
 cdef extern from "platform.h" nogil:
     const char *PLATFORM_PARKING
     int64_t platform_now_ns()
-    int platform_reserve(int fd, uint64_t offset, uint64_t bytes)
+    void platform_adopt_orphans()
+    int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
+    void platform_leave_undumped(void *start, size_t bytes)
     void platform_populate(void *start, size_t bytes)
     void STEP(const char *name)
     void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
+
+
+cdef extern from "words.h" nogil:
+    uint64_t words_load(const void *start)
+    void words_read(void *to, const void *start, size_t bytes)
+    void STEP_WORDS(const char *name, void *to, const void *source, size_t bytes)
 
 
 cdef extern from "copy.h" nogil:
@@ -31,6 +39,14 @@ cdef extern from "doorbell.h" nogil:
     uint32_t doorbell_arm(doorbell *bell)
     int doorbell_park(doorbell *bell, uint32_t armed, int64_t timeout_ns)
     void doorbell_disarm(doorbell *bell)
+
+
+cdef extern from "extent.h" nogil:
+    struct extent:
+        pass
+
+    extent *extent_enter(const void *start, uint64_t bytes)
+    c_bool extent_holds(const void *address)
 
 
 cdef extern from "lease.h" nogil:
@@ -78,6 +94,7 @@ cdef extern from "segment.h" nogil:
         uint64_t expect_bytes
         uint32_t request_kind
         uint32_t mode
+        uint64_t grant_bytes
 
     struct slot_answer:
         uint64_t ticket
@@ -116,6 +133,7 @@ cdef extern from "segment.h" nogil:
         uint32_t page_bytes
         uint64_t range_bytes
         uint64_t table_end
+        uint64_t slots_offset
         uint64_t total_bytes
 
     uint64_t order_grant(slot_order *order)
@@ -185,20 +203,34 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_receive(ledger *self, news *heard)
     uint8_t *ledger_open(ledger *self, uint32_t slot)
     lease *ledger_lease(ledger *self, uint32_t slot, uint32_t aliases)
-    void ledger_free(ledger *self, uint32_t slot)
+    c_bool ledger_free(ledger *self, uint32_t slot)
     void ledger_reclaim(ledger *self, uint32_t worker)
     void ledger_restart(ledger *self)
-    void ledger_trim(ledger *self)
+    void ledger_close(ledger *self)
+    void ledger_note_fork()
     void ledger_stop(ledger *self, c_bool stopping)
     void ledger_collect(ledger *self)
-    void ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
-    void ledger_refuse(ledger *self, uint32_t slot)
+    c_bool ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
+    c_bool ledger_refuse(ledger *self, uint32_t slot)
     uint32_t ledger_untaken(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
     uint64_t ledger_oldest(const ledger *self)
-    uint32_t ledger_mark_child(ledger *self, uint8_t *marks)
-    void ledger_unmark_child(ledger *self, const uint8_t *marks)
+    c_bool ledger_is_copy(const ledger *self)
+
+
+cdef extern from "generation.h" nogil:
+    uint64_t generation_now()
+
+
+cdef extern from "children.h" nogil:
+    void children_watch(ledger *self)
+    void children_forget(ledger *self)
+    void children_before_fork()
+    void children_after_fork()
+    void children_in_child()
+    void children_look()
+    void children_look_now()
 
 
 cdef extern from "budget.h" nogil:
@@ -215,6 +247,7 @@ cdef extern from "desk.h" nogil:
 
     void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
     c_bool desk_take(desk *self, uint32_t *cell)
+    const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)
     c_bool desk_tell(desk *self, int verb, uint32_t slot)
 
@@ -283,3 +316,4 @@ cdef extern from "watch.h" nogil:
 cdef extern from "alias.h" nogil:
     DLManagedTensorVersioned *alias_new(lease *lease, void *data, DLDataType dtype, int32_t ndim,
                                         const int64_t *shape, const int64_t *strides)
+    void alias_watch(DLManagedTensorVersioned *managed, c_bool *deleted)

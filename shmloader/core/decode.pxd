@@ -1,7 +1,7 @@
-# A slot, or a block that it was spilled to, into a batch.
+# A slot, or the blocks that it was copied out to, into a batch.
 
 from libc.stdint cimport uint64_t
 
 from shmloader.core.csrc cimport lease
 
-cdef object decode(lease *owner, char *payload, uint64_t payload_bytes, bytes layout, loads)
+cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, Unpickler)

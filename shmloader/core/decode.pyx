@@ -1,10 +1,14 @@
-# A slot, or a block that it was spilled to, into a batch.
+# A slot, or the blocks that it was copied out to, into a batch.
 #
 # The layout is copied out before it is read, and every length in it is checked against what is left
 # of it, every leaf against the payload: a worker that writes nonsense gets WorkerBroken raised in
 # the trainer, whatever it wrote. Pickles are checked against their sum before they are loaded.
+#
+# Classes and functions are looked up by their names in each batch, because a module may be loaded,
+# or a notebook's cell be run, again at any time.
 
 import pickle
+import re
 import zlib
 
 import numpy
@@ -13,32 +17,23 @@ cimport cython
 cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_FromLongLong
-from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
 from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall
-from shmloader.core.csrc cimport DLDataType, lease
+from shmloader.core.csrc cimport (
+    DLDataType, lease, lease_block_new, lease_block_start, lease_drop,
+)
 
 from shmloader.errors import WorkerBroken
 
-cdef dict names_read = {}   # the pickle of a class, function or dtype -> itself
-cdef Py_ssize_t NAMES_KEPT = 4096
+cdef dict described_types = {}   # text -> the type; such types cannot be changed
+cdef Py_ssize_t TYPES_KEPT = 256
 cdef object unfinished = object()   # holds the number of an object that is still being read
-
-
-cdef object read_name(bytes name):
-    cdef object value = names_read.get(name)
-    cdef Py_ssize_t length = max(len(name) - 4, 0)
-    cdef bytes pickled = name[:length]
-    if value is None:
-        # No fill of memory passes for a pickle: the sum of nothing is 0, of 4 bytes 255 itself.
-        if pickled[:1] != b"\x80" or zlib.crc32(pickled).to_bytes(4, "little") != name[length:]:
-            raise WorkerBroken("a batch's layout holds a name that does not match its checksum")
-        value = pickle.loads(pickled)
-        if len(names_read) >= NAMES_KEPT:
-            names_read.clear()
-        names_read[name] = value
-    return value
+# What describes a type of texts, bytes, voids, or of times in some unit.
+cdef object text_of_type = re.compile(
+    rb"[<>|](?:[SUV]\d{1,10}|[Mm]8(?:\[\d{0,10}[A-Za-z]{1,2}\])?)"
+)
 
 
 @cython.final
@@ -47,12 +42,19 @@ cdef class Decoder:
     cdef const char *layout
     cdef size_t position
     cdef size_t end
-    cdef char *payload
+    cdef const Places *places
+    cdef const Place *place    # of the leaf taken last
+    cdef lease *owner          # of the leaf taken last
+    cdef lease *empty          # of all leaves without bytes; NULL: there was none
     cdef uint64_t payload_bytes
-    cdef lease *owner
     cdef Alias alias
-    cdef list memo
-    cdef object loads
+    cdef list memo             # by number
+    cdef object Unpickler
+    cdef object unpickler      # of this batch; None until there is a pickle
+
+    def __dealloc__(self):
+        if self.empty != NULL:
+            lease_drop(self.empty)
 
     cdef int broken(self, str what) except -1:
         raise WorkerBroken(f"a batch's layout cannot be read at byte {self.position}: {what}")
@@ -78,17 +80,64 @@ cdef class Decoder:
             self.broken(f"a container of {count} items")
         return count
 
+    cdef int check_ordinal(self) except -1:
+        """Read the number of an object that begins here; it is appended to the memo next."""
+        cdef uint32_t number
+        memcpy(&number, self.take(4), 4)
+        if <Py_ssize_t>number != len(self.memo):
+            self.broken(f"object {number} in place of {len(self.memo)}")
+        return 0
+
+    cdef Py_ssize_t take_ordinal(self) except -1:
+        """Read the number of an object that is finished after those inside it."""
+        self.check_ordinal()
+        self.memo.append(unfinished)
+        return len(self.memo) - 1
+
     cdef bytes take_bytes(self):
         cdef Py_ssize_t count = self.take_count()
         return PyBytes_FromStringAndSize(self.take(count), count)
 
     cdef char *take_leaf(self, uint64_t length) except NULL:
-        """Read an offset and check that length bytes from there lie in the payload."""
+        """Read an offset and find the length bytes from there, and their owner."""
         cdef uint64_t offset = <uint64_t>self.take_number()
         if offset > self.payload_bytes or length > self.payload_bytes - offset:
             self.broken(f"a leaf at {offset} of {length} bytes in a payload of "
                         f"{self.payload_bytes}")
-        return self.payload + offset
+        if length == 0:
+            return self.take_nothing()
+        if not lies_in(self.place, offset, length):
+            self.place = self.find_place(offset, length)
+        self.owner = self.place.owner
+        return self.place.memory + (offset - self.place.start)
+
+    cdef const Place *find_place(self, uint64_t offset, uint64_t length) except NULL:
+        """Find the place of a leaf; it is mostly the one behind that of the leaf before."""
+        cdef const Place *items = self.places.items
+        cdef size_t low = self.place - items + 1
+        cdef size_t high = self.places.count
+        cdef size_t middle
+        if low < high and lies_in(&items[low], offset, length):
+            return &items[low]
+        low = 0
+        while low < high:
+            middle = (low + high) // 2
+            if items[middle].end <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self.places.count and lies_in(&items[low], offset, length):
+            return &items[low]
+        self.broken(f"a leaf at {offset} of {length} bytes in none of the payload's stretches")
+
+    cdef char *take_nothing(self) except NULL:
+        """Take a leaf without bytes: kept, it must hold no other memory."""
+        if self.empty == NULL:
+            self.empty = lease_block_new(0)
+            if self.empty == NULL:
+                raise MemoryError("no memory for a lease")
+        self.owner = self.empty
+        return <char *>lease_block_start(self.empty)
 
     cdef object get(self):
         cdef int tag = self.take_tag()
@@ -120,7 +169,6 @@ cdef class Decoder:
 
     cdef object get_container(self, int tag):
         cdef double parts[2]
-        cdef int64_t number
         if tag == TAG_LIST:
             return self.get_list()
         if tag == TAG_DICT:
@@ -132,7 +180,7 @@ cdef class Decoder:
         if tag == TAG_PICKLED:
             return self.get_pickled()
         if tag == TAG_NAMED:
-            return read_name(self.take_bytes())
+            return self.get_named()
         if tag == TAG_SCALAR:
             return self.get_scalar()
         if tag == TAG_BIG_INT:
@@ -141,10 +189,24 @@ cdef class Decoder:
             memcpy(parts, self.take(16), 16)
             return complex(parts[0], parts[1])
         if tag == TAG_AGAIN:
-            number = self.take_number()
-            if 0 <= number < len(self.memo) and self.memo[number] is not unfinished:
-                return self.memo[number]
+            return self.get_again()
+        if tag == TAG_STORAGE:
+            return self.get_storage()
         self.broken(f"tag {tag}")
+
+    cdef object get_again(self):
+        cdef uint32_t number
+        memcpy(&number, self.take(4), 4)
+        return self.object_of(number)
+
+    def object_of(self, number):
+        """Find the object with a number, for a node or a pickle that refers to it."""
+        cdef object found = unfinished
+        if type(number) is int and 0 <= number < len(self.memo):
+            found = self.memo[number]
+        if found is unfinished:
+            self.broken("a reference to no object")
+        return found
 
     cdef str get_str(self):
         try:
@@ -153,6 +215,7 @@ cdef class Decoder:
             self.broken("a text that is not UTF-8")
 
     cdef list get_list(self):
+        self.check_ordinal()
         cdef Py_ssize_t count = self.take_count(), _
         cdef list items = []
         self.memo.append(items)
@@ -161,13 +224,18 @@ cdef class Decoder:
         return items
 
     cdef tuple get_tuple(self):
+        cdef Py_ssize_t number = self.take_ordinal()
         cdef Py_ssize_t count = self.take_count(), _
         cdef list items = []
+        cdef tuple made
         for _ in range(count):
             items.append(self.get())
-        return tuple(items)
+        made = tuple(items)
+        self.memo[number] = made
+        return made
 
     cdef dict get_dict(self):
+        self.check_ordinal()
         cdef Py_ssize_t count = self.take_count(), _
         cdef dict items = {}
         cdef object key, item
@@ -199,6 +267,7 @@ cdef class Decoder:
         cdef size_t after
         cdef char *start
         cdef object tensor
+        self.check_ordinal()
         dtype.code = self.take_tag()
         dtype.bits = self.take_tag()
         dtype.lanes = 1
@@ -251,19 +320,66 @@ cdef class Decoder:
         # Not get(): a type is no container, so types cannot nest.
         cdef int tag = self.take_tag()
         cdef object value = None
+        cdef int64_t number
         if tag == TAG_INT:
-            value = self.take_number()
-            if 0 <= value < cnp.NPY_OBJECT:
-                return cnp.PyArray_DescrFromType(value)
-        elif tag == TAG_NAMED:
-            value = read_name(self.take_bytes())
-            if isinstance(value, numpy.dtype) and not value.hasobject:
-                return value
-        self.broken(f"an array of type {value!r}, tag {tag}")
+            number = self.take_number()
+            if is_number_type(number):
+                return cnp.PyArray_DescrFromType(<int>number)
+        elif tag == TAG_STR:
+            value = self.get_described_type()
+        elif tag == TAG_DTYPE:
+            value = self.get_pickled_type()
+        elif tag == TAG_AGAIN:
+            value = self.get_again()
+        if isinstance(value, numpy.dtype) and not value.hasobject:
+            return value
+        self.broken(f"an array whose type is a {type(value).__name__}, tag {tag}")
+
+    cdef object get_described_type(self):
+        cdef bytes text = self.take_bytes()
+        cdef object found = described_types.get(text)
+        if found is not None:
+            return found
+        if text_of_type.fullmatch(text) is None:
+            self.broken("a text that describes no type of arrays")
+        try:
+            found = numpy.dtype(text.decode())
+        except (TypeError, ValueError, OverflowError):
+            self.broken("a text that describes no type of arrays")
+        if len(described_types) >= TYPES_KEPT:
+            described_types.clear()
+        described_types[text] = found
+        return found
+
+    cdef object get_pickled_type(self):
+        cdef Py_ssize_t number = self.take_ordinal()
+        cdef object dtype = pickle.loads(self.take_checked())
+        self.memo[number] = dtype
+        return dtype
+
+    cdef bytes take_checked(self):
+        """Read bytes and compare them with their checksum."""
+        cdef bytes text = self.take_bytes()
+        cdef uint32_t checksum
+        memcpy(&checksum, self.take(4), 4)
+        # No fill of memory passes: the sum of nothing is 0.
+        if not text or zlib.crc32(text) != checksum:
+            self.broken("a name that does not match its checksum")
+        return text
+
+    cdef object get_named(self):
+        cdef Py_ssize_t number = self.take_ordinal()
+        cdef str module, name
+        try:
+            module, name = self.take_checked().decode().split("\n")
+        except ValueError:
+            self.broken("a name without a module")
+        self.memo[number] = self.Unpickler.find_global(module, name)
+        return self.memo[number]
 
     cdef object get_array(self):
         cdef cnp.npy_intp shape[MAX_DIMS]
-        cdef Py_ssize_t number = len(self.memo)
+        cdef Py_ssize_t number = self.take_ordinal()
         cdef cnp.dtype dtype
         cdef uint64_t length
         cdef char *start
@@ -271,8 +387,6 @@ cdef class Decoder:
         cdef size_t after
         cdef int i, fortran, ndim
         cdef object array
-        self.memo.append(unfinished)
-        dtype = self.get_dtype()
         fortran = self.take_tag()
         ndim = self.take_tag()
         if ndim > MAX_DIMS:
@@ -280,6 +394,7 @@ cdef class Decoder:
         offset_at = self.position
         self.take(8)
         self.take_dims(ndim, <int64_t *>shape)
+        dtype = self.get_dtype()
         length = dtype.itemsize
         for i in range(ndim):
             if shape[i] == 0:
@@ -290,37 +405,48 @@ cdef class Decoder:
         after, self.position = self.position, offset_at
         start = self.take_leaf(length)
         self.position = after
-        if self.alias is None:
-            self.alias = take_alias(self.owner, self.payload, self.payload_bytes)
+        if self.alias is None or self.alias.owner != self.owner:
+            self.alias = take_alias(self.owner, start, length)
         try:
             array = array_over(self.alias, start, dtype, ndim, shape, fortran)
         except ValueError:
             self.broken("an array that numpy cannot make")
+        if <uint64_t>cnp.PyArray_NBYTES(array) != length:
+            # numpy 1 may make texts of 0 characters longer.
+            self.broken(f"an array of type {dtype}, which this numpy does not make")
         self.memo[number] = array
         return array
 
     cdef object get_scalar(self):
+        cdef Py_ssize_t number = self.take_ordinal()
         cdef cnp.dtype dtype = self.get_dtype()
         cdef int tag = self.take_tag()
         cdef bytes raw = self.take_bytes()
         if tag != TAG_BYTES or len(raw) != dtype.itemsize:
             self.broken(f"a scalar of type {dtype}")
-        if dtype.itemsize == 0:
-            return numpy.zeros((), dtype)[()]
         try:
-            return numpy.frombuffer(raw, dtype)[0]
+            # A structured scalar is a view of this memory, so it must be writable.
+            self.memo[number] = (numpy.frombuffer(bytearray(raw), dtype)[0] if raw
+                                 else numpy.zeros((), dtype)[()])
         except Exception:   # such as characters that Unicode does not have
             self.broken(f"the value of a scalar of type {dtype}")
+        return self.memo[number]
 
     cdef object get_reduced(self):
+        cdef Py_ssize_t number = self.take_ordinal()
         cdef object build = self.get()
         cdef object args = self.get()
         cdef object value, state, items, pairs
-        if not callable(build) or type(args) is not tuple:
+        if type(args) is not tuple or not (callable(build) or build is None):
             # Not their repr: that of nonsense may be longer than any memory.
             self.broken(f"an object built by a {type(build).__name__}")
-        value = build(*args)
-        self.memo.append(value)
+        if build is None:
+            if not args or not isinstance(args[0], type):
+                self.broken("an object without a class")
+            value = args[0].__new__(*args)
+        else:
+            value = build(*args)
+        self.memo[number] = value
         state = self.get()
         items = self.get()
         pairs = self.get()
@@ -336,26 +462,44 @@ cdef class Decoder:
         return value
 
     cdef object get_pickled(self):
-        cdef Py_ssize_t number = len(self.memo)
+        cdef Py_ssize_t number = self.take_ordinal()
+        cdef Py_ssize_t count = self.take_count(), _
+        for _ in range(count):
+            self.get()   # a leaf that the pickle refers to
+        if self.take_tag() != TAG_PICKLE:
+            self.broken("no pickle behind its leaves")
+        self.memo[number] = self.get_pickle()
+        return self.memo[number]
+
+    cdef object get_pickle(self):
         cdef Py_ssize_t count = self.take_count(), _
         cdef int64_t checksum = self.take_number()
         cdef list parts = []
         cdef bytes pickled
-        cdef object value
-        self.memo.append(unfinished)
         for _ in range(count + 1):
             parts.append(self.take_part())
         # Copied out before it is summed: its worker may still write to it.
         pickled = bytes(parts[0])
         if not pickled or zlib.crc32(pickled) != checksum:
             self.broken("a pickle that does not match its checksum")
-        value = self.loads(pickled, parts[1:])
-        self.memo[number] = value
-        return value
+        if self.unpickler is None:
+            self.unpickler = self.Unpickler(self.object_of)
+        return self.unpickler.give(pickled, parts[1:])
+
+    cdef object get_storage(self):
+        cdef Py_ssize_t number = self.take_ordinal()
+        self.memo[number] = self.take_part().storage()
+        return self.memo[number]
 
     cdef Alias take_part(self):
         cdef uint64_t length = <uint64_t>self.take_number()
-        return take_alias(self.owner, self.take_leaf(length), length)
+        cdef char *start = self.take_leaf(length)
+        return take_alias(self.owner, start, length)
+
+
+cdef inline bint lies_in(const Place *place, uint64_t offset, uint64_t length) noexcept:
+    return (place.start <= offset < place.end
+            and length <= place.end - offset)
 
 
 cdef int set_state(object value, object state) except -1:
@@ -375,17 +519,22 @@ cdef int set_state(object value, object state) except -1:
     return 0
 
 
-cdef object decode(lease *owner, char *payload, uint64_t payload_bytes, bytes layout, loads):
-    """Make a batch of memory behind a lease; takes one alias for each storage in it."""
+cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, Unpickler):
+    """Make a batch of its leaves in their places; takes one alias for each storage in it."""
     cdef Decoder decoder = Decoder.__new__(Decoder)
     decoder.layout = PyBytes_AS_STRING(layout)
     decoder.end = PyBytes_GET_SIZE(layout)
-    decoder.payload = payload
+    decoder.position = skip_stretches(layout)
+    decoder.places = places
+    decoder.place = places.items
     decoder.payload_bytes = payload_bytes
-    decoder.owner = owner
     decoder.memo = []
-    decoder.loads = loads
-    batch = decoder.get()
-    if decoder.position != decoder.end:
-        decoder.broken(f"{decoder.end - decoder.position} bytes too many")
-    return batch
+    decoder.Unpickler = Unpickler
+    try:
+        batch = decoder.get()
+        if decoder.position != decoder.end:
+            decoder.broken(f"{decoder.end - decoder.position} bytes too many")
+        return batch
+    finally:
+        # They refer to each other, and an error's traceback may refer to them.
+        decoder.unpickler = decoder.memo = None

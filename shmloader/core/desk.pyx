@@ -9,12 +9,14 @@ from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, STEP, STEP_COPY,
-    VERB_PLACE, VERB_QUIT, VERB_READY, VERB_RESUMED, answer_end, cell_slot, cell_verb, clock_add,
-    desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
-    platform_now_ns, slot_answer, slot_order, watch_start,
+    STEP_WORDS, VERB_PLACE, VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, answer_end,
+    cell_slot, cell_verb, clock_add, desk_stopping, desk_take, doorbell, doorbell_arm,
+    doorbell_disarm, doorbell_park, geometry, platform_adopt_orphans, platform_now_ns,
+    slot_answer, slot_order, watch_start, words_read, worker_resume,
 )
 
 from shmloader.core.protocol import Order
+from shmloader.errors import WorkerBroken
 
 cdef object PLACE = Order.PLACE
 cdef object RESUME = Order.RESUME
@@ -31,6 +33,11 @@ def watch_process(int pid):
     cdef int error = watch_start(pid)
     if error != 0:
         raise OSError(-error, f"cannot watch process {pid} ({errno_name(-error)})")
+
+
+def adopt_orphans():
+    """Let this process be the parent of each descendant whose own parent ends, where it can."""
+    platform_adopt_orphans()
 
 
 @cython.final
@@ -60,13 +67,12 @@ cdef class Desk:
         cdef geometry measured
         cdef void *base
         cdef int own_fd
-        cdef uint32_t ranges = shape.slots + shape.spares
         self.memory = SlotMemory.__new__(SlotMemory, check_available, shape.ring_bytes)
-        measure(&measured, shape.workers, ranges, shape.range_bytes)
+        measure_shape(&measured, shape)
         if worker >= measured.workers:
             raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, measured.total_bytes)
+        base = map_segment(own_fd, &measured)
         if base == NULL:
             raise_mapping_error(own_fd, measured.total_bytes)
         STEP("sit: mapped")
@@ -84,6 +90,9 @@ cdef class Desk:
         Returns:
             (Order.PLACE, index), (Order.RESUME, seed or None), (Order.QUIT, None), or None after
             the timeout and as soon as `stopping`.
+
+        Raises:
+            WorkerBroken: The order is not one that the trainer has given to this worker now.
         """
         cdef int64_t started = platform_now_ns()
         cdef uint32_t cell = 0
@@ -101,8 +110,17 @@ cdef class Desk:
             return (PLACE, self.begin(cell_slot(cell)))
         if cell_verb(cell) == VERB_QUIT:
             return QUIT
-        seed = seat.block.resume.seed if seat.block.resume.has_seed else None
-        return (RESUME, seed)
+        if cell_verb(cell) == VERB_RESUME:
+            return (RESUME, self.read_seed())
+        raise WorkerBroken(
+            f"worker {seat.worker} was sent an unknown order {cell_verb(cell)}; shared memory was "
+            "overwritten, perhaps by native code of the dataset"
+        )
+
+    cdef object read_seed(self):
+        cdef worker_resume resume
+        words_read(&resume, &self.memory.seat.block.resume, sizeof(worker_resume))
+        return resume.seed if resume.has_seed else None
 
     cdef bint park(self, double timeout_s, uint32_t *cell) except -1:
         cdef int64_t deadline = platform_now_ns() + <int64_t>(timeout_s * 1e9)
@@ -129,9 +147,8 @@ cdef class Desk:
     cdef object begin(self, uint32_t slot):
         """Take an order in hand and read its request out of the slot."""
         cdef SlotMemory memory = self.memory
-        cdef slot_order *order
-        memory.open(slot)
-        order = memory.order()
+        cdef slot_order order
+        memory.open(slot, &order)
         return read_request(order.request_kind, memory.start, order.request_bytes)
 
     @property
@@ -143,6 +160,11 @@ cdef class Desk:
     def hands_out(self):
         """True if slot memory may be handed out here and now."""
         return self.memory.slot >= 0 and get_ident() == self.thread
+
+    @property
+    def walks(self):
+        """True if samples may be collated natively here and now: they are not nested too deep."""
+        return self.memory.slot >= 0 and levels < MAX_LEVELS and get_ident() == self.thread
 
     def leave_slot(self):
         """Forget the order in hand: this is a forked child, the slot is its parent's."""
@@ -156,14 +178,14 @@ cdef class Desk:
         """Tell the trainer that the next epoch has begun here."""
         self.memory.tell(VERB_RESUMED, 0)
 
-    def write(self, batch, bint is_error, dumps):
+    def write(self, batch, bint is_error, Pickler):
         """
         Write a batch, or an exception of user code, into the slot in hand.
 
         The caller drops its references to the batch before it commits.
 
         Args:
-            dumps: Turns an object that no layout can describe into a pickle and its buffers.
+            Pickler: Class of the pickler for objects that no layout can describe.
 
         Raises:
             BatchTooLarge: It needs more bytes than the budget or the range allow.
@@ -176,7 +198,7 @@ cdef class Desk:
             raise RuntimeError("there is no order in hand whose batch could be written")
         if is_error:
             self.memory.rewind()
-        encode(self.memory, batch, dumps)
+        encode(self.memory, batch, Pickler)
         draft.snapshot_bytes = 0
         draft.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
 
@@ -235,7 +257,7 @@ cdef class Desk:
         if memory.close():
             draft.flags = ANSWER_KEPT
             STEP("commit: kept")
-        STEP_COPY("commit: half an answer", memory.answer(), draft, sizeof(slot_answer))
+        STEP_WORDS("commit: half an answer", memory.answer(), draft, sizeof(slot_answer))
         STEP("commit: answer")
         busy_ns = platform_now_ns() - self.taken_ns - memory.blocked_ns
         clock_add(&memory.seat.block.clock, busy_ns, 0, memory.blocked_ns)

@@ -1,3 +1,3 @@
 # A batch into a slot.
 
-cdef int encode(SlotMemory memory, batch, dumps) except -1
+cdef int encode(SlotMemory memory, batch, Pickler) except -1

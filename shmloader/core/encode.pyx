@@ -4,10 +4,12 @@
 # the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
 # in the slot are in place already; the walk notes the others, and one pass copies them in
 # afterwards, so that pages are asked for once and leaves that overlap in memory stay aliases of
-# each other. Objects that can be met twice are numbered alike in both walks: that is the memo.
+# each other. Objects that can be met twice are numbered, and stand in the stream once.
 #
-# Nothing is pickled but what no node can say, by the `pickling` module that the worker hands in,
-# and the names of classes and dtypes, once each: the trainer keeps what it has read of those.
+# What no node can say is pickled by one pickler for the whole batch, which asks for the number of
+# each object that it meets. So an object is one in the trainer too, wherever it was met first: in
+# a list or in a pickle. If something refers to an object that the trainer cannot have yet, because
+# it is built from what is being written, the walk begins again, with one pickle of the batch.
 
 import copyreg
 import pickle
@@ -19,6 +21,7 @@ from multiprocessing.reduction import ForkingPickler
 from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
 
 import numpy
+import torch
 
 cimport cython
 cimport numpy as cnp
@@ -26,19 +29,32 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcpy
 
-from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall
+from shmloader.core.capi cimport NPY_HALF
 from shmloader.core.csrc cimport (
     CACHE_LINE, STEP, STEP_COPY, DLTensor, copy_bytes, round_up, slot_answer,
 )
 
 cdef object generic = numpy.generic
+cdef object new_object = copyreg.__newobj__
+cdef object UntypedStorage = torch.UntypedStorage
+cdef frozenset ATOMS = frozenset([str, int, float, bytes, bool, NoneType])   # are never numbered
 cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
-cdef dict names_written = {}   # class, function or dtype -> its pickle
-cdef dict is_reducible = {}    # type -> whether its instances are taken apart rather than pickled
+
+cdef enum:
+    DEPTH = 100         # of nested nodes; what is deeper is pickled, which the trainer reads flatly
+    # A storage may have been resized under its tensors. To ask takes as long as to copy 4 KiB, so
+    # it is asked for these alone: a given-up storage begins at address 0.
+    LARGE_BYTES = 4096
+    LOW_ADDRESS = 1 << 30
+
+
+class _Unfinished(Exception):
+    """An object is referred to that the trainer cannot have yet."""
+
 
 cdef struct Source:
     char *start
@@ -62,17 +78,46 @@ cdef bint is_builtin_function(object value):
     return isinstance(value.__self__, (ModuleType, NoneType))
 
 
-cdef bint takes_apart(object kind):
+cdef bint is_reducible(object kind):
     """Returns True if a type's instances travel as __reduce_ex__ parts instead of a pickle."""
-    cdef object known = is_reducible.get(kind)
-    if known is None:
-        known = (
-            (issubclass(kind, (tuple, Mapping, Sequence)) or is_dataclass(kind))
-            and kind not in copyreg.dispatch_table
-            and kind not in ForkingPickler._extra_reducers
-        )
-        is_reducible[kind] = known
-    return known
+    return (
+        (issubclass(kind, (tuple, Mapping, Sequence)) or is_dataclass(kind))
+        and kind not in copyreg.dispatch_table
+        and kind not in ForkingPickler._extra_reducers
+    )
+
+
+cdef bytes name_of(object value):
+    """The name by which a class or function is found; None if it is to be found under no name."""
+    cdef object module = getattr(value, "__module__", None)
+    cdef object name = getattr(value, "__qualname__", None)
+    cdef object found
+    if type(module) is not str or type(name) is not str or type(value) in copyreg.dispatch_table:
+        return None
+    found = sys.modules.get(module)
+    for step in name.split("."):
+        found = getattr(found, step, None)
+    return f"{module}\n{name}".encode() if found is value else None
+
+
+cdef bint is_described_by_text(cnp.dtype dtype):
+    """Returns True if its text is all of a type that is no native number type."""
+    return (
+        dtype.kind in (c"S", c"U", c"V", c"M", c"m")
+        and dtype.num <= NPY_HALF
+        and (<object>dtype).names is None
+        and dtype.byteorder in (c"=", c"|")
+        and (dtype.kind != c"V" or (<object>dtype).type is numpy.void)
+    )
+
+
+cdef inline bint is_number_type(int64_t number) noexcept:
+    return 0 <= number < cnp.NPY_OBJECT or number == NPY_HALF
+
+
+cdef inline int64_t number_of_pickled(int64_t number) noexcept:
+    """What is known of an object with that number of which the pickler knows too; and back."""
+    return INSIDE - 1 - number
 
 
 @cython.final
@@ -84,21 +129,43 @@ cdef class Encoder:
     cdef Source *sources
     cdef size_t source_count
     cdef size_t source_capacity
+    cdef Stretches stretches
+    cdef uint64_t joined_bytes   # as many at the payload's start are one stretch
+    cdef char *stretch_end     # of the stretch that was looked at last
+    cdef uint64_t copied_bytes
     cdef uint64_t pickled_bytes
     cdef list kept
-    cdef dict memo
+    cdef Numbers numbers
+    cdef int64_t numbered      # objects so far
+    cdef int64_t leaves        # beside the pickle that is being made
+    cdef int depth
+    cdef dict reducible        # type -> is_reducible() of it
     cdef SlotMemory memory
-    cdef object dumps
+    cdef object Pickler
+    cdef object pickler        # of this batch; None until something has to be pickled
 
-    def __cinit__(self, SlotMemory memory, dumps):
+    def __cinit__(self, SlotMemory memory, Pickler):
         self.memory = memory
-        self.dumps = dumps
+        self.Pickler = Pickler
+        # So that a small batch need not note its leaves.
+        self.joined_bytes = memory.cursor if memory.cursor <= SHARED_BYTES else 0
         self.kept = []
-        self.memo = {}
+        self.reducible = {}
 
     def __dealloc__(self):
         free(self.stream)
         free(self.sources)
+        free(self.stretches.items)
+        forget_numbers(&self.numbers)
+
+    cdef int begin_again(self) except -1:
+        """Forget all that was written."""
+        self.used = self.source_count = self.stretches.count = 0
+        self.pickled_bytes = 0
+        self.numbered = self.depth = 0
+        self.pickler = None
+        forget_numbers(&self.numbers)
+        return 0
 
     cdef char *extend(self, size_t count) except NULL:
         cdef size_t capacity = self.capacity
@@ -136,6 +203,8 @@ cdef class Encoder:
         cdef Source *grown
         cdef int64_t offset = self.memory.offset_of(start, length)
         if length == 0 or offset >= 0:
+            if length > 0 and <uint64_t>offset >= self.joined_bytes:
+                add_stretch(&self.stretches, offset, length)
             return self.put_number(max(offset, 0))
         if self.source_count == self.source_capacity:
             capacity = 2 * self.source_capacity + 16
@@ -148,16 +217,40 @@ cdef class Encoder:
         self.source_count += 1
         return self.put_number(0)
 
-    cdef bint met_before(self, object value) except -1:
-        """Write a reference if the object stands in the stream already; otherwise number it."""
-        cdef object key = <size_t><void *>value
-        cdef object number = self.memo.get(key)
-        if number is None:
-            self.memo[key] = len(self.memo)
+    cdef int64_t *known(self, object value) except NULL:
+        return number_at(&self.numbers, <void *>value)
+
+    cdef int put_ordinal(self, int64_t number) except -1:
+        cdef uint32_t ordinal = <uint32_t>number
+        if number > UINT32_MAX:
+            raise OverflowError(f"a batch of more than {UINT32_MAX} objects")
+        memcpy(self.extend(4), &ordinal, 4)
+        return 0
+
+    cdef bint begin(self, int tag, object value) except -1:
+        """
+        Begin the node of an object that can be met twice.
+
+        Returns False if it was met before: then a reference to it was written instead.
+        """
+        cdef int64_t *known = self.known(value)
+        if known[0] != ABSENT:
+            self.put_again(value, known[0])
             return False
-        self.put_tag(TAG_AGAIN)
-        self.put_number(number)
+        known[0] = self.numbered
+        self.put_tag(tag)
+        self.put_ordinal(self.numbered)
+        self.numbered += 1
         return True
+
+    cdef int put_again(self, object value, int64_t known) except -1:
+        """Write a reference to an object that was met before."""
+        if known == UNFINISHED:
+            raise _Unfinished()
+        if known == INSIDE:
+            return self.put_pickled(value)
+        self.put_tag(TAG_AGAIN)
+        return self.put_ordinal(known if known >= 0 else number_of_pickled(known))
 
     cdef int put(self, object value) except -1:
         cdef object kind = type(value)
@@ -171,7 +264,7 @@ cdef class Encoder:
             self.put_int(value)
         elif kind is float:
             self.put_tag(TAG_FLOAT)
-            (<double *>self.extend(8))[0] = PyFloat_AS_DOUBLE(value)
+            self.put_double(PyFloat_AS_DOUBLE(value))
         elif kind is str:
             self.put_str(value)
         elif kind is bytes:
@@ -180,17 +273,22 @@ cdef class Encoder:
             self.put_tag(TAG_TRUE if value else TAG_FALSE)
         elif kind is complex:
             self.put_tag(TAG_COMPLEX)
-            (<double *>self.extend(8))[0] = value.real
-            (<double *>self.extend(8))[0] = value.imag
+            self.put_double(value.real)
+            self.put_double(value.imag)
+        elif self.depth >= DEPTH:
+            self.put_pickled(value)
         else:
-            Py_EnterRecursiveCall(b" while a batch is written")
-            try:
-                self.put_container(value, kind)
-            finally:
-                Py_LeaveRecursiveCall()
+            self.depth += 1
+            self.put_container(value, kind)
+            self.depth -= 1
+        return 0
+
+    cdef int put_double(self, double value) except -1:
+        memcpy(self.extend(8), &value, 8)
         return 0
 
     cdef int put_container(self, object value, object kind) except -1:
+        cdef object reducible
         if kind is list:
             return self.put_list(value)
         if kind is dict:
@@ -201,9 +299,10 @@ cdef class Encoder:
             return self.put_named(value)
         if issubclass(kind, generic) and kind.__module__ == "numpy":
             return self.put_scalar(value)
-        if takes_apart(kind):
-            return self.put_reduced(value)
-        return self.put_pickled(value)
+        reducible = self.reducible.get(kind)
+        if reducible is None:
+            reducible = self.reducible[kind] = is_reducible(kind)
+        return self.put_reduced(value) if reducible else self.put_pickled(value)
 
     cdef int put_int(self, object value) except -1:
         cdef int overflow = 0
@@ -219,9 +318,8 @@ cdef class Encoder:
 
     cdef int put_list(self, list value) except -1:
         cdef object item
-        if self.met_before(value):
+        if not self.begin(TAG_LIST, value):
             return 0
-        self.put_tag(TAG_LIST)
         self.put_number(len(value))
         for item in value:
             self.put(item)
@@ -229,17 +327,25 @@ cdef class Encoder:
 
     cdef int put_tuple(self, tuple value) except -1:
         cdef object item
-        self.put_tag(TAG_TUPLE)
+        cdef int64_t number
+        if not self.begin(TAG_TUPLE, value):
+            return 0
+        number = self.leave_unfinished(value)
         self.put_number(len(value))
         for item in value:
             self.put(item)
+        self.known(value)[0] = number
         return 0
+
+    cdef int64_t leave_unfinished(self, object value) except -1:
+        """Refuse references to an object that was just begun; returns its number, for later."""
+        self.known(value)[0] = UNFINISHED
+        return self.numbered - 1
 
     cdef int put_dict(self, dict value) except -1:
         cdef object key, item
-        if self.met_before(value):
+        if not self.begin(TAG_DICT, value):
             return 0
-        self.put_tag(TAG_DICT)
         self.put_number(len(value))
         for key, item in value.items():
             self.put(key)
@@ -248,29 +354,48 @@ cdef class Encoder:
 
     cdef int put_tensor(self, object tensor) except -1:
         cdef DLTensor is_
-        cdef uint64_t item_bytes
         if not plain_tensor(tensor, &is_):
             return self.put_pickled(tensor)
-        if self.met_before(tensor):
+        return self.put_plain_tensor(tensor, &is_)
+
+    cdef int put_plain_tensor(self, object tensor, const DLTensor *is_) except -1:
+        cdef uint64_t length = span_elements(is_.ndim, is_.shape, is_.strides)
+        cdef char *start = tensor_start(is_)
+        length *= is_.dtype.bits // 8
+        if not self.begin(TAG_TENSOR, tensor):
             return 0
-        self.put_tag(TAG_TENSOR)
+        if length > 0 and self.memory.offset_of(start, length) < 0:
+            if length >= LARGE_BYTES or <size_t>start < LOW_ADDRESS:
+                start = self.start_in_storage(tensor, start, length)
         self.put_tag(is_.dtype.code)
         self.put_tag(is_.dtype.bits)
         self.put_tag(is_.ndim)
-        item_bytes = is_.dtype.bits // 8
-        self.put_source(
-            tensor_start(&is_), span_elements(is_.ndim, is_.shape, is_.strides) * item_bytes
-        )
+        self.put_source(start, length)
         if is_.ndim > 0:
             memcpy(self.extend(8 * is_.ndim), is_.shape, 8 * is_.ndim)
             memcpy(self.extend(8 * is_.ndim), is_.strides, 8 * is_.ndim)
         return 0
 
+    cdef char *start_in_storage(self, object tensor, char *start, uint64_t length) except NULL:
+        """Returns the start of memory that is a tensor's: zeros if its storage was given up."""
+        cdef object storage = tensor.untyped_storage()
+        cdef uint64_t whole = storage.nbytes()
+        cdef object zeros
+        if whole == 0:
+            zeros = torch.zeros(length, dtype=torch.uint8)
+            self.kept.append(zeros)
+            return <char *><size_t>zeros.data_ptr()
+        if <size_t>start + length > <size_t>storage.data_ptr() + whole:
+            raise RuntimeError(
+                f"a tensor ends beyond its storage, which was resized to {whole} bytes"
+            )
+        return start
+
     cdef int put_array(self, cnp.ndarray array) except -1:
         cdef int axis
         if array.descr.hasobject:
             return self.put_pickled(array)
-        if self.met_before(array):
+        if not self.begin(TAG_ARRAY, array):
             return 0
         if not cnp.PyArray_IS_C_CONTIGUOUS(array) and not cnp.PyArray_IS_F_CONTIGUOUS(array):
             array = numpy.ascontiguousarray(array)
@@ -279,52 +404,78 @@ cdef class Encoder:
             # As pickled by torch's queues: the same values, in the machine's order.
             array = array.astype(array.dtype.newbyteorder("="))
             self.kept.append(array)
-        self.put_tag(TAG_ARRAY)
-        self.put_dtype(array.descr)
         self.put_tag(not cnp.PyArray_IS_C_CONTIGUOUS(array))
         self.put_tag(array.ndim)
         self.put_source(<char *>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array))
         for axis in range(array.ndim):
             self.put_number(array.shape[axis])
-        return 0
+        return self.put_dtype(array.descr)
 
     cdef int put_dtype(self, cnp.dtype dtype) except -1:
-        """Write a native number type by its number, any other by its name."""
-        if dtype.num < cnp.NPY_OBJECT and dtype.byteorder in (c"=", c"|"):
+        """Write a number type by its number, a simple one by its text, any other as a pickle."""
+        cdef int number = dtype.num
+        cdef bytes pickled
+        if is_number_type(number) and dtype is cnp.PyArray_DescrFromType(number):
             self.put_tag(TAG_INT)
-            return self.put_number(dtype.num)
-        return self.put_named(dtype)
+            return self.put_number(number)
+        if dtype.metadata is None:
+            if is_number_type(number) and dtype.byteorder in (c"=", c"|"):
+                self.put_tag(TAG_INT)
+                return self.put_number(number)
+            if is_described_by_text(dtype):
+                return self.put_bytes(TAG_STR, dtype.str.encode())
+        if not self.begin(TAG_DTYPE, dtype):
+            return 0
+        # By a pickler of its own: this may be written while the batch's pickler is at work.
+        self.kept.append(dtype)
+        pickled = pickle.dumps(dtype, 5)
+        return self.put_checked(pickled)
+
+    cdef int put_checked(self, bytes text) except -1:
+        """Write bytes and their checksum."""
+        cdef uint32_t checksum = zlib.crc32(text)
+        self.put_number(PyBytes_GET_SIZE(text))
+        memcpy(self.extend(PyBytes_GET_SIZE(text)), PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+        memcpy(self.extend(4), &checksum, 4)
+        return 0
 
     cdef int put_scalar(self, object value) except -1:
         cdef cnp.ndarray array = numpy.asarray(value)
         if array.descr.hasobject:
             return self.put_pickled(value)
-        self.put_tag(TAG_SCALAR)
+        if not self.begin(TAG_SCALAR, value):
+            return 0
         self.put_dtype(array.descr)
         return self.put_bytes(TAG_BYTES, array.tobytes())
 
     cdef int put_named(self, object value) except -1:
-        cdef bytes name = names_written.get(value)
+        cdef bytes name
+        if self.known(value)[0] != ABSENT:
+            return self.put_again(value, self.known(value)[0])
+        name = name_of(value)
         if name is None:
-            name = pickle.dumps(value, 5)
-            name += zlib.crc32(name).to_bytes(4, "little")
-            names_written[value] = name
-        return self.put_bytes(TAG_NAMED, name)
+            return self.put_pickled(value)
+        self.kept.append(value)
+        self.begin(TAG_NAMED, value)
+        return self.put_checked(name)
 
     cdef int put_reduced(self, object value) except -1:
         """Write an object as the parts that pickle would build it from, natively."""
-        cdef object parts = value.__reduce_ex__(4)
+        cdef object parts
         cdef list items
         cdef dict pairs
-        if type(parts) is not tuple or len(parts) > 5:
+        cdef int64_t number
+        if self.known(value)[0] != ABSENT:
+            return self.put_again(value, self.known(value)[0])
+        parts = value.__reduce_ex__(4)
+        if type(parts) is not tuple or not 2 <= len(parts) <= 5 or type(parts[1]) is not tuple:
             return self.put_pickled(value)
-        if (<size_t><void *>value) in self.memo:
-            return 0 if self.met_before(value) else -1
         self.kept.append(parts)
-        self.put_tag(TAG_REDUCED)
-        self.put_named(parts[0])
+        self.begin(TAG_REDUCED, value)
+        number = self.leave_unfinished(value)
+        self.put(None if parts[0] is new_object else parts[0])
         self.put(parts[1])
-        self.met_before(value)
+        self.known(value)[0] = number
         self.put(parts[2] if len(parts) > 2 else None)
         items = list(parts[3]) if len(parts) > 3 and parts[3] is not None else []
         pairs = dict(parts[4]) if len(parts) > 4 and parts[4] is not None else {}
@@ -333,21 +484,88 @@ cdef class Encoder:
         return self.put_dict(pairs)
 
     cdef int put_pickled(self, object value) except -1:
-        """Write what no node can say as a pickle whose buffers lie in the payload."""
+        """Write what no node can say as a pickle whose leaves and buffers lie in the payload."""
+        cdef int64_t *known = self.known(value)
         cdef bytes pickled
         cdef list buffers
         cdef object part
-        if self.met_before(value):
-            return 0
-        pickled, buffers = self.dumps(value)
-        self.pickled_bytes += len(pickled)
+        cdef size_t leaves_at
+        if known[0] != ABSENT and known[0] != INSIDE:
+            return self.put_again(value, known[0])
+        known[0] = number_of_pickled(self.numbered)
         self.put_tag(TAG_PICKLED)
+        self.put_ordinal(self.numbered)
+        self.numbered += 1
+        leaves_at = self.used
+        self.put_number(0)
+        if self.pickler is None:
+            self.pickler = self.Pickler(self.number_of)
+        self.leaves = 0
+        pickled, buffers = self.pickler.take(value)
+        memcpy(self.stream + leaves_at, &self.leaves, 8)
+        self.pickled_bytes += len(pickled)
+        self.put_tag(TAG_PICKLE)
         self.put_number(len(buffers))
         self.put_number(zlib.crc32(pickled))
         self.put_part(pickled)
         for part in buffers:
             self.put_part(part)
         return 0
+
+    def number_of(self, value):
+        """
+        Tell the pickler the number of an object that has a node of its own.
+
+        Leaves that have none yet get one in front of the pickle; other objects are noted, so that
+        the pickler is asked for them if the walk meets them later.
+        """
+        cdef object kind = type(value)
+        cdef int64_t *known
+        if kind in ATOMS:
+            return None
+        known = self.known(value)
+        if known[0] >= 0:
+            return known[0]
+        if known[0] == UNFINISHED:
+            raise _Unfinished()
+        if known[0] != ABSENT:
+            return None
+        self.kept.append(value)
+        if kind is Tensor or kind is ndarray or kind is UntypedStorage:
+            return self.number_of_leaf(value, kind)
+        known[0] = INSIDE
+        return None
+
+    cdef object number_of_leaf(self, object value, object kind):
+        cdef DLTensor is_
+        cdef int64_t number = self.numbered
+        if kind is Tensor and plain_tensor(value, &is_):
+            self.put_plain_tensor(value, &is_)
+        elif kind is ndarray and not (<cnp.ndarray>value).descr.hasobject:
+            self.put_array(value)
+        elif kind is UntypedStorage and value.device.type == "cpu" and value.nbytes() > 0:
+            return self.number_of_storage(value)
+        else:
+            self.known(value)[0] = INSIDE
+            return None
+        self.leaves += 1
+        return number
+
+    cdef object number_of_storage(self, object storage):
+        # Two Python objects may stand for one storage, so the address is torch's own.
+        cdef int64_t *known = number_at(&self.numbers, <void *><size_t>storage._cdata)
+        cdef uint64_t length
+        if known[0] == ABSENT:
+            known[0] = self.numbered
+            length = storage.nbytes()
+            self.put_tag(TAG_STORAGE)
+            self.put_ordinal(self.numbered)
+            self.put_number(length)
+            self.put_source(<char *><size_t>storage.data_ptr(), length)
+            self.numbered += 1
+            self.leaves += 1
+            return self.numbered - 1
+        return known[0]
 
     cdef int put_part(self, object part) except -1:
         cdef Py_buffer view
@@ -360,60 +578,98 @@ cdef class Encoder:
             PyBuffer_Release(&view)
         return 0
 
+    cdef size_t end_of_stretch(self, size_t first) noexcept nogil:
+        """Returns the number of the first source that shares no memory with those before it."""
+        cdef char *end = self.sources[first].start + self.sources[first].length
+        cdef size_t i = first + 1
+        while i < self.source_count and self.sources[i].start < end:
+            end = max(end, self.sources[i].start + self.sources[i].length)
+            i += 1
+        self.stretch_end = end
+        return i
+
     cdef uint64_t place_sources(self, uint64_t cursor):
         """Give every source its offset, overlapping ones a common stretch; returns the end."""
-        cdef size_t i
-        cdef char *stretch_start = NULL
-        cdef char *stretch_end = NULL
-        cdef uint64_t stretch_offset = 0
-        cdef Source *source
+        cdef size_t first = 0
+        cdef size_t i, after
+        cdef char *start
         qsort(self.sources, self.source_count, sizeof(Source), by_start)
-        for i in range(self.source_count):
-            source = &self.sources[i]
-            if source.start >= stretch_end:
-                cursor = round_up(cursor, CACHE_LINE)
-                stretch_start, stretch_end = source.start, source.start
-                stretch_offset = cursor
-            source.offset = stretch_offset + (source.start - stretch_start)
-            if source.start + source.length > stretch_end:
-                stretch_end = source.start + source.length
-            cursor = stretch_offset + (stretch_end - stretch_start)
+        self.copied_bytes = 0
+        while first < self.source_count:
+            after = self.end_of_stretch(first)
+            start = self.sources[first].start
+            cursor = round_up(cursor, CACHE_LINE)
+            if after > first + 1:
+                # Leaves that overlap stay aligned as they were.
+                cursor += <size_t>start % CACHE_LINE
+            for i in range(first, after):
+                self.sources[i].offset = cursor + (self.sources[i].start - start)
+            cursor += self.stretch_end - start
+            self.copied_bytes += self.stretch_end - start
+            first = after
         return cursor
 
     cdef void copy_sources(self, char *slot) noexcept nogil:
-        cdef size_t i
-        cdef uint64_t total = 0
+        """Copy every stretch once, and write the offsets into the layout."""
+        cdef size_t first = 0
+        cdef size_t i, after
         cdef Source *source
+        while first < self.source_count:
+            after = self.end_of_stretch(first)
+            source = &self.sources[first]
+            copy_bytes(slot + source.offset, source.start, self.stretch_end - source.start,
+                       self.copied_bytes)
+            first = after
         for i in range(self.source_count):
-            total += self.sources[i].length
+            memcpy(self.stream + self.sources[i].patch, &self.sources[i].offset, 8)
+
+    cdef uint64_t join_stretches(self, uint64_t payload_bytes) except? 0:
+        """Find what of the payload can live apart; returns the length of the list, 0 for none."""
+        cdef size_t i
+        if payload_bytes <= SHARED_BYTES:
+            return 0
+        if self.joined_bytes > 0:
+            add_stretch(&self.stretches, 0, self.joined_bytes)
         for i in range(self.source_count):
-            source = &self.sources[i]
-            copy_bytes(slot + source.offset, source.start, source.length, total)
-            memcpy(self.stream + source.patch, &source.offset, 8)
+            add_stretch(&self.stretches, self.sources[i].offset, self.sources[i].length)
+        settle_stretches(&self.stretches)
+        if are_whole(&self.stretches, payload_bytes):
+            return 0
+        return stretches_length(&self.stretches)
 
     cdef int finish(self, slot_answer *draft) except -1:
         """Copy what is not in the slot yet, write the layout behind it and describe both."""
         cdef uint64_t payload = self.place_sources(self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
+        cdef uint64_t head = self.join_stretches(payload)
         cdef char *slot
         self.memory.check_canary()
-        self.memory.need(layout + self.used)
+        self.memory.need(layout + head + self.used)
         slot = self.memory.start
+        if head > 0:
+            write_stretches(&self.stretches, slot + layout)
         with nogil:
             self.copy_sources(slot)
             STEP("write: payload")
-            STEP_COPY("write: half a layout", slot + layout, self.stream, self.used)
+            STEP_COPY("write: half a layout", slot + layout + head, self.stream, self.used)
             STEP("write: layout")
         draft.payload_bytes = payload
         draft.layout_offset = layout
-        draft.layout_bytes = self.used
+        draft.layout_bytes = head + self.used
         draft.pickled_bytes = self.pickled_bytes
-        self.memory.cursor = layout + self.used
+        self.memory.cursor = layout + head + self.used
         return 0
 
 
-cdef int encode(SlotMemory memory, batch, dumps) except -1:
+cdef int encode(SlotMemory memory, batch, Pickler) except -1:
     """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
-    cdef Encoder encoder = Encoder.__new__(Encoder, memory, dumps)
-    encoder.put(batch)
-    return encoder.finish(&memory.draft)
+    cdef Encoder encoder = Encoder.__new__(Encoder, memory, Pickler)
+    try:
+        try:
+            encoder.put(batch)
+        except _Unfinished:
+            encoder.begin_again()
+            encoder.put_pickled(batch)
+        return encoder.finish(&memory.draft)
+    finally:
+        encoder.pickler = None   # it refers to the encoder

@@ -14,6 +14,11 @@ from shmloader.core.csrc cimport (
     STEP, DLDataType, DLTensor, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt, kDLUInt,
 )
 
+cdef enum:
+    MAX_LEVELS = 500   # of containers; samples that are nested deeper are collated by torch
+
+cdef int levels = 0    # that the walk is inside of; it is the worker's main thread alone that walks
+
 
 @cython.final
 @cython.internal
@@ -200,16 +205,24 @@ cdef object collate_samples(SlotMemory memory, samples, dict functions, original
     Collate as torch's collate() does with its stock functions, without Python code per sample.
 
     Covers exact lists, tuples and dicts of what the gathers above cover; everything else, and
-    every error, is original's, which comes back here for the parts.
+    every error, is original's, which comes back here for the parts. So is a sample that contains
+    itself: original ends in a RecursionError, this walk would end with the stack.
     """
+    global levels
     cdef object kind, collated = None
     if not is_row(samples):
         return original(samples, collate_fn_map=functions)
     kind = type(samples[0])
-    if kind is tuple or kind is list:
-        return collate_sequences(memory, samples, functions, original)
-    if kind is dict:
-        return collate_dicts(memory, samples, functions, original)
+    if kind is tuple or kind is list or kind is dict:
+        if levels == MAX_LEVELS:
+            return original(samples, collate_fn_map=functions)
+        levels += 1
+        try:
+            if kind is dict:
+                return collate_dicts(memory, samples, functions, original)
+            return collate_sequences(memory, samples, functions, original)
+        finally:
+            levels -= 1
     if kind is Tensor:
         collated = gather_tensors(memory, samples)
     elif kind is ndarray:

@@ -1,4 +1,8 @@
 # The nodes of a layout: encode.pyx writes them, decode.pyx reads them.
+#
+# A node is a tag, what follows from the tag, and then the nodes inside it. So a flat loop can go
+# from tag to tag without building anything. A number counts the objects that can be met twice, in
+# the order of their tags; both walks count, and the decoder refuses a number that is not its own.
 
 cdef enum Tag:
     TAG_NONE
@@ -10,13 +14,17 @@ cdef enum Tag:
     TAG_COMPLEX      # two f64
     TAG_STR          # bytes, UTF-8 with surrogates passed
     TAG_BYTES        # bytes
-    TAG_LIST         # count, nodes; memo before
-    TAG_TUPLE        # count, nodes
-    TAG_DICT         # count, keys and values; memo before
-    TAG_TENSOR       # code, bits, dims, offset, shape, strides; memo
-    TAG_ARRAY        # type, order, dims, offset, shape; memo
-    TAG_SCALAR       # type, bytes
-    TAG_AGAIN        # number: the object with that number
-    TAG_NAMED        # bytes: the pickle of a class, function or dtype by its name
-    TAG_REDUCED      # callable, args; memo; parts of its state as in __reduce_ex__
-    TAG_PICKLED      # count of buffers, checksum, then offset and length of each part; memo
+    TAG_LIST         # number, count | nodes
+    TAG_TUPLE        # number, count | nodes
+    TAG_DICT         # number, count | keys and values
+    TAG_TENSOR       # number, code, bits, dims, offset, shape, strides
+    TAG_ARRAY        # number, order, dims, offset, shape | type
+    TAG_SCALAR       # number | type, bytes
+    TAG_AGAIN        # number of the object
+    TAG_NAMED        # number, bytes: module and qualified name of a class or function, checksum
+    TAG_REDUCED      # number | callable or none for cls.__new__, args, state, items, pairs
+    TAG_PICKLED      # number, count of leaves | those, the pickle
+    TAG_PICKLE       # count of buffers, checksum, length and offset of the pickle and of each
+    TAG_STORAGE      # number, length, offset
+    TAG_DTYPE        # number, bytes: the pickle of an array's type, checksum
+    TAG_STRETCHES    # count, start and end of each; at most once, before all nodes

@@ -1,7 +1,7 @@
 # The trainer's end of a segment.
 
 cimport cython
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport ledger, news
 
@@ -22,10 +22,12 @@ cdef class Ledger:
     cdef ledger *table
     cdef object __weakref__
     cdef readonly uint32_t slots   # in use; spare ranges come on top
+    cdef int64_t looked_ns      # when children were looked for
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
     cdef list resuming          # per worker: how many resumes it has not answered
     cdef list seeds             # per worker: the seed of the resume it was told last
     cdef public bint heals
+    cdef public uint32_t scarce_slots
     cdef readonly list progress   # per worker: the Progress from which another would go on
     cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
     cdef public uint64_t waited_ns
@@ -36,8 +38,14 @@ cdef class Ledger:
     cdef public uint64_t pickled_bytes
     cdef public uint64_t pickled_batches
 
+    cdef look_for_children(self)
+    cdef int check_owner(self) except -1
     cdef forget_workers(self)
     cdef keep_snapshot(self, uint32_t worker, uint32_t slot)
     cdef begin_epoch(self, uint32_t worker)
     cdef str ticket_named(self, const news *heard)
     cdef free_slots_of(self, uint32_t worker)
+    cdef char *open(self, uint32_t slot) except NULL
+    cdef int free(self, uint32_t slot) except -1
+    cdef int raise_wrong_state(self, uint32_t slot) except -1
+    cdef uint64_t part_to_move(self) noexcept

@@ -1,34 +1,43 @@
 # The trainer's end of a segment. Each method is one move of csrc/ledger.c or one batch.
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR, EPROTO
+from libc.errno cimport EAGAIN, EINTR, EINVAL, EPERM, EPROTO
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.mman cimport munmap
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    ANSWER_KEPT, ORDER_COPY_IN, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP,
-    STEP_COPY, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_room, clock_blocked_ns,
-    clock_busy_ns, clock_starved_ns, copy_plain, doorbell, doorbell_arm, doorbell_disarm,
-    doorbell_park, geometry, guard_start, lease, lease_aliases, lease_block_new,
-    lease_block_start, lease_drop, ledger_collect, ledger_entry, ledger_free, ledger_grant,
-    ledger_has_news, ledger_lease, ledger_mark_child, ledger_new, ledger_oldest, ledger_open,
-    ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop,
-    ledger_tell, ledger_trim, ledger_unmark_child, ledger_unread, ledger_unref, ledger_untaken,
-    news, platform_now_ns, platform_reserve, segment_control, segment_worker, slot_answer,
-    worker_block, worker_resume,
+    ANSWER_KEPT, ORDER_COPY_IN, SLOT_FORKED, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY,
+    SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT,
+    budget_room, children_forget, children_look, children_look_now, children_watch,
+    clock_blocked_ns, clock_busy_ns, clock_starved_ns, doorbell, doorbell_arm, doorbell_disarm,
+    doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close,
+    ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_has_news, ledger_is_copy,
+    ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place, ledger_receive,
+    ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop, ledger_tell,
+    ledger_unread, ledger_unref, ledger_untaken, news, platform_now_ns, platform_reserve,
+    segment_control, segment_worker, slot_answer, worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
 from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
+# Between two looks for children that are gone: while slots are FREE, and while none is.
+cdef enum:
+    SELDOM_NS = 50_000_000
+    OFTEN_NS = 1_000_000
+
 cdef object READY = Verb.READY
 cdef object WANT = Verb.WANT
 cdef object RESUMED = Verb.RESUMED
 cdef object STALE = Verb.STALE
+# Up to this part of a leased batch is moved out of its slot, so that small leaves can be kept
+# without large ones: a 64th costs next to nothing, and half of it less than spilling the rest.
+cdef uint64_t MOVED_PART = 64
+cdef uint64_t MOVED_OF_LAST = 2
 cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by csrc's number
 cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
 
@@ -69,6 +78,8 @@ cdef class Ledger:
         spilled: Batches that were copied to private memory when they were delivered.
         restarts: Workers that were replaced.
         pickled_bytes: Bytes of the pickles in batches; pickled_batches: how many had one.
+        scarce_slots: With no more idle slots than these, up to half of a leased batch is moved
+            out of its slot, which then comes back when its largest leaves are gone.
         heals: True if workers publish snapshots with their answers, so that they can be replaced.
         progress: For each worker, the `Progress` from which its replacement would go on.
         recalled: Ticket -> worker, for the unanswered requests of dead workers, until they are
@@ -82,40 +93,46 @@ cdef class Ledger:
         Args:
             fd: A file of zeros, as long as the shape says; a duplicate is kept.
             shape: The segment's counts and bytes: `workers`, `slots` in use, `spares` (ranges that
-                replace retired ones), `range_bytes` of each, `ring_bytes` that the slots may keep.
+                replace retired ones), `range_bytes` of each, `ring_bytes` that the slots may keep,
+                `page_bytes` in which the file's pages come.
             guarded: Watch for late uses of slots, as csrc/debug/guard.c says.
 
         Raises:
             OSError: The file cannot be mapped.
             ValueError: No segment has such numbers.
+            BaseException: The error of a signal's handler.
             MemoryError: There is no private memory for the ledger, or for its guard.
         """
         cdef geometry measured
         cdef void *base
         cdef int own_fd
         self.slots = shape.slots
-        measure(&measured, shape.workers, self.slots + <uint32_t>shape.spares, shape.range_bytes)
+        measure_shape(&measured, shape)
         own_fd = duplicate(fd)
-        base = map_segment(own_fd, measured.total_bytes)
+        base = map_segment(own_fd, &measured)
         if base == NULL:
             raise_mapping_error(own_fd, measured.total_bytes)
         STEP("map: mapped")
-        if platform_reserve(own_fd, 0, measured.table_end) != 0:
+        try:
+            reserve_table(own_fd, &measured)
+        except BaseException:
             munmap(base, measured.total_bytes)
-            raise_mapping_error(own_fd, measured.table_end)
+            close(own_fd)
+            raise
         self.table = ledger_new(<uint8_t *>base, own_fd, &measured, self.slots, shape.ring_bytes)
         STEP("map: ledger made")
-        note_segment(<size_t>base, measured.total_bytes)
         if self.table == NULL:
             munmap(base, measured.total_bytes)
             close(own_fd)
             raise MemoryError(f"no memory for a ledger of {measured.ranges} slots")
+        children_watch(self.table)
         self.forget_workers()
         if guarded and guard_start(self.table) != 0:
             raise MemoryError(f"no memory for a guard of {measured.ranges} slots")
 
     def __dealloc__(self):
         if self.table != NULL:
+            children_forget(self.table)
             ledger_unref(self.table)
 
     def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False):
@@ -140,6 +157,8 @@ cdef class Ledger:
         if ticket < self.next_ticket and ticket not in self.recalled:
             return True
         ledger_collect(self.table)
+        if self.table.counts[<int>SLOT_FORKED] != 0:
+            self.look_for_children()
         if self.table.free_count == 0:
             return False
         _kept = write_request(index, &request)
@@ -151,12 +170,32 @@ cdef class Ledger:
             return True
         if outcome == -EAGAIN or outcome == -EINTR:
             return False
+        if outcome == -EPERM:
+            self.check_owner()
         if outcome == -EPROTO:
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
+        if outcome == -EINVAL:
+            raise RuntimeError(f"no worker {worker} in a segment of {self.table.geometry.workers}")
         raise OutOfSharedMemory(
             f"no room for a request of {request.length} bytes in shared memory "
             f"({errno_name(-outcome)}): free memory or lower batch_size"
         )
+
+    cdef look_for_children(self):
+        """Free slots whose children are gone, as often as it can matter."""
+        cdef int64_t now = platform_now_ns()
+        if now - self.looked_ns >= (SELDOM_NS if self.table.free_count else OFTEN_NS):
+            self.looked_ns = now
+            children_look()
+
+    cdef int check_owner(self) except -1:
+        """Refuse to change what belongs to the process from which this one was forked."""
+        if ledger_is_copy(self.table):
+            raise RuntimeError(
+                "this segment belongs to the process that made it, and this one was forked from "
+                "that: call iter(loader) here"
+            )
+        return 0
 
     def tell_resume(self, uint32_t worker, seed):
         """
@@ -170,9 +209,12 @@ cdef class Ledger:
         """
         cdef worker_block *block = segment_worker(self.table.base, &self.table.geometry, worker)
         cdef worker_resume resume
+        self.check_owner()
+        if worker >= self.table.geometry.workers:
+            raise RuntimeError(f"no worker {worker} in a segment of {self.table.geometry.workers}")
         resume.has_seed = seed is not None
         resume.seed = seed if seed is not None else 0
-        STEP_COPY("resume: half", &block.resume, &resume, sizeof(worker_resume))
+        STEP_WORDS("resume: half", &block.resume, &resume, sizeof(worker_resume))
         STEP("resume: written")
         if not ledger_tell(self.table, worker, VERB_RESUME):
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
@@ -205,9 +247,14 @@ cdef class Ledger:
         self.forget_workers()
         self.next_ticket = 0
 
-    def trim(self):
-        """Give back the pages of all free slots."""
-        ledger_trim(self.table)
+    def close(self):
+        """
+        Give back the pages of all free slots, and those of the others as their batches are dropped.
+
+        Nothing is placed after it.
+        """
+        children_look_now()
+        ledger_close(self.table)
 
     cdef forget_workers(self):
         self.resuming = [0] * self.table.geometry.workers
@@ -259,7 +306,7 @@ cdef class Ledger:
         progress = self.progress[worker]
         progress.is_known = answer.snapshot_bytes > 0
         if answer.snapshot_bytes > 0:
-            start = <char *>ledger_open(self.table, slot)
+            start = self.open(slot)
             start += answer.layout_offset + answer.layout_bytes
             progress.latest = PyBytes_FromStringAndSize(start, answer.snapshot_bytes)
             progress.answered = True
@@ -293,6 +340,7 @@ cdef class Ledger:
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
         cdef uint32_t armed
         cdef int outcome = 0
+        self.check_owner()
         with nogil:
             armed = doorbell_arm(bell)
             if not ledger_has_news(self.table):
@@ -302,47 +350,81 @@ cdef class Ledger:
         if outcome == -EINTR:
             PyErr_CheckSignals()
 
-    def deliver(self, uint32_t slot, bint spill, loads):
+    def deliver(self, uint32_t slot, bint spill, Unpickler):
         """
         Turn a ready slot into its batch.
 
         Args:
             spill: Copy the batch to private memory and free the slot now.
-            loads: Turns a pickle and its buffers into an object.
+            Unpickler: Class of what builds pickled objects again.
 
         Returns:
-            The batch; unless spilled its tensors and arrays are views of the slot, which is
-            released when the last of them is gone.
+            The batch; unless spilled its large tensors and arrays are views of the slot, which is
+            released when the last of them is gone. In a large batch the small ones are copies.
 
         Raises:
             WorkerBroken: The layout contradicts itself; the slot is free then.
+            RuntimeError: The slot is not ready; nothing has happened.
             MemoryError: No private memory for a spilled batch; the slot stays ready.
         """
+        cdef char *start = self.open(slot)
         cdef ledger_entry *entry = &self.table.entries[slot]
         cdef slot_answer answer = entry.answer
-        cdef char *start = <char *>ledger_open(self.table, slot)
         cdef bytes layout = PyBytes_FromStringAndSize(start + answer.layout_offset,
                                                       answer.layout_bytes)
-        cdef lease *owner
+        cdef Places places
+        try:
+            place_leaves(&places, &entry.lease, start, answer.payload_bytes, layout,
+                         1 if spill else self.part_to_move())
+        except WorkerBroken:
+            self.free(slot)
+            raise
         if spill:
-            owner = spill_block(start, answer.payload_bytes)
-            start = <char *>lease_block_start(owner)
-            ledger_free(self.table, slot)
+            self.free(slot)
             self.spilled += 1
-        else:
-            owner = ledger_lease(self.table, slot, 1)
+        elif ledger_lease(self.table, slot, 1) == NULL:
+            drop_blocks(&places)
+            self.raise_wrong_state(slot)
         self.batches += 1
         self.bytes += answer.payload_bytes
         self.pickled_bytes += answer.pickled_bytes
         self.pickled_batches += answer.pickled_bytes != 0
         try:
-            return decode(owner, start, answer.payload_bytes, layout, loads)
+            return decode(&places, answer.payload_bytes, layout, Unpickler)
         finally:
-            lease_drop(owner)
+            drop_blocks(&places)
+            if not spill:
+                lease_drop(&entry.lease)
+
+    cdef uint64_t part_to_move(self) noexcept:
+        """Returns n: up to an n-th of a batch that is leased now is moved out of its slot."""
+        return MOVED_PART if count_idle(self.table) > self.scarce_slots else MOVED_OF_LAST
 
     def discard(self, uint32_t slot):
         """Free a ready slot without delivering its batch."""
-        ledger_free(self.table, slot)
+        self.free(slot)
+
+    # A mistake of ours: whatever it is, no slot is freed twice, and no batch is handed out twice.
+
+    cdef char *open(self, uint32_t slot) except NULL:
+        cdef char *start = <char *>ledger_open(self.table, slot)
+        if start == NULL:
+            self.raise_wrong_state(slot)
+        return start
+
+    cdef int free(self, uint32_t slot) except -1:
+        if not ledger_free(self.table, slot):
+            self.raise_wrong_state(slot)
+        return 0
+
+    cdef int raise_wrong_state(self, uint32_t slot) except -1:
+        self.check_owner()
+        if slot >= self.table.geometry.ranges:
+            raise RuntimeError(f"no slot {slot} in a segment of {self.table.geometry.ranges}")
+        raise RuntimeError(
+            f"slot {slot} cannot do that: it is {STATE_NAMES[self.table.entries[slot].state]}, and "
+            f"was granted {self.table.entries[slot].grant_bytes} bytes"
+        )
 
     def reclaim(self, uint32_t worker):
         """Free the slots of a reaped worker and drop its pending requests."""
@@ -450,12 +532,14 @@ cdef class Ledger:
         return budget_room(self.table, slot, want_bytes)
 
     def grant(self, uint32_t slot, uint64_t grant_bytes):
-        """Let a worker fill a placed slot up to grant_bytes."""
-        ledger_grant(self.table, slot, grant_bytes)
+        """Let a worker fill a placed slot up to grant_bytes, which is no less than before."""
+        if not ledger_grant(self.table, slot, grant_bytes):
+            self.raise_wrong_state(slot)
 
     def refuse(self, uint32_t slot):
         """Tell a worker that its batch can never fit."""
-        ledger_refuse(self.table, slot)
+        if not ledger_refuse(self.table, slot):
+            self.raise_wrong_state(slot)
 
     def oldest(self):
         """The oldest undelivered ticket, even one to be placed again; None if there is none."""
@@ -467,18 +551,6 @@ cdef class Ledger:
     def expect(self, uint64_t batch_bytes):
         """Set how many bytes of each slot are touched ahead."""
         self.table.expect_bytes = batch_bytes
-
-    def mark_fork(self):
-        """Mark the leased slots, which a child forked now may read; None if there are none."""
-        cdef bytes marks = bytes(self.table.geometry.ranges)
-        ledger_collect(self.table)
-        if ledger_mark_child(self.table, <uint8_t *>PyBytes_AS_STRING(marks)) == 0:
-            return None
-        return marks
-
-    def unmark_fork(self, bytes marks):
-        """Take the marks back: that child is gone."""
-        ledger_unmark_child(self.table, <const uint8_t *>PyBytes_AS_STRING(marks))
 
     def held(self):
         """List the leased slots: (ticket, seconds since delivery, aliases) each."""
@@ -494,13 +566,13 @@ cdef class Ledger:
     def counts(self):
         """Count the slots in each state, by its name."""
         ledger_collect(self.table)
+        children_look()
         return {name: self.table.counts[i] for i, name in enumerate(STATE_NAMES)}
 
     def idle_slots(self):
         """Count the slots that keep the workers busy: free, placed or ready."""
         ledger_collect(self.table)
-        return (self.table.counts[<int>SLOT_FREE] + self.table.counts[<int>SLOT_PLACED]
-                + self.table.counts[<int>SLOT_READY])
+        return count_idle(self.table)
 
     @property
     def ring_bytes(self):
@@ -530,15 +602,24 @@ cdef class Ledger:
         return result
 
 
+cdef int reserve_table(int fd, const geometry *measured) except -1:
+    """Make the pages of the segment's table exist; signals' handlers run meanwhile."""
+    cdef uint64_t done = 0
+    cdef int64_t added
+    while done < measured.table_end:
+        added = platform_reserve(fd, done, measured.table_end - done, measured.page_bytes)
+        if added < 0:
+            raise OSError(-added, f"no room for the segment's table ({errno_name(-added)})")
+        done += <uint64_t>added
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef uint32_t count_idle(const ledger *table) noexcept:
+    return (table.counts[<int>SLOT_FREE] + table.counts[<int>SLOT_PLACED]
+            + table.counts[<int>SLOT_READY])
+
+
 cdef tuple read_clock(worker_block *block):
     return (clock_busy_ns(&block.clock) / 1e9, clock_starved_ns(&block.clock) / 1e9,
             clock_blocked_ns(&block.clock) / 1e9)
-
-
-cdef lease *spill_block(const char *start, uint64_t length) except NULL:
-    cdef lease *block = lease_block_new(length)
-    if block == NULL:
-        raise MemoryError(f"no private memory for a batch of {length} bytes that is copied out")
-    with nogil:
-        copy_plain(lease_block_start(block), start, length)
-    return block

@@ -7,7 +7,7 @@ from shmloader.core.csrc cimport geometry
 cdef int measure(geometry *shape, uint32_t workers, uint32_t ranges,
                  uint64_t range_bytes) except -1
 cdef int duplicate(int fd) except -1
-cdef void *map_segment(int fd, uint64_t length)
+cdef int measure_shape(geometry *measured, object shape) except -1
+cdef void *map_segment(int fd, const geometry *shape)
 cdef int raise_mapping_error(int fd, uint64_t length) except -1
-cdef object note_segment(size_t base, size_t length)
 cdef object errno_name(int error)

@@ -1,4 +1,4 @@
-# A segment's file mapped into this process, and which addresses such mappings have.
+# A segment's file mapped into this process, and which addresses lie behind a lease.
 
 import errno as error_numbers
 import os
@@ -10,7 +10,8 @@ from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_W
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX, geometry, geometry_init,
+    PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry, geometry_init,
+    platform_leave_undumped,
 )
 
 
@@ -30,6 +31,17 @@ def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
     return shape.total_bytes
 
 
+cdef int measure_shape(geometry *measured, object shape) except -1:
+    """Fill in where the parts of a segment of a `Shape` lie."""
+    cdef uint32_t page_bytes = shape.page_bytes
+    measure(measured, shape.workers, <uint32_t>shape.slots + <uint32_t>shape.spares,
+            shape.range_bytes)
+    if page_bytes == 0 or page_bytes % measured.page_bytes or measured.range_bytes % page_bytes:
+        raise ValueError(f"pages of {page_bytes} bytes: a range is whole pages of the machine's")
+    measured.page_bytes = page_bytes
+    return 0
+
+
 cdef int measure(geometry *shape, uint32_t workers, uint32_t ranges,
                  uint64_t range_bytes) except -1:
     """Fill in where the parts of a segment lie."""
@@ -45,21 +57,9 @@ cdef int measure(geometry *shape, uint32_t workers, uint32_t ranges,
     )
 
 
-# Base address -> length of every segment that this process has mapped as a trainer. One that is
-# gone stays listed until another lies there: lies_in_segment may say yes once too often.
-cdef dict segments_mapped = {}
-
-
-def lies_in_segment(size_t address):
-    """Returns True if an address lies in a segment that this process has mapped as a trainer."""
-    return any(base <= address < base + length for base, length in segments_mapped.items())
-
-
-cdef object note_segment(size_t base, size_t length):
-    for other, other_length in list(segments_mapped.items()):
-        if other < base + length and base < other + other_length:
-            del segments_mapped[other]
-    segments_mapped[base] = length
+def is_behind_lease(size_t address):
+    """Returns True if an address lies in memory behind a lease: in a slot or in a spilled batch."""
+    return extent_holds(<void *>address)
 
 
 def parking():
@@ -74,9 +74,14 @@ cdef int duplicate(int fd) except -1:
     return own_fd
 
 
-cdef void *map_segment(int fd, uint64_t length):
+cdef void *map_segment(int fd, const geometry *shape):
+    cdef uint64_t length = shape.total_bytes
     cdef void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
-    return NULL if base == MAP_FAILED else base
+    if base == MAP_FAILED:
+        return NULL
+    # The table stays in core dumps: it is small, and says what the processes were at.
+    platform_leave_undumped(<char *>base + shape.slots_offset, length - shape.slots_offset)
+    return base
 
 
 cdef int raise_mapping_error(int fd, uint64_t length) except -1:

@@ -1,46 +1,62 @@
 """
 The pickle for what the layout cannot describe: any picklable object, its large parts beside it.
 
-Tensors of every kind reduce to storages, ndarrays to buffers; both lie beside the pickle, so that
-they go through the slot like any other leaf and keep their aliases of each other. Memory that is
-not the CPU's keeps torch's own reducers.
+One pickler serves all objects of a batch, so that these keep what they share, as they do where one
+pickle holds the whole batch. Objects that have a node in the layout, and storages of the CPU, are
+named by their numbers there; other buffers lie beside the pickle. Memory that is not the CPU's
+keeps torch's own reducers.
 """
 
 import copyreg
 import io
 import pickle
-from collections import ChainMap
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 
-# Pickles start with the number of storages: buffers are taken by turn, storages by number.
-_COUNT_BYTES = 4
 
+class Pickler(pickle.Pickler):
+    """Pickles the objects of one batch one after the other, what they share once."""
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream, protocol=5, buffer_callback=self._keep_buffer)
+    def __init__(self, number_of: Callable[[Any], int | None]) -> None:
+        """
+        Begin a batch.
+
+        Args:
+            number_of: Asked for each object: its number in the layout, or None to pickle it.
+        """
+        self._chunks: list[bytes] = []
+        buffers: list[Any] = []
+        # Not a method: a cycle of pickler and callback would keep all that the memo refers to.
+        super().__init__(
+            _Stream(self._chunks),
+            protocol=5,
+            buffer_callback=lambda buffer: buffers.append(buffer.raw()),
+        )
         forking: Any = ForkingPickler  # its table of reducers is in no stub
-        self.dispatch_table: Any = ChainMap(forking._extra_reducers, copyreg.dispatch_table)
-        self.buffers: list[Any] = []
-        self.storages: list[Any] = []
-        self._numbers: dict[int, int] = {}
+        self.dispatch_table: Any = {**copyreg.dispatch_table, **forking._extra_reducers}
+        self.persistent_id: Any = number_of
+        self._buffers = buffers
 
-    def _keep_buffer(self, buffer: pickle.PickleBuffer) -> None:
-        self.buffers.append(buffer.raw())
+    def take(self, value: Any) -> tuple[bytes, list[Any]]:
+        """
+        Pickle an object.
 
-    def persistent_id(self, value: Any) -> int | None:
-        """Name a CPU storage by its number; each lies outside once."""
-        if type(value) is not torch.UntypedStorage or value.device.type != "cpu":
-            return None
-        number = self._numbers.setdefault(value._cdata, len(self.storages))
-        if number == len(self.storages):
-            self.storages.append(_bytes_of(value))
-        return number
+        Returns:
+            The pickle, and a list of the contiguous buffers that lie beside it.
+
+        Raises:
+            Exception: The error of the object's own reduction.
+        """
+        self.dump(value)
+        pickled, buffers = b"".join(self._chunks), self._buffers[:]
+        self._chunks.clear()
+        self._buffers.clear()
+        return pickled, buffers
 
     def reducer_override(self, value: Any) -> Any:
         """Reduce CPU tensors to storages, as torch.save does, not to descriptors."""
@@ -52,14 +68,40 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, storages: list[Any], buffers: list[Any]) -> None:
-        super().__init__(stream, buffers=buffers)
-        self._storages = storages
+class _Stream:
+    """A file to which a pickler writes."""
 
-    def persistent_load(self, number: int) -> Any:
-        """Find the storage of that number."""
-        return self._storages[number].storage()
+    def __init__(self, chunks: list[bytes]) -> None:
+        self.write = chunks.append
+
+
+class Unpickler(pickle.Unpickler):
+    """Builds the objects of one batch again, in the order in which they were pickled."""
+
+    def __init__(self, object_of: Callable[[int], Any]) -> None:
+        """
+        Begin a batch.
+
+        Args:
+            object_of: Finds the object that has a number in the layout.
+        """
+        self._stream = io.BytesIO()
+        self._buffers: list[Any] = []
+        super().__init__(self._stream, buffers=self._buffers)
+        self.persistent_load: Any = object_of
+
+    def give(self, pickled: bytes, buffers: list[Any]) -> Any:
+        """Build an object again from its pickle and the buffers that lay beside it."""
+        self._stream.seek(0)
+        self._stream.truncate()
+        self._stream.write(pickled)
+        self._stream.seek(0)
+        self._buffers += buffers
+        try:
+            return self.load()
+        finally:
+            # torch keeps every sparse tensor that it rebuilds until they are asked to be valid.
+            torch._utils._validate_loaded_sparse_tensors()
 
     def find_class(self, module: str, name: str) -> Any:
         """Find a global; that which rebuilds tensors of newer dtypes takes no bare storage."""
@@ -67,9 +109,21 @@ class _Unpickler(pickle.Unpickler):
             return _rebuild_tensor_v3
         return super().find_class(module, name)
 
+    @staticmethod
+    def find_global(module: str, name: str) -> Any:
+        """
+        Find what a module calls by a qualified name now, as a pickle would.
 
-def _bytes_of(storage: torch.UntypedStorage) -> Any:
-    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+        Raises:
+            AttributeError: The module has no such name.
+            ImportError: There is no such module.
+        """
+        if module not in sys.modules:
+            __import__(module)
+        value = sys.modules[module]
+        for step in name.split("."):
+            value = getattr(value, step)
+        return value
 
 
 def _typed_storage(untyped: torch.UntypedStorage, dtype: torch.dtype) -> Any:
@@ -90,46 +144,25 @@ def _refuse_non_leaf(tensor: torch.Tensor) -> None:
         )
 
 
-def dumps(value: Any) -> tuple[bytes, list[Any]]:
-    """
-    Pickle an object.
-
-    Returns:
-        The pickle, and a list of the contiguous buffers that lie beside it.
-
-    Raises:
-        Exception: The error of the object's own reduction.
-    """
-    stream = io.BytesIO()
-    pickler = _Pickler(stream)
-    pickler.dump(value)
-    count = len(pickler.storages).to_bytes(_COUNT_BYTES, "little")
-    return count + stream.getvalue(), pickler.storages + pickler.buffers
-
-
-def loads(pickled: bytes, parts: list[Any]) -> Any:
-    """Build an object again from its pickle and the parts that lay beside it."""
-    count = int.from_bytes(pickled[:_COUNT_BYTES], "little")
-    stream = io.BytesIO(pickled[_COUNT_BYTES:])
-    try:
-        return _Unpickler(stream, parts[:count], parts[count:]).load()
-    finally:
-        # torch keeps every sparse tensor that it rebuilds until they are asked to be valid.
-        torch._utils._validate_loaded_sparse_tensors()
-
-
-def find_unsendable(batch: Any, path: str = "batch") -> tuple[str, Any] | None:
+def find_unsendable(batch: Any) -> tuple[str, Any] | None:
     """
     Find the first leaf of a batch that cannot be pickled.
 
     Returns:
         (path, leaf), the path written as Python would reach it, or None.
     """
-    for step, child in _children(batch):
-        found = find_unsendable(child, path + step)
+    return _find_unsendable(batch, "batch", {})
+
+
+def _find_unsendable(value: Any, path: str, seen: dict[int, Any]) -> tuple[str, Any] | None:
+    if id(value) in seen:
+        return None
+    seen[id(value)] = value
+    for step, child in _children(value):
+        found = _find_unsendable(child, path + step, seen)
         if found:
             return found
-    return None if _is_sendable(batch) else (path, batch)
+    return None if _is_sendable(value) else (path, value)
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:
@@ -144,7 +177,13 @@ def _children(value: Any) -> list[tuple[str, Any]]:
 
 def _is_sendable(value: Any) -> bool:
     try:
-        dumps(value)
+        Pickler(_number_of_storage).take(value)
     except Exception:
         return False
     return True
+
+
+def _number_of_storage(value: Any) -> int | None:
+    """Give a storage of the CPU a number: those never fail."""
+    is_storage = type(value) is torch.UntypedStorage and value.device.type == "cpu"
+    return 0 if is_storage else None

@@ -8,7 +8,7 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport (
-    REQUEST_INDEX, REQUEST_INDICES, REQUEST_NONES, REQUEST_PICKLED,
+    REQUEST_INDEX, REQUEST_INDICES, REQUEST_NONES, REQUEST_PICKLED, words_load,
 )
 
 
@@ -51,12 +51,11 @@ cdef bytes pack_ints(list values):
 
 
 cdef object read_request(uint32_t kind, const char *start, uint64_t length):
-    cdef const int64_t *numbers = <const int64_t *>start
     cdef uint64_t i
     if kind == REQUEST_INDICES:
-        return [numbers[i] for i in range(length // 8)]
+        return [<int64_t>words_load(start + 8 * i) for i in range(length // 8)]
     if kind == REQUEST_INDEX:
-        return numbers[0]
+        return <int64_t>words_load(start)
     if kind == REQUEST_NONES:
-        return [None] * numbers[0]
+        return [None] * <int64_t>words_load(start)
     return pickle.loads(PyBytes_FromStringAndSize(start, length))

@@ -36,7 +36,8 @@ cdef class SlotMemory:
     cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1
     cdef slot_order *order(self) noexcept
     cdef slot_answer *answer(self) noexcept
-    cdef void open(self, uint32_t slot) noexcept
+    cdef int open(self, uint32_t slot, slot_order *order) except -1
+    cdef uint64_t read_grant(self) except? 0
     cdef void leave(self) noexcept
     cdef void rewind(self) noexcept
     cdef bint close(self) noexcept
@@ -52,7 +53,7 @@ cdef class SlotMemory:
 
     cdef int add_pages(self, uint64_t end) except -1
     cdef int add_pieces(self, uint64_t target) except -1
-    cdef int reserve(self, uint64_t start, uint64_t length) except? 1
+    cdef int reserve(self, uint64_t piece, uint64_t missing) except -1
     cdef int populate(self) except -1
 
     cdef int ask(self, uint64_t wanted) except -1

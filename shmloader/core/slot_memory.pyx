@@ -8,12 +8,12 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from shmloader.core.csrc cimport (
-    CACHE_LINE, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_COPY, VERB_WANT, DLDataType, canary_bytes,
-    canary_damage, canary_write, desk_init, desk_stopping, desk_tell, doorbell, doorbell_arm,
-    doorbell_disarm, doorbell_park, geometry, lease, lease_aliases, lease_block_new,
-    lease_block_start, lease_count_new, lease_drop, order_grant, order_refused, platform_now_ns,
-    platform_populate, platform_reserve, round_up, segment_header, segment_slot_offset, slot_answer,
-    slot_header, slot_order,
+    CACHE_LINE, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS, VERB_WANT, DLDataType,
+    canary_bytes, canary_damage, canary_write, desk_accept, desk_init, desk_stopping, desk_tell,
+    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry, lease,
+    lease_aliases, lease_block_new, lease_block_start, lease_count_new, lease_drop, order_grant,
+    order_refused, platform_now_ns, platform_populate, platform_reserve, round_up,
+    segment_header, segment_slot_offset, slot_answer, slot_header, slot_order,
 )
 
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
@@ -45,6 +45,8 @@ cdef class SlotMemory:
 
     cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1:
         """Take a worker's seat at a mapped segment."""
+        if extent_enter(base, shape.total_bytes) == NULL:
+            raise MemoryError("no memory to note where a segment lies")
         self.populated = <uint64_t *>malloc(shape.ranges * sizeof(uint64_t))
         if self.populated == NULL:
             raise MemoryError(f"no memory for {shape.ranges} ranges")
@@ -52,7 +54,7 @@ cdef class SlotMemory:
         desk_init(&self.seat, base, fd, shape, worker)
         return 0
 
-    # The mapping stays until the process ends: an alias may outlive this object.
+    # The mapping stays until the process ends, and stays entered: an alias may outlive this object.
 
     def __dealloc__(self):
         free(self.populated)
@@ -63,15 +65,24 @@ cdef class SlotMemory:
     cdef slot_answer *answer(self) noexcept:
         return &segment_header(self.seat.base, &self.seat.geometry, self.slot).answer
 
-    cdef void open(self, uint32_t slot) noexcept:
-        """Take a slot in hand, with nothing handed out of it yet."""
-        cdef slot_order *order
+    cdef int open(self, uint32_t slot, slot_order *order) except -1:
+        """
+        Take a slot in hand, with nothing handed out of it yet, and copy its order out.
+
+        Raises:
+            WorkerBroken: No order in force says that the slot is this worker's.
+        """
+        cdef const char *fault = desk_accept(&self.seat, slot, order)
+        if fault != NULL:
+            raise WorkerBroken(
+                f"worker {self.seat.worker} was sent slot {slot}: {fault.decode()}; shared memory "
+                "was overwritten, perhaps by native code of the dataset"
+            )
         self.slot = slot
         self.start = <char *>self.seat.base + segment_slot_offset(&self.seat.geometry, slot)
-        order = self.order()
         self.ticket = order.ticket
         self.pages = order.pages_bytes
-        self.grant = order_grant(order)
+        self.grant = order.grant_bytes
         self.expected = order.expect_bytes
         self.copy_in = order.mode & ORDER_COPY_IN
         self.guarded = order.mode & ORDER_GUARDED
@@ -80,6 +91,18 @@ cdef class SlotMemory:
         memset(&self.draft, 0, sizeof(slot_answer))
         self.forked = False
         self.blocked_ns = 0
+        return 0
+
+    cdef uint64_t read_grant(self) except? 0:
+        """Look at the grant again, which the trainer may have raised."""
+        cdef uint64_t grant = order_grant(self.order())
+        if grant < self.grant or grant > self.seat.geometry.range_bytes:
+            raise WorkerBroken(
+                f"worker {self.seat.worker}, ticket {self.ticket}, slot {self.slot}: a grant of "
+                f"{grant} bytes after one of {self.grant}; shared memory was overwritten, perhaps "
+                "by native code of the dataset"
+            )
+        return grant
 
     cdef void leave(self) noexcept:
         """Forget the slot in hand."""
@@ -122,7 +145,7 @@ cdef class SlotMemory:
         return self.start + at
 
     cdef object empty(self, shape, dtype):
-        """Make a tensor of the slot in hand, uninitialised; None for a dtype DLPack lacks."""
+        """Make a tensor of the slot in hand, uninitialised; None for what torch has to refuse."""
         cdef object code = dtype_codes.get(dtype)
         cdef int64_t dims[MAX_DIMS]
         cdef DLDataType type_
@@ -133,8 +156,10 @@ cdef class SlotMemory:
         type_.code, type_.bits, type_.lanes = code[0], code[1], 1
         total = type_.bits // 8
         for size in shape:
+            if not 0 <= size <= MAX_ELEMENTS:
+                return None
             dims[ndim] = size
-            if dims[ndim] < 0 or (size and total > (<uint64_t>1 << 62) // <uint64_t>size):
+            if size and total > MAX_ELEMENTS // <uint64_t>size:
                 return None
             total *= <uint64_t>dims[ndim]
             ndim += 1
@@ -192,7 +217,7 @@ cdef class SlotMemory:
         cdef uint64_t target
         if wanted > self.grant:
             # It may have been raised since, when user code gave up waiting for it.
-            self.grant = order_grant(self.order())
+            self.grant = self.read_grant()
         if wanted > self.grant:
             self.ask(wanted)
         # The next allocations probably need pages too: as learnt, or an eighth of the present ones.
@@ -210,30 +235,29 @@ cdef class SlotMemory:
         """Add pages up to target, looking for room before each piece: others add theirs now too."""
         cdef uint64_t others = self.seat.geometry.workers - 1
         cdef uint64_t piece
-        cdef int error
         while self.pages < target:
             piece = min(target - self.pages, PIECE_BYTES)
             self.check_available(target - self.pages + others * piece)
             STEP("pages: room seen")
-            error = self.reserve(self.pages, piece)
-            if error != 0:
-                raise OutOfSharedMemory(
-                    f"no room for {target - self.pages} more bytes of shared memory "
-                    f"({errno_name(-error)}): free memory, raise the limit, or lower batch_size, "
-                    "slots or prefetch_factor"
-                )
-            self.pages += piece
-            STEP("pages: piece counted")
+            self.reserve(piece, target - self.pages)
         return 0
 
-    cdef int reserve(self, uint64_t start, uint64_t length) except? 1:
-        cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, self.slot) + start
-        cdef int error = -EINTR
-        while error == -EINTR:
-            with nogil:
-                error = platform_reserve(self.seat.fd, offset, length)
-            PyErr_CheckSignals()
-        return error
+    cdef int reserve(self, uint64_t piece, uint64_t missing) except -1:
+        """Add a piece of pages, or what a signal lets through, and count it."""
+        cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, self.slot) + self.pages
+        cdef int64_t added
+        with nogil:
+            added = platform_reserve(self.seat.fd, offset, piece, self.seat.geometry.page_bytes)
+        if added < 0:
+            raise OutOfSharedMemory(
+                f"no room for {missing} more bytes of shared memory ({errno_name(-added)}): free "
+                "memory, raise the limit, or lower batch_size, slots or prefetch_factor"
+            )
+        self.pages += <uint64_t>added
+        STEP("pages: piece counted")
+        # Only now: a handler that raises must not leave pages uncounted.
+        PyErr_CheckSignals()
+        return 0
 
     cdef int populate(self) except -1:
         """Map the slot's pages into this process at once, which is cheaper than one by one."""
@@ -257,10 +281,10 @@ cdef class SlotMemory:
             self.raise_refusal(wanted)
         self.draft.ticket = self.ticket
         self.draft.want_bytes = wanted
-        STEP_COPY("ask: half a want", &header.answer, &self.draft, sizeof(slot_answer))
+        STEP_WORDS("ask: half a want", &header.answer, &self.draft, sizeof(slot_answer))
         STEP("ask: want")
         self.tell(VERB_WANT, self.slot)
-        while order_grant(&header.order) < wanted:
+        while self.read_grant() < wanted:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
@@ -275,7 +299,7 @@ cdef class SlotMemory:
             if outcome == -EINTR:
                 PyErr_CheckSignals()
         STEP("ask: granted")
-        self.grant = order_grant(&header.order)
+        self.grant = self.read_grant()
         self.blocked_ns += platform_now_ns() - started
         return 0
 

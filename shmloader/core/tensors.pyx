@@ -9,13 +9,13 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_Clear
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from shmloader.core.capi cimport drop_reference, new_array
 from shmloader.core.csrc cimport (
     DLPACK_MAJOR_VERSION, DLDataType, DLManagedTensorVersioned, DLPackExchangeAPI,
-    DLPackExchangeAPIHeader, DLTensor, alias_new, kDLCPU, kDLComplex, kDLFloat, kDLInt, kDLUInt,
-    lease, lease_aliases, lease_drop, lease_take,
+    DLPackExchangeAPIHeader, DLTensor, alias_new, alias_watch, c_bool, kDLCPU, kDLComplex, kDLFloat,
+    kDLInt, kDLUInt, lease, lease_drop, lease_take,
 )
 
 cdef uint64_t MAX_ELEMENTS = <uint64_t>1 << 62   # of a tensor; torch counts them in an int64
@@ -54,17 +54,19 @@ cdef object tensor_over(lease *owner, void *data, DLDataType dtype, int ndim,
                         const int64_t *shape, const int64_t *strides):
     """Make a torch.Tensor over memory behind a lease; its storage holds one alias."""
     cdef void *tensor = NULL
-    cdef uint32_t aliases = lease_aliases(owner)
+    cdef c_bool deleted = False
     cdef DLManagedTensorVersioned *managed = alias_new(owner, data, dtype, ndim, shape, strides)
     if managed == NULL:
         raise MemoryError("no memory for a tensor's description")
+    alias_watch(managed, &deleted)
     try:
         dlpack.managed_tensor_to_py_object_no_sync(managed, &tensor)
     except BaseException:
-        # torch may have called the deleter already, if it failed late; no other alias is new.
-        if lease_aliases(owner) > aliases:
+        # torch has called the deleter already, if it failed late.
+        if not deleted:
             managed.deleter(managed)
         raise
+    alias_watch(managed, NULL)
     return take_reference(tensor)
 
 

@@ -1,8 +1,9 @@
 """A loader's segments: those that its iterators use, and those that wait for its next epoch."""
 
+import contextlib
 import weakref
 
-from shmloader.core import Ledger
+from shmloader.core import Ledger, generation
 from shmloader.memory.segment import Segment, Shape, first_shape
 from shmloader.metrics import Held, Stats
 
@@ -12,40 +13,55 @@ class SegmentPool:
     Lends segments to a loader's iterators, and counts over all of them.
 
     A segment comes back only when every worker that could write to it has been reaped; its pages
-    are warm then, which is why it is kept.
+    are warm then, which is why it is kept. In a forked child the pool is empty again: its segments
+    and their counts are the parent's.
 
     Attributes:
         spills: Batches of the loader's whole life that were copied out because too much was held.
+        advice: Against more of them, for the user; None once it was given.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         """Keep released segments with their pages, or none."""
         self._keep_pages = keep_pages
+        self._start()
+
+    def _start(self) -> None:
+        self._generation = generation()
         self._idle: list[Segment] = []
-        self._lent: weakref.WeakSet[Segment] = weakref.WeakSet()
+        # By id: another thread may add one while these are listed, which a WeakSet does not bear.
+        self._lent: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         self._past = Stats()
         self.spills = 0
+        self.advice: str | None = None
+
+    def _check_owner(self) -> None:
+        """Start anew in a forked child, whose parent goes on using what was here."""
+        if self._generation != generation():
+            self._start()
 
     def acquire(self, shape: Shape) -> Segment:
         """Lend a segment of this shape: one that was released, or a new one."""
+        self._check_owner()
         segment = self._find(shape)
         if segment is None:
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
-        self._lent.add(segment)
+        self._lent[id(segment)] = segment
         return segment
 
     def _find(self, shape: Shape) -> Segment | None:
         wanted = (shape.workers, shape.slots, shape.ring_bytes)
-        for segment in self._idle:
+        for segment in list(self._idle):
             kept = segment.shape
             if (kept.workers, kept.slots, kept.ring_bytes) == wanted:
-                self._idle.remove(segment)
-                return segment
+                with contextlib.suppress(ValueError):  # another thread took it
+                    self._idle.remove(segment)
+                    return segment
         return None
 
     def release(self, segment: Segment) -> None:
         """Keep a segment for the next epoch, unless something may still read its retired slots."""
-        self._lent.discard(segment)
+        self._lent.pop(id(segment), None)
         segment.ledger.restart()
         if not self._keep_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
@@ -54,7 +70,7 @@ class SegmentPool:
 
     def discard(self, segment: Segment) -> None:
         """Never use a segment again: a worker that could write to it was not reaped."""
-        self._lent.discard(segment)
+        self._lent.pop(id(segment), None)
         self._close(segment)
 
     def _close(self, segment: Segment) -> None:
@@ -63,15 +79,19 @@ class SegmentPool:
 
     def clear(self) -> None:
         """Free all segments that no iterator uses."""
+        self._check_owner()
         while self._idle:
             self._close(self._idle.pop())
 
     def _ledgers(self) -> list[Ledger]:
-        return [segment.ledger for segment in (*self._idle, *self._lent)]
+        self._check_owner()
+        lent = (reference() for reference in self._lent.valuerefs())
+        return [segment.ledger for segment in (*self._idle, *lent) if segment is not None]
 
     def stats(self) -> Stats:
         """Count over all segments, even those that are gone."""
-        return sum(map(_stats_of, self._ledgers()), self._past)
+        ledgers = self._ledgers()
+        return sum(map(_stats_of, ledgers), self._past)
 
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""

@@ -1,5 +1,6 @@
 """The shared-memory object of an iterator: create it, map it, hand it over to workers."""
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -12,7 +13,9 @@ from typing import Any
 
 from shmloader.core import Desk, Ledger, segment_bytes
 from shmloader.errors import OutOfSharedMemory
-from shmloader.memory import limits
+from shmloader.memory import forks, limits
+
+forks.install()
 
 BACKING_VARIABLE = "SHMLOADER_BACKING"
 DEBUG_VARIABLE = "SHMLOADER_DEBUG"
@@ -21,6 +24,9 @@ DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 _ADDRESSES_MAX = 16 << 40
 _RANGE_MIN = 1 << 20
 _SPARES_MAX = 128
+
+_MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
+_HUGE_BYTES = 2 << 20  # csrc's: no page is longer than the unit of which ranges are made
 
 
 def _spares(slots: int) -> int:
@@ -35,6 +41,7 @@ class Shape:
     slots: int
     ring_bytes: int
     range_bytes: int
+    page_bytes: int = mmap.PAGESIZE
 
     @property
     def spares(self) -> int:
@@ -70,8 +77,19 @@ def _address_limit() -> int:
     return _ADDRESSES_MAX if limit == resource.RLIM_INFINITY else min(limit // 8, _ADDRESSES_MAX)
 
 
+def _open_memfd() -> int:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        # With vm.memfd_noexec=2 the kernel refuses files that could be executed.
+        return os.memfd_create("shmloader", flags | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return os.memfd_create("shmloader", flags)  # a kernel before 6.3
+
+
 def _create_memfd(total_bytes: int) -> int:
-    descriptor = os.memfd_create("shmloader", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor = _open_memfd()
     try:
         os.fchmod(descriptor, 0o600)
         os.ftruncate(descriptor, total_bytes)
@@ -133,7 +151,8 @@ class Segment:
             OutOfSharedMemory: Not even the shortest ranges can be mapped.
         """
         self.shape, self.descriptor, self.ledger = _create_and_map(shape)
-        self._close = weakref.finalize(self, os.close, self.descriptor)
+        file = os.fstat(self.descriptor)
+        self._close = weakref.finalize(self, _close, self.descriptor, file)
 
     def handle(self) -> "Handle":
         """What a worker needs to map this segment."""
@@ -142,8 +161,15 @@ class Segment:
     def close(self) -> None:
         """Give up this hold on the memory; leases that are alive keep what they point into."""
         self._close()
-        self.ledger.trim()
+        self.ledger.close()
         del self.ledger
+
+
+def _close(descriptor: int, file: os.stat_result) -> None:
+    # A forked child may have closed all descriptors, and given the numbers to files of its own.
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(descriptor), file):
+            os.close(descriptor)
 
 
 def _create_and_map(shape: Shape) -> tuple[Shape, int, Ledger]:
@@ -152,18 +178,35 @@ def _create_and_map(shape: Shape) -> tuple[Shape, int, Ledger]:
         descriptor: int | None = None
         try:
             descriptor = create(shape.total_bytes)
+            shape = replace(shape, page_bytes=page_bytes(descriptor))
             return shape, descriptor, _map(shape, descriptor, guarded)
-        except OSError as error:
+        except BaseException as error:
             if descriptor is not None:
                 os.close(descriptor)
+            if not isinstance(error, OSError) or _is_of_a_handler(error):
+                raise
             if not _is_for_size(error) or shape.range_bytes // 2 < _RANGE_MIN:
                 raise _cannot_map(shape, error) from error
         shape = replace(shape, range_bytes=shape.range_bytes // 2)
 
 
+def _is_of_a_handler(error: OSError) -> bool:
+    # No call here has a time limit or fails without a number: user code raised it in a signal.
+    return error.errno is None or isinstance(error, TimeoutError)
+
+
+def page_bytes(descriptor: int) -> int:
+    """The unit in which a file's pages come, in bytes: huge pages, if tmpfs is told to use them."""
+    unit = os.fstat(descriptor).st_blksize
+    is_known = unit % mmap.PAGESIZE == 0 and unit > 0 and _HUGE_BYTES % unit == 0
+    return unit if is_known else mmap.PAGESIZE
+
+
 def _map(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
     # Workers inherit this mapping and make one of their own: both must fit into RLIMIT_AS.
-    with mmap.mmap(descriptor, shape.total_bytes):
+    with mmap.mmap(descriptor, shape.total_bytes) as trial:
+        if hasattr(mmap, "MADV_DONTDUMP"):
+            trial.madvise(mmap.MADV_DONTDUMP)
         return Ledger(descriptor, shape, guarded)
 
 

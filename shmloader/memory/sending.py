@@ -1,28 +1,56 @@
 """
 Batches that go on to another process by torch.multiprocessing.
 
-torch sends a CPU tensor by moving its storage to memory that can be shared, in place. An ndarray or
-another export of that tensor does not move with it: it would still point at the slot, which is
-reused because its lease has ended. So of a tensor that lies in a slot, a clone is sent.
+torch sends CPU memory by moving its storage to memory that can be shared, in place. An ndarray or
+another export of that storage does not move with it: it would still point at the slot, or at the
+spilled batch, which is given up because its last alias is gone. So of a storage behind a lease a
+clone is sent. Tensors, parameters, subclasses and typed storages are all sent by their untyped
+storage, so it is the only type with a reducer of ours.
 """
 
+import multiprocessing.context
+import weakref
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import reduce_tensor
+from torch.multiprocessing import reductions
 
-from shmloader.core import lies_in_segment
+from shmloader.core import is_behind_lease
 
-
-def _reduce_tensor(tensor: torch.Tensor) -> Any:
-    if tensor.device.type == "cpu" and tensor.layout == torch.strided:
-        storage = tensor.untyped_storage()
-        if storage.nbytes() and lies_in_segment(storage.data_ptr()):
-            tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-    return reduce_tensor(tensor)
+# Popen object -> the clones among the arguments of the process that it starts. torch passes the
+# bare number of a clone's descriptor, so the clone is kept until the child has that descriptor.
+_kept: weakref.WeakKeyDictionary[Any, list[torch.UntypedStorage]] = weakref.WeakKeyDictionary()
 
 
 def install() -> None:
-    """Send clones of tensors that lie in slots, from this process, from now on."""
-    ForkingPickler.register(torch.Tensor, _reduce_tensor)
+    """Send clones of storages behind a lease, from this process, from now on."""
+    ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+
+
+def _reduce_storage(storage: torch.UntypedStorage) -> Any:
+    if storage.device.type == "cpu" and storage.nbytes() and is_behind_lease(storage.data_ptr()):
+        storage = _clone(storage)
+        _keep(storage)
+    return reductions.reduce_storage(storage)
+
+
+def _clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Copy a storage into memory that can be shared."""
+    clone: torch.UntypedStorage = torch.UntypedStorage._new_shared(storage.nbytes())
+    # Tensors copy without Python's lock, storages with it.
+    _bytes_of(clone).copy_(_bytes_of(storage))
+    return clone
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
+
+
+def _keep(clone: torch.UntypedStorage) -> None:
+    """Keep a clone if a process is being started, at most until another one is."""
+    popen = multiprocessing.context.get_spawning_popen()
+    for started in [other for other in list(_kept) if hasattr(other, "sentinel")]:
+        _kept.pop(started, None)
+    if popen is not None:
+        _kept.setdefault(popen, []).append(clone)

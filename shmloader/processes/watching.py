@@ -1,9 +1,14 @@
 """Know a process by its pid and start time, see that it still runs, and end with it."""
 
+import contextlib
 import os
+import select
 from typing import Any
 
 from shmloader.core import watch_process
+
+_THREADS, _STARTED = 17, 19  # in what _stat() returns
+_LOOK_AGAIN_S = 0.05  # where the kernel does not tell of an end
 
 
 def _stat(pid: int) -> list[str]:
@@ -17,7 +22,7 @@ def _stat(pid: int) -> list[str]:
 
 def start_time(pid: int) -> str | None:
     """When a process started, in the kernel's ticks as text; None if the kernel does not say."""
-    return next(iter(_stat(pid)[19:20]), None)
+    return next(iter(_stat(pid)[_STARTED : _STARTED + 1]), None)
 
 
 def is_running(pid: int, started: str | None) -> bool:
@@ -28,7 +33,7 @@ def is_running(pid: int, started: str | None) -> bool:
     """
     if started is not None:
         state = _stat(pid)
-        return state[19:20] == [started] and state[0] not in "ZX"
+        return state[_STARTED : _STARTED + 1] == [started] and not _is_zombie(state)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -38,17 +43,77 @@ def is_running(pid: int, started: str | None) -> bool:
     return True
 
 
+def _is_zombie(state: list[str]) -> bool:
+    # Its other threads may end later than the first one, whose state this is.
+    return state[0] in "ZX" and int(state[_THREADS]) <= 1
+
+
+def reap(pid: int, started: str | None) -> int | None:
+    """
+    Reap the process of that start time if it has ended as a child, born or adopted, of this one.
+
+    Returns:
+        Its exit code, as multiprocessing has it; None if there was nothing to reap.
+    """
+    state = _stat(pid)
+    if started is None or state[_STARTED : _STARTED + 1] != [started] or not _is_zombie(state):
+        return None
+    with contextlib.suppress(ChildProcessError):
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if reaped else None
+    return None
+
+
+class Watch:
+    """
+    Sees the end of a process that need not be a child of this one.
+
+    Attributes:
+        pid: The process.
+        descriptors: Has the one that becomes readable when it ends, if the kernel has any.
+        patience_s: How long to wait at most before looking again; None: for ever.
+    """
+
+    def __init__(self, pid: int, started: str | None) -> None:
+        """Watch the process of that start time, even if it has ended already."""
+        self.pid = pid
+        self._started = started
+        self.descriptors: list[int] = []
+        with contextlib.suppress(OSError, AttributeError):
+            self.descriptors.append(os.pidfd_open(pid))
+        self.patience_s = None if self.descriptors else _LOOK_AGAIN_S
+        # Of a process that has the pid of an ended one.
+        self._is_other = started is not None and start_time(pid) != started
+
+    @property
+    def has_ended(self) -> bool:
+        """True if it has ended."""
+        if self._is_other or not self.descriptors:
+            return self._is_other or not is_running(self.pid, self._started)
+        end = select.poll()
+        end.register(self.descriptors[0], select.POLLIN)
+        return bool(end.poll(0))
+
+    def close(self) -> None:
+        """Watch no more."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
 class ParentWatch:
     """
     Ends this process when the trainer ends, even in the middle of user code.
 
     A process that unpickles its watch watches from then on, so before it unpickles a dataset.
+
+    Attributes:
+        pid, started: The trainer and when it started.
     """
 
     def __init__(self, pid: int) -> None:
         """Name the process to watch, which runs now."""
         self.pid = pid
-        self._started = start_time(pid)
+        self.started = start_time(pid)
         self._watcher: int | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -61,5 +126,5 @@ class ParentWatch:
             return
         self._watcher = os.getpid()
         watch_process(self.pid)
-        if start_time(self.pid) != self._started:
+        if start_time(self.pid) != self.started:
             os._exit(1)

@@ -9,12 +9,12 @@ is spilled: copied out when it is delivered, so that its slot is free at once.
 from enum import Enum
 
 from shmloader.core import Ledger
-from shmloader.errors import RetentionWarning, warn
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
 
-# Slots beyond what torch has in flight: for the batches that a training step holds.
-_SLOTS_TO_HOLD = 4
+# Slots beyond what torch has in flight: for the batches that a training step holds, and the last
+# ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.
+_SLOTS_TO_HOLD = 6
 _WARN_AFTER_SPILLS = 16
 
 
@@ -28,6 +28,10 @@ class Spill(Enum):
     TOO_FEW_SLOTS = (
         "more are held than slots can be spared: raise slots (now {slots}) by the number of "
         "batches that you keep, or drop them sooner"
+    )
+    FOR_CHILDREN = (
+        "processes that were forked while batches were in use may still read {forked} slots: fork "
+        "before you iterate, end those processes, or raise slots (now {slots}) by that number"
     )
     TOO_FEW_BYTES = (
         "more bytes are held than ring_bytes can spare: raise ring_bytes (now {ring_bytes}) or "
@@ -75,6 +79,8 @@ class Budget:
         self._pool = pool
         self._slots = slots
         self._ring_bytes = ledger.ring_bytes
+        # The last two that can be spared: a loop takes two in turns, and these must come back.
+        ledger.scarce_slots = reserve + 2 if slots - reserve > 3 else 0
         self._most_retired = min(slots, ledger.spares) // 2
 
     def copies_in(self) -> bool:
@@ -120,13 +126,17 @@ class Budget:
         return self._ledger.room(slot, want_bytes) >= want_bytes
 
     def note_spill(self, reason: Spill) -> None:
-        """Count a spill; after several of them, warn once with advice."""
+        """Count a spill; several of them are worth advice, once."""
         self._pool.spills += 1
         if self._pool.spills != _WARN_AFTER_SPILLS:
             return
-        advice = reason.value.format(slots=self._slots, ring_bytes=self._ring_bytes)
-        warn(
+        forked = self._ledger.counts()["forked"]
+        if reason is Spill.TOO_FEW_SLOTS and forked > 0:
+            reason = Spill.FOR_CHILDREN
+        cure = reason.value.format(slots=self._slots, ring_bytes=self._ring_bytes, forked=forked)
+        # Kept for the next next(): a warning may be an error, which must not cost this batch.
+        self._pool.advice = (
             f"{self._pool.spills} batches were copied out of their slots, the last because "
-            f"{advice}. Only the time of a copy is lost.",
-            RetentionWarning,
+            f"{cure}. Only the time of a copy is lost: what you keep of them takes as much memory "
+            "as it weighs."
         )

@@ -76,7 +76,7 @@ class Healer:
 
     def can_heal(self, worker_id: int) -> bool:
         """Returns True if restarts are left, the nursery lives and a replacement can go on."""
-        self.nursery.read_reports()
+        self.nursery.read()
         has_restart = self._used < self._restarts and not self.nursery.is_lost
         return has_restart and self._is_known(worker_id)
 

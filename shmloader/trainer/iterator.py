@@ -9,6 +9,7 @@ import functools
 import os
 import queue
 import signal
+import threading
 import time
 import warnings
 from typing import Any
@@ -24,7 +25,8 @@ from torch.utils.data.dataloader import (
     _sharding_worker_init_fn,
 )
 
-from shmloader.errors import WorkerBroken, warn
+from shmloader.core import generation
+from shmloader.errors import RetentionWarning, WorkerBroken, warn
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
@@ -41,6 +43,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     Iterates once over a loader's dataset, or once per epoch with persistent workers.
 
     Its worker processes write collated batches into the slots of a segment of shared memory.
+
+    Threads take turns: one lock is held by `next()`, by the start of an epoch and by the end. The
+    process is checked before the lock, which in a forked child may be held by a thread that is not
+    there.
     """
 
     # torch declares queues, an event and processes here; ours only answer like them.
@@ -64,6 +70,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             shape: Of the segment.
         """
         # What shutting down needs, before anything can fail.
+        self._generation = generation()
+        self._turn = threading.RLock()
+        self._is_closing = False  # read by the thread whose turn it is
         self._segment = None
         self._pool = pool
         self._processes = Workers(loader.timeout)
@@ -95,10 +104,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _open_transport(self, loader: Any, shape: Shape) -> None:
         segment = self._pool.acquire(shape)
-        in_flight = self._prefetch_factor * self._num_workers
+        in_flight = int(self._prefetch_factor) * shape.workers
         self._transport = Transport(
             segment,
-            reserved_slots(in_flight, self._num_workers, shape.slots),
+            reserved_slots(in_flight, shape.workers, shape.slots),
             self._pool,
             heals=self._heals,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
@@ -134,14 +143,39 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     # Epochs
 
+    @property
+    def is_of_another_process(self) -> bool:
+        """True in a forked child of the process that made this iterator."""
+        return self._generation != generation()
+
+    def _check_owner(self) -> None:
+        if self._generation != generation():
+            raise RuntimeError(
+                f"this iterator and its workers belong to process {self._processes.owner_pid}, "
+                f"from which this process ({os.getpid()}) was forked: call iter(loader) here, "
+                "which starts workers of this process"
+            )
+
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        self._transport.begin_epoch()
-        self._processes.begin_epoch()
-        super()._reset(loader, first_iter)
+        self._check_owner()
+        with self._turn:
+            self._transport.begin_epoch()
+            self._processes.begin_epoch()
+            super()._reset(loader, first_iter)
 
     # Answers
 
     def __next__(self) -> Any:
+        if self._generation != generation():
+            self._check_owner()
+        with self._turn:
+            return self._next()
+
+    def _next(self) -> Any:
+        if self._shutdown and self._rcvd_idx < self._send_idx:
+            raise _closed()
+        if self._pool.advice is not None:
+            self._give_advice()
         # torch annotates each batch for its profiler, even without one, which takes as long as all
         # the rest.
         profiles = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
@@ -154,6 +188,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._num_yielded += 1
         return data
 
+    def _give_advice(self) -> None:
+        """Warn while no batch is in hand that would be lost if warnings are errors."""
+        advice, self._pool.advice = self._pool.advice, None
+        assert advice is not None, "there is something to say"
+        warn(advice, RetentionWarning)
+
     def _next_beyond_length(self) -> Any:
         """Have torch warn of more batches than the dataset said, at the line that iterates."""
         with warnings.catch_warnings(record=True) as caught:
@@ -162,6 +202,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         for warning in caught:
             warn(warning.message)
         return data
+
+    def _try_put_index(self) -> None:
+        super()._try_put_index()
+        # Behind torch's record of the task: an interrupt while it is placed must not lose that.
+        self._transport.pump()
 
     def _get_data(self) -> Any:
         # torch's own would look for its pin thread here; there is none.
@@ -185,6 +230,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._shutdown_workers()
             raise
         except Exception as error:
+            if self._is_closing:
+                raise _closed() from None
             self._raise_if_workers_died(error)
             if isinstance(error, queue.Empty):
                 return False, None
@@ -199,6 +246,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         """
         deadline = None
         while True:
+            if self._is_closing:
+                raise _closed()
             if self._heals and self._look_at_workers():
                 deadline = None
             wanted = self._rcvd_idx if self._in_order else None
@@ -281,9 +330,16 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         status = None if torch_utils is None else torch_utils.python_exit_status
         if status is True or status is None:
             return
-        if self._shutdown or self._processes.owner_pid != os.getpid():
+        if self._shutdown or self._generation != generation():
             return
-        self._shutdown = True
+        # A next() on another thread ends within a slice, and with it that thread's turn.
+        self._is_closing = True
+        with self._turn:
+            if not self._shutdown:
+                self._shutdown = True
+                self._end()
+
+    def _end(self) -> None:
         try:
             # A worker that dies while it leaves is no news, least of all inside a __del__.
             self._processes.unwatch()
@@ -310,3 +366,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._pool.release(segment)
         else:
             self._pool.discard(segment)
+
+
+def _closed() -> RuntimeError:
+    return RuntimeError(
+        "the loader was closed, by this thread or another, while batches of this iterator were "
+        "still to come: call iter(loader) for a new one"
+    )

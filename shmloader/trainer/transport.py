@@ -19,7 +19,6 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _Resum
 
 from shmloader.core import Kind, News, Progress, Verb, pickling
 from shmloader.errors import WorkerBroken
-from shmloader.memory import forks
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
 from shmloader.trainer.budget import Budget, Spill
@@ -90,12 +89,17 @@ class Transport:
         self._is_iterable = is_iterable
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
         self._is_closed = False
-        forks.watch(self.ledger)
 
     # Requests
 
     def put(self, worker: int, message: Any) -> None:
-        """Queue what torch puts into an index queue: a task, a resume, or None to quit."""
+        """
+        Queue what torch puts into an index queue: a task, a resume, or None to quit.
+
+        A task is placed by the next `pump`, once torch has recorded it.
+        """
+        if self._is_closed:
+            return  # the segment may be another iterator's by now
         ticket = None
         if isinstance(message, tuple):
             ticket = self._next_ticket
@@ -104,11 +108,11 @@ class Transport:
             if self.ledger.heals:
                 self._requests[ticket] = message[1]
         self._waiting.append((worker, message, ticket))
-        self.pump()
+        if ticket is None:
+            self.pump()
 
     def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
-        forks.poll()
         if self.ledger.wanting:
             self._settle_wants()
         if self.ledger.heals and not self._resend():
@@ -360,7 +364,8 @@ class Transport:
     def _decode(self, pending: PendingBatch, reason: Spill | None) -> None:
         pending.in_slot = False
         try:
-            pending.batch = self.ledger.deliver(pending.slot, reason is not None, pickling.loads)
+            spill = reason is not None
+            pending.batch = self.ledger.deliver(pending.slot, spill, pickling.Unpickler)
         except Exception as error:
             pending.batch = Failure(error)
         if reason is not None:

@@ -18,7 +18,6 @@ from typing import Any
 from torch.utils.data._utils import signal_handling
 
 from shmloader.errors import warn
-from shmloader.memory import forks
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
 from shmloader.trainer.healing import Healer
@@ -202,8 +201,7 @@ class Workers:
 def _start(start: Callable[[], None]) -> None:
     """Start a process of ours, and explain an object that cannot be pickled on its way."""
     try:
-        with forks.ours():
-            start()
+        start()
     except (TypeError, AttributeError, PicklingError):
         warn(
             "Got pickle error when attempting to start a worker Process: the dataset, "

@@ -4,11 +4,12 @@ default_collate whose outputs are allocated in the slot that this worker is writ
 torch keeps its collate functions in a map that users may change. In the worker alone, torch's own
 entries of that map are replaced by functions that write into the slot; an entry of the user stays.
 While the map has no entry of the user, collate() itself, which default_collate calls, walks the
-samples natively. What is not covered, and every error, is left to torch's function.
+samples natively. What is not covered, and every error, is left to torch's function, whose shared
+storages are slot memory then: see the module `storages`.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -16,9 +17,12 @@ import torch
 from torch.utils.data._utils import collate as torch_collate
 
 from shmloader.core import Desk
+from shmloader.worker import storages
+from shmloader.worker.storages import here
 
 _desk: Any = None  # the worker's end of its segment, in a worker process
 _torchs_collate = torch_collate.collate
+_PLAIN = {int}  # the type of sizes that need no look by torch
 
 _Functions = dict[Any, Callable[..., Any]] | None
 
@@ -31,6 +35,7 @@ def install(desk: Desk) -> None:
     for kind, function in torch_collate.default_collate_fn_map.items():
         torch_collate.default_collate_fn_map[kind] = _REPLACEMENTS.get(function, function)
     torch_collate.collate = _collate
+    storages.install(desk)
 
 
 def _leave_slot() -> None:
@@ -39,6 +44,7 @@ def _leave_slot() -> None:
     if _desk is not None:
         _desk.leave_slot()
         _desk = None
+        storages.leave()
 
 
 def _keep_slot() -> None:
@@ -59,7 +65,7 @@ def empty(shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
     after its batch is sent stays what it was; its slot is then not used again.
 
     Args:
-        shape: Sizes, as for `torch.empty`: an int or a sequence of ints.
+        shape: Sizes, as for `torch.empty`: an int or a sequence of ints, of numpy's too.
         dtype: A torch dtype; default: torch's default dtype.
 
     Returns:
@@ -69,16 +75,38 @@ def empty(shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
         BatchTooLarge: The batch would exceed `ring_bytes` or the slot's range.
         OutOfSharedMemory: The machine has no room for the pages.
     """
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    dtype = dtype or torch.get_default_dtype()
-    tensor = _desk.empty(sizes, dtype) if _slot_is_open() else None
+    sizes = _sizes_of(shape)
+    tensor = _desk.empty(sizes, dtype or torch.get_default_dtype()) if _slot_is_open() else None
     return torch.empty(sizes, dtype=dtype) if tensor is None else tensor
 
 
+def _sizes_of(shape: Any) -> Sequence[int]:
+    """Read sizes as torch does: also integers that are not Python's, and with torch's errors."""
+    if type(shape) is int:
+        return (shape,)
+    sizes = tuple(shape) if _has_items(shape) else shape
+    if type(sizes) is tuple and _PLAIN.issuperset(map(type, sizes)):
+        return sizes
+    return torch.empty(sizes, device="meta").shape
+
+
+def _has_items(shape: Any) -> bool:
+    # Arrays and tensors of no dimension look like containers, and are integers to torch.
+    return isinstance(shape, Iterable) and getattr(shape, "ndim", 1) > 0
+
+
 def _collate(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
-    if _slot_is_open() and _is_untouched(collate_fn_map):
-        return _desk.collate(batch, collate_fn_map, _torchs_collate)
-    return _torchs_collate(batch, collate_fn_map=collate_fn_map)
+    if _desk is not None and _desk.walks and _is_untouched(collate_fn_map):
+        return _desk.collate(batch, collate_fn_map, _ask_torch)
+    return _ask_torch(batch, collate_fn_map=collate_fn_map)
+
+
+def _ask_torch(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
+    before, here.collates = here.collates, True
+    try:
+        return _torchs_collate(batch, collate_fn_map=collate_fn_map)
+    finally:
+        here.collates = before
 
 
 def _is_untouched(functions: _Functions) -> bool:
@@ -101,31 +129,17 @@ def _into_slot(
 
 
 def _gather_tensors(batch: Any, _: _Functions) -> Any:
-    stacked = _desk.gather_tensors(batch)
-    return _stack_into_slot(batch) if stacked is None else stacked
+    gathered = _desk.gather_tensors(batch)
+    if gathered is None and _are_lazy(batch):
+        # torch's own function has no way to stack these in shared memory.
+        return _desk.gather_tensors([sample.resolve_conj().resolve_neg() for sample in batch])
+    return gathered
 
 
-def _stack_into_slot(batch: Any) -> torch.Tensor | None:
-    """Stack alike tensors of any strides into the slot; None if torch may promote or refuse."""
-    if type(batch) not in (list, tuple):
-        return None
-    first = batch[0]
-    if not all(_is_alike(sample, first) for sample in batch):
-        return None
-    out = _desk.empty((len(batch), *first.shape), first.dtype)
-    return None if out is None else torch.stack(batch, 0, out=out)
-
-
-def _is_alike(sample: Any, first: torch.Tensor) -> bool:
-    return (
-        type(sample) is torch.Tensor
-        # A nested tensor has no shape to ask for.
-        and not sample.is_nested
-        and sample.layout == torch.strided
-        and sample.device.type == "cpu"
-        and not sample.requires_grad
-        and sample.dtype == first.dtype
-        and sample.shape == first.shape
+def _are_lazy(batch: Any) -> bool:
+    """Returns True for plain tensors of which one at least is to be conjugated or negated."""
+    return {*map(type, batch)} == {torch.Tensor} and any(
+        sample.is_neg() or sample.is_conj() for sample in batch
     )
 
 

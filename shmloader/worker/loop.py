@@ -20,7 +20,7 @@ from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
 from shmloader.processes.watching import ParentWatch
-from shmloader.worker import collate, snapshot
+from shmloader.worker import collate, snapshot, storages
 from shmloader.worker.snapshot import Position
 
 _PLACE = Order.PLACE  # found faster than an attribute of the enum's class
@@ -155,7 +155,7 @@ class Worker:
             spec.dataset_kind,
             self._dataset,
             spec.auto_collation,
-            spec.collate_fn,
+            storages.with_slot(spec.collate_fn),
             spec.drop_last,
         )
 
@@ -230,7 +230,7 @@ class Worker:
 
     def _write(self, batch: Any) -> ExceptionWrapper | None:
         try:
-            self._desk.write(batch, False, pickling.dumps)
+            self._desk.write(batch, False, pickling.Pickler)
         except Exception as error:
             return self._wrap_write_error(batch, error)
         return None
@@ -282,13 +282,13 @@ class Worker:
 
     def _write_error(self, wrapper: ExceptionWrapper) -> None:
         try:
-            self._desk.write(wrapper, True, pickling.dumps)
+            self._desk.write(wrapper, True, pickling.Pickler)
         except Exception:
             # A class that cannot be sent by name, such as one made in a function, or no room for
             # the text: keep what fits into the page that held the request.
             wrapper.exc_type = RuntimeError
             wrapper.exc_msg = wrapper.exc_msg[-_LAST_WORDS:]
-            self._desk.write(wrapper, True, pickling.dumps)
+            self._desk.write(wrapper, True, pickling.Pickler)
 
 
 def _explain(batch: Any, error: Exception) -> UnsendableBatch:

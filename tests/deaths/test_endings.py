@@ -202,7 +202,8 @@ loader = make(Numbers(99, pause_s=0.1), restarts=9, timeout=1)
 iterator = iter(loader)
 os.kill(iterator._workers[0].pid, signal.SIGKILL)
 next(iterator), next(iterator), next(iterator)
-os.kill(iterator._processes.nursery.process.pid, signal.SIGSTOP)
+for pid in iterator._processes.nursery.pids:
+    os.kill(pid, signal.SIGSTOP)
 os.kill(iterator._workers[1].pid, signal.SIGKILL)
 try:
     list(iterator)

@@ -12,6 +12,7 @@ from shmloader import DataLoader
 from shmloader.memory.segment import Segment, first_shape
 from shmloader.trainer.healing import Healer
 from shmloader.trainer.iterator import RingIterator
+from shmloader.trainer.transport import Transport
 from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, MortalStream, Script
@@ -77,9 +78,10 @@ def insist(interrupter, action):
 def workers_of(iterator):
     """Count the processes that work for an iterator: its own and its nursery's."""
     own = {process.pid for process in iterator._workers}
-    mothers = (iterator._processes.nursery.process.pid,)
+    mothers = iterator._processes.nursery.pids
     table = process_table()
-    return len({pid for pid in table if pid in own or table[pid].parent in mothers})
+    children = {pid for pid in table if table[pid].parent in mothers}
+    return len({pid for pid in table if pid in own} | children.difference(mothers))
 
 
 def test_oldest_ticket_may_wait_to_be_placed_again():
@@ -148,3 +150,24 @@ def test_an_interrupt_before_the_first_worker_is_all_that_is_said(monkeypatch):
     gc.collect()
 
     assert [] == said
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_interrupts_while_requests_are_placed(restarts):
+    """An interrupt at any line of placing loses no batch but the one in hand, and no request."""
+    interrupter = Interrupter(Transport.pump)
+    seen, hits = [], 0
+    with DataLoader(range(200), batch_size=1, num_workers=WORKERS, restarts=restarts) as loader:
+        batches = iter(loader)
+        while len(seen) + hits <= 200:
+            try:
+                with interrupter:
+                    seen.append(int(next(batches)))
+            except Interrupt:
+                hits += 1
+            except StopIteration:
+                break
+
+    assert hits > 3
+    assert sorted(set(seen)) == seen
+    assert len(seen) >= 200 - hits

@@ -187,13 +187,14 @@ if __name__ == "__main__":
     seen = []
     for number, batch in enumerate(iterator):
         if number in (35, 80):
-            pids = os.getpid(), iterator._processes.nursery.process.pid
+            pids = os.getpid(), *iterator._processes.nursery.pids
             seen.append([belongings(pid) for pid in pids])
-    say(seen[0][0][0] == seen[1][0][0], seen[0][1] == seen[1][1], seen[1][1][1])
+    children = [belonging[1] for belonging in seen[1][1:]]
+    say(seen[0][0][0] == seen[1][0][0], seen[0][1:] == seen[1][1:], *children)
 """
     status, lines, errors = run(tmp_path, HEAD + script)
 
-    assert (0, ["True True 2"], "") == (status, lines, errors)
+    assert (0, ["True True 1 1 2"], "") == (status, lines, errors)
 
 
 def test_replacement_that_nobody_reaps(tmp_path):
@@ -204,8 +205,8 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", RestartWarning)
     iterator = iter(make(Dying(60, 0), restarts=9, prefetch_factor=1))
     next(iterator), next(iterator)
-    iterator._processes.nursery.process.kill()
-    iterator._processes.nursery.process.join()
+    iterator._processes.nursery.kill()
+    iterator._processes.nursery.join()
     next(iterator)
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
     try:
@@ -240,7 +241,7 @@ class Storm:
 
     def rage(self):
         while not self.ended.wait(self.period_s):
-            for iterator in list(self.loader._iterators):
+            for iterator in list(self.loader._iterators.values()):
                 self.kill_one(list(iterator._workers))
 
     def kill_one(self, workers):

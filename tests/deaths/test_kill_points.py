@@ -30,8 +30,8 @@ TELL_WITHIN_S = 2.0  # ten times the promise, because other programs use this ma
 WORDS_OF = {
     SIDES: "arm copy disarm pop push reserve ring",
     (WORKER,): "ask clock commit gather nothing pages populate sit snapshot stream write",
-    (TRAINER,): "collect free grant lease map order reclaim refuse release reopen resume retake "
-    "stop unmap unseen",
+    (TRAINER,): "close collect free grant lease map order reclaim refuse release reopen "
+    "resume retake return stop unmap unseen",
 }
 SIDES_OF = {word: sides for sides, words in WORDS_OF.items() for word in words.split()}
 
@@ -117,7 +117,7 @@ STORE = re.compile(
     r"|^\s*(?:ring->cells\[.*|start\[i\]) = "
     r"|^\s*clock_count\(&"
     r"|memcpy\((?:ledger->base|self\.slot_start|slot) "
-    r'|STEP_COPY\("'
+    r'|STEP_(?:COPY|WORDS)\("'
 )
 FUNCTION = re.compile(r"^\}|^\s*(?:cdef|def)\b")
 STEP = re.compile(r"\bSTEP\(")
@@ -158,6 +158,7 @@ def test_stores_are_found():
         "gather.pyx",
         "ledger.c",
         "ledger.pyx",
+        "order.h",
         "ring.h",
         "slot_memory.pyx",
     } == found
@@ -228,7 +229,7 @@ def assert_in_order(outcome):
     assert (0, 0) == (outcome["left"], outcome["descriptors"]), outcome
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(every=6)
 @pytest.mark.parametrize("step", STEPS_UNHEALED)
 def test_death_of_a_worker_is_told(driver, step, record_property):
     """The death of a worker at a step is torch's error; the next epoch is whole."""
@@ -247,7 +248,7 @@ def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
     assert_told(driver, workload, die(driver, workload, step, [passage] * TRIES))
 
 
-@pytest.mark.core(every=4, start=1)
+@pytest.mark.core(every=6, start=1)
 @pytest.mark.parametrize("step", STEPS_OF[WORKER])
 def test_death_of_a_worker_is_healed(driver, step):
     """With restarts the death of a worker in mid-epoch is a warning, and the epoch is the same."""
@@ -288,7 +289,7 @@ def test_deaths_beyond_the_restarts_are_told(driver):
 # The trainer's death
 
 
-@pytest.mark.core(every=4, start=2)
+@pytest.mark.core(every=6, start=2)
 @pytest.mark.parametrize("step", STEPS_OF[TRAINER])
 def test_death_of_the_trainer_leaves_nothing(driver, step):
     """When the trainer dies at a step, its workers end, print nothing, and nothing is left."""

@@ -9,19 +9,32 @@ from types import SimpleNamespace
 import pytest
 
 from shmloader import DataLoader, RestartWarning
-from shmloader.processes import nursery, nursery_process
+from shmloader.processes import forking, members, nursery, nursery_process, watching
+from shmloader.processes.roll import Event, Roll
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
+from tests.helpers.programs import wait_until
 
 
 def kill_nursery(iterator):
-    process = iterator._processes.nursery.process
-    process.kill()
-    process.join()
+    """Kill all of its processes at once: a stopped one forks no other."""
+    mother = iterator._processes.nursery
+    assert wait_until(lambda: len(mother.pids) == members.SIZE)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in mother.pids:
+            os.kill(pid, number)
+    assert wait_until(lambda: not mother.is_alive())
+
+
+def stop_nursery(iterator):
+    mother = iterator._processes.nursery
+    assert wait_until(lambda: len(mother.pids) == members.SIZE)
+    for pid in mother.pids:
+        os.kill(pid, signal.SIGSTOP)
 
 
 def test_death_of_the_nursery(tmp_path):
-    """Without the nursery batches come as before; the next death is an error that says why."""
+    """Without its processes batches come as before; the next death is an error that says why."""
     script = Script(tmp_path, "item 9")
     with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
         with script.held_back():
@@ -51,9 +64,15 @@ def test_nursery_is_deaf(tmp_path, method):
     ):
         iterator = iter(loader)
         actual = [next(iterator).tolist()]
+        mother = iterator._processes.nursery
+        assert wait_until(lambda: len(mother.pids) == members.SIZE)
+        before = mother.pids
         for number in numbers * 5:
-            os.kill(iterator._processes.nursery.process.pid, number)
+            for pid in before:
+                os.kill(pid, number)
         script.arm()
+        actual.append(next(iterator).tolist())
+        assert before == mother.pids
         actual += [batch.tolist() for batch in iterator]
 
     assert expected == actual
@@ -78,24 +97,24 @@ def test_replacements_survive_the_nursery(tmp_path):
     assert expected[:5] == actual
 
 
-def failing_fork(monkeypatch, folder, times):
-    """Let that many forks of the nursery fail."""
-    fork, trainer = os.fork, os.getpid()
+def failing_fork(monkeypatch, folder, times, place=os, name="fork"):
+    """Let that many forks of the nursery fail; by another name, only those of replacements."""
+    fork, trainer = getattr(place, name), os.getpid()
 
-    def fail_or_fork():
+    def fail_or_fork(*arguments):
         if os.getpid() != trainer and len(os.listdir(folder)) < times:
             (folder / f"{len(os.listdir(folder))}").touch()
             raise OSError(errno.EAGAIN, "no")
-        return fork()
+        return fork(*arguments)
 
     folder.mkdir()
-    monkeypatch.setattr(os, "fork", fail_or_fork)
+    monkeypatch.setattr(place, name, fail_or_fork)
     monkeypatch.setattr(nursery_process, "_PAUSE_S", 0.0)
 
 
 def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
     """A fork that fails counts as a death, reported with its reason; the next one may work."""
-    failing_fork(monkeypatch, tmp_path / "failed", 2)
+    failing_fork(monkeypatch, tmp_path / "failed", 2, forking, "fork_into")
     script = Script(tmp_path, "item 9")
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     with (
@@ -156,7 +175,7 @@ def test_nursery_that_is_stopped(tmp_path, monkeypatch):
         DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=9, timeout=1
     ) as loader:
         iterator = iter(loader)
-        os.kill(iterator._processes.nursery.process.pid, signal.SIGSTOP)
+        stop_nursery(iterator)
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError, match="timed out"):
             next(iterator), next(iterator)
 
@@ -170,23 +189,31 @@ class SilentProcess:
         self.args = args
 
     def start(self):
-        self.line = self.args[4].dup()
+        self.line, self.roll = self.args[4].dup(), self.args[6]
 
     def is_alive(self):
         return False
 
 
-def test_report_behind_an_order_that_nobody_read():
-    """A replacement that reports while the nursery dies is known, even if an order stays unread."""
+def silent_nursery():
+    """Make the trainer's side of a nursery whose part the test plays."""
     context = SimpleNamespace(get_start_method=lambda: "fork", Process=SilentProcess)
-    mother = nursery.Nursery(context, SimpleNamespace(parent=None, signal_mask=set()), print)
+    parent = SimpleNamespace(pid=os.getpid(), started=None)
+    mother = nursery.Nursery(context, SimpleNamespace(parent=parent, signal_mask=set()), print)
     mother.start()
+    return mother
+
+
+def test_claim_behind_an_order_that_nobody_read():
+    """A replacement that claims while the nursery dies is known, even if an order stays unread."""
+    mother = silent_nursery()
     first, second = (mother.replacement(worker_id, None) for worker_id in range(2))
     first.start()
     line = mother.process.line
     os.close(*socket.recv_fds(line, nursery_process.ORDER.size, 1)[1])
     second.start()
-    line.send(nursery_process.REPORT.pack(0, os.getpid(), nursery_process.RUNS))
+    mother.process.roll.add(Event.CLAIMED, 0, os.getpid())
+    line.send(nursery_process.NEWS)
     line.close()
 
     assert [True, False] == [first.is_alive(), second.is_alive()]
@@ -194,15 +221,22 @@ def test_report_behind_an_order_that_nobody_read():
     assert mother.close()
 
 
-def test_trainer_that_ends_with_reports_unread():
+def test_trainer_that_ends_with_news_unread():
     """A connection reset ends the nursery's work too, without an error."""
     trainers_end, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    home = nursery_process._Server(None, None, print, set(), line, {})
-    home._report(0, os.getpid(), nursery_process.RUNS)
+    line.send(nursery_process.NEWS)
+    trainer = os.getpid(), watching.start_time(os.getpid())
+    child = os.fork()
+    if child == 0:
+        try:
+            nursery_process.run(trainer, None, print, set(), line, trainers_end, Roll())
+            os._exit(0)
+        finally:
+            os._exit(1)
     trainers_end.close()
-
-    home.serve()
     line.close()
+
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):

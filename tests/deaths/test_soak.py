@@ -43,6 +43,7 @@ def test_batches_are_right_and_nothing_grows_while_workers_die():
     assert [phase.name for phase in PHASES] == [each["phase"] for each in record["phases"]]
     assert 300 == record["batches"]
     assert all(each["restarts"] > 0 for each in record["phases"])
+    assert record["nurseries"] > 0
 
 
 class Epochs:

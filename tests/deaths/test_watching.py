@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from shmloader.processes import watching
-from tests.helpers.programs import run
+from tests.helpers.programs import run, wait_until
 
 
 @pytest.fixture
@@ -110,8 +110,57 @@ import os
 from shmloader.processes.watching import ParentWatch
 
 watch = ParentWatch(os.getpid())
-watch._started = "0"
+watch.started = "0"
 watch.watch()
 print("watches a stranger")
 """
     assert (1, [], "") == run(tmp_path, script)
+
+
+def test_a_process_runs_until_its_last_thread_ends():
+    """A process whose first thread has ended runs on; it is a zombie with threads."""
+    script = (
+        "import ctypes, threading;"
+        "threading.Thread(target=input).start();"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
+        started = watching.start_time(process.pid)
+        assert wait_until(lambda: watching._stat(process.pid)[0] == "Z")
+
+        assert watching.is_running(process.pid, started)
+        assert watching.reap(process.pid, started) is None
+        process.kill()
+        assert wait_until(lambda: not watching.is_running(process.pid, started))
+
+
+def test_only_a_child_of_that_start_time_is_reaped():
+    """A process that was adopted can be reaped; another one with its pid cannot."""
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    started = watching.start_time(child)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+    assert watching.reap(child, str(int(started) + 1)) is None
+    assert watching.reap(child, None) is None
+    assert 7 == watching.reap(child, started)
+    assert watching.reap(child, started) is None
+
+
+@pytest.mark.parametrize("has_descriptor", [True, False])
+def test_watch_sees_the_end(process, monkeypatch, has_descriptor):
+    """An end is seen with and without a descriptor, and of a process that was gone before."""
+    if not has_descriptor:
+        monkeypatch.delattr(os, "pidfd_open")
+    started = watching.start_time(process.pid)
+    watch, other = watching.Watch(process.pid, started), watching.Watch(process.pid, "1")
+
+    assert [has_descriptor, False] == [bool(watch.descriptors), watch.has_ended]
+    assert other.has_ended
+    process.kill()
+    assert wait_until(lambda: watch.has_ended)
+    process.wait()
+    assert watching.Watch(process.pid, started).has_ended
+    watch.close()
+    other.close()

@@ -21,6 +21,7 @@ CONTROL_BYTES = 2 * LINE  # doorbell, stopping
 WORKER_BYTES = 3 * LINE  # doorbell, seed, clock
 HEADER_BYTES = 2 * LINE  # order, answer
 SLOT_BITS = 24
+PLACE, RESUME, QUIT = 1, 2, 3  # the verbs that the trainer may send
 READY, WANT, RESUMED = 4, 5, 6  # the verbs that a worker may send
 ANSWER = struct.Struct("<QHHIQQQQQQ")
 ANSWER_FIELDS = (
@@ -48,9 +49,11 @@ class Geometry:
     def __init__(self, shape):
         self.ring_capacity = 1 << (shape.ranges + 7).bit_length()
         ring_bytes = round_up(2 * LINE + 4 * self.ring_capacity, LINE)
-        self.ready_ring = CONTROL_BYTES + WORKER_BYTES + ring_bytes
+        self.task_ring = CONTROL_BYTES + WORKER_BYTES
+        self.ready_ring = self.task_ring + ring_bytes
         self.table = self.ready_ring + ring_bytes
-        self.slots = round_up(self.table + shape.ranges * HEADER_BYTES, HUGE_BYTES)
+        self.table_end = self.table + shape.ranges * HEADER_BYTES
+        self.slots = round_up(self.table_end, HUGE_BYTES)
         self.range_bytes = round_up(shape.range_bytes, HUGE_BYTES)
         self.total_bytes = self.slots + shape.ranges * self.range_bytes
 
@@ -59,6 +62,10 @@ class Geometry:
         """The offset of the ready ring's cells."""
         return self.ready_ring + 2 * LINE
 
+    def order(self, slot):
+        """The offset of a slot's order."""
+        return self.table + slot * HEADER_BYTES
+
     def answer(self, slot):
         """The offset of a slot's answer."""
         return self.table + slot * HEADER_BYTES + LINE
@@ -66,6 +73,14 @@ class Geometry:
     def slot(self, slot):
         """The offset of a slot."""
         return self.slots + slot * self.range_bytes
+
+
+def push_task(memory, geometry, cell):
+    """Push a cell on the task ring of a segment's first worker, past its trainer."""
+    write_pos = struct.unpack_from("<I", memory, geometry.task_ring)[0]
+    at = geometry.task_ring + 2 * LINE + 4 * (write_pos % geometry.ring_capacity)
+    struct.pack_into("<I", memory, at, cell)
+    struct.pack_into("<I", memory, geometry.task_ring, (write_pos + 1) % (1 << 32))
 
 
 def mappings_of(inode):
@@ -130,7 +145,7 @@ class Forger:
             The slot it lies in.
         """
         self.desk.take(1.0)
-        self.desk.write(batch, False, pickling.dumps)
+        self.desk.write(batch, False, pickling.Pickler)
         self.desk.commit()
         self._pushed += 1
         return self.last_cell() & ((1 << SLOT_BITS) - 1)
@@ -138,7 +153,7 @@ class Forger:
     def read(self, spill=False):
         """Receive the next answer and turn it into a batch."""
         slot = self.ledger.receive().slot
-        return self.ledger.deliver(slot, spill, pickling.loads)
+        return self.ledger.deliver(slot, spill, pickling.Unpickler)
 
     def cell_position(self, back=0):
         """The offset of the cell that was pushed last, or of one some cells before it."""

@@ -82,11 +82,13 @@ class Case:
 
     def _iterate(self, loader):
         hear = (lambda: None) if self.heals else self._hear
+        held = None
         try:
-            self.workload.run(loader, self.outcome["digests"], hear)
+            held = self.workload.run(loader, self.outcome["digests"], hear)
         except RuntimeError as error:
             self._note(error.with_traceback(None))
         loader.close()
+        del held  # each batch gives its own slot's pages back
 
     def _hear(self):
         """Wait for the error of a death that has happened, and give up after a limit."""

@@ -15,7 +15,7 @@ VARIABLE = "SHMLOADER_STEPS"
 TRAINER, WORKER = "trainer", "worker"
 SIDES = (TRAINER, WORKER)
 
-_STEP = re.compile(r'\bSTEP(?:_COPY)?\("([^"]*)"')
+_STEP = re.compile(r'\bSTEP(?:_COPY|_WORDS)?\("([^"]*)"')
 
 # count, trainer_pid, step, side, passage, deaths, died, died_ns
 _HEAD = struct.Struct("=7I4xq24x")

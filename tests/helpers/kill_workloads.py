@@ -133,11 +133,17 @@ class Workload:
         Args:
             digests: A list that gets a number for each batch; equal batches have equal numbers.
             after_last: Called after the last batch that is taken of an epoch.
+
+        Returns:
+            The batches that are held at the end, to be dropped after the loader's close.
         """
         for epoch in range(self.epochs):
+            held = None
             torch.manual_seed(epoch)
             last = epoch == self.epochs - 1
-            self._run_epoch(iter(loader), self.batches if last else self.taken, digests, after_last)
+            count = self.batches if last else self.taken
+            held = self._run_epoch(iter(loader), count, digests, after_last)
+        return held
 
     def _run_epoch(self, iterator, count, digests, after_last):
         held = collections.deque(maxlen=self.held)
@@ -150,6 +156,7 @@ class Workload:
         after_last()
         if taken == self.batches and next(iterator, None) is not None:
             digests.append("one batch too many")
+        return held
 
 
 def take(iterator):

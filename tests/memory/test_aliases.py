@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from pathlib import Path
 
 import numpy
 import pytest
@@ -355,6 +356,41 @@ def test_a_cache_of_everything_never_runs_out_of_slots(workers, prefetch_factor,
     with loader:
         firsts = [made[0].item() for made in loader]
     assert list(range(2000)) == firsts
+
+
+class Boxed:
+    """An object that travels as a pickle."""
+
+    def __init__(self, *tensors):
+        self.tensors = tensors
+
+
+def private_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def box(index):
+    """Make a pickled sample, half of it in the slot, and say how much memory the worker has."""
+    tensors = shmloader.empty((4,), torch.int64).fill_(index), torch.full((1 << 19,), index)
+    return Boxed(*tensors), private_bytes()
+
+
+def never_collect(worker):
+    gc.disable()
+
+
+def test_a_pickled_object_is_gone_from_the_worker_once_it_is_sent():
+    """Pickling ties no cycle: without a collector no memory grows, and no slot is retired."""
+    with DataLoader(
+        Computed(40, box), batch_size=None, num_workers=1, worker_init_fn=never_collect
+    ) as loader:
+        received = [(boxed.tensors[0][0].item(), grown) for boxed, grown in loader]
+        assert loader.stats().retired == 0
+    numbers, memory = zip(*received, strict=True)
+
+    assert tuple(range(40)) == numbers
+    assert memory[-1] - memory[4] < 32 << 20  # 35 batches of 4 MiB
 
 
 def in_a_thread(call):

@@ -1,11 +1,9 @@
 """The rules for slots and bytes, each on a ledger that only has numbers."""
 
-import warnings
 from types import SimpleNamespace
 
 import pytest
 
-from shmloader import RetentionWarning
 from shmloader.trainer.budget import Budget, Spill, reserved_slots, shape_of
 
 MANY = 1 << 40
@@ -21,10 +19,11 @@ class Ledger:
     retired = 0
     kept_bytes = 0
 
-    def __init__(self, kept=False, idle=5, pages_bytes=1, **values):
+    def __init__(self, kept=False, idle=5, pages_bytes=1, forked=0, **values):
         self.is_kept = lambda slot: kept
         self.idle_slots = lambda: idle
         self.pages_bytes = lambda slot: pages_bytes
+        self.counts = lambda: {"forked": forked}
         self.__dict__.update(values)
 
 
@@ -39,10 +38,10 @@ def budget_of(ledger, reserve=2, spills=0):
     [
         ({"slots": 7, "ring_bytes": 100}, 7, 100),
         ({"slots": 7, "slot_bytes": 60, "ring_bytes": 100}, 7, 100),
-        ({"ring_bytes": 100}, 2 * 3 + 4, 100),
+        ({"ring_bytes": 100}, 2 * 3 + 6, 100),
         ({"slot_bytes": 30, "ring_bytes": 100}, 3, 100),
         ({"slot_bytes": 300, "ring_bytes": 100}, 1, 100),
-        ({"slot_bytes": 1, "ring_bytes": 100}, 2 * 3 + 4, 100),
+        ({"slot_bytes": 1, "ring_bytes": 100}, 2 * 3 + 6, 100),
     ],
 )
 def test_shape_follows_the_options(options, slots, ring_bytes):
@@ -140,16 +139,25 @@ def test_a_grant_needs_all_its_room(room, expected):
 
 
 @pytest.mark.parametrize("reason", Spill)
-def test_the_sixteenth_spill_warns_once(reason):
-    """One spill of many warns, with advice that names this loader's numbers."""
+def test_the_sixteenth_spill_is_worth_advice(reason):
+    """One spill of many leaves advice, once, which names this loader's numbers."""
     budget, pool = budget_of(Ledger(), spills=14)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(20):
-            budget.note_spill(reason)
+    given = []
+    for _ in range(20):
+        pool.advice = None
+        budget.note_spill(reason)
+        given.append(pool.advice)
 
-    assert (34, [RetentionWarning]) == (pool.spills, [each.category for each in caught])
-    text = str(caught[0].message)
+    assert (34, [1]) == (pool.spills, [i for i, text in enumerate(given) if text is not None])
+    text = given[1]
     assert text.startswith("16 batches were copied out of their slots")
     assert ("{" in reason.value) == ("now 8" in text or "now 4096" in text)
     assert "{" not in text
+
+
+def test_advice_names_the_slots_that_children_hold():
+    """Who holds nothing is told of the processes that were forked, and how many slots they hold."""
+    budget, pool = budget_of(Ledger(forked=3), spills=15)
+    budget.note_spill(Spill.TOO_FEW_SLOTS)
+
+    assert "forked" in pool.advice and "3 slots" in pool.advice

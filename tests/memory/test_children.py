@@ -1,13 +1,20 @@
 """Invariant 4 in children that user code forks: batches held at a fork stay intact there."""
 
+import _thread
+import contextlib
+import functools
 import multiprocessing
 import os
+import resource
+import signal
+import time
 
 import pytest
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate
 
 from shmloader import DataLoader
+from tests.helpers.copies import Child
 from tests.helpers.datasets import Numbered, batch, state
 
 pytestmark = [
@@ -109,8 +116,8 @@ def test_a_multiprocessing_child_reads_held_batches():
     verdicts.close()
 
 
-def test_own_workers_keep_no_slot():
-    """A worker of ours that is forked while batches are held does not keep them after release."""
+def test_own_workers_keep_slots_as_long_as_they_live():
+    """What is held when workers of ours are forked stays out of use until these workers end."""
     with open_loader() as first, open_loader() as second:
         batches = iter(first)
         held = [next(batches) for _ in range(3)]
@@ -118,8 +125,205 @@ def test_own_workers_keep_no_slot():
         next(others)
         held.clear()
         next(batches)
+        assert state(first, "forked") == 3
+        del others
         assert state(first, "forked") == 0
-        del batches, others
+        del batches
+
+
+class Replaying(Dataset):
+    """Samples of its own, and beside each a batch that it was given when it was made."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __len__(self):
+        return SIZE * BATCHES
+
+    def __getitem__(self, index):
+        return self.batch.clone()
+
+
+@pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
+@pytest.mark.parametrize(
+    ("kind", "restarts"),
+    [(torch.utils.data.DataLoader, 0), (DataLoader, 0), (DataLoader, 2)],
+    ids=["torch", "ours", "healed"],
+)
+def test_workers_read_a_batch_of_another_loader(kind, restarts):
+    """A dataset that holds a batch has it intact in the workers, even when it is dropped here."""
+    options = {"restarts": restarts} if kind is DataLoader else {}
+    first = kind(Numbered(SIZE * BATCHES), SIZE, num_workers=1)
+    batches = iter(first)
+    dataset = Replaying(next(batches))
+    second = kind(dataset, SIZE, num_workers=1, multiprocessing_context="fork", **options)
+    replayed = iter(second)
+    del dataset.batch
+    made = []
+    for number, each in enumerate(batches, 1):
+        assert torch.equal(batch(number, SIZE), each)
+        if number == BATCHES // 2 and restarts:
+            os.kill(replayed._workers[0].pid, signal.SIGKILL)
+        made.append(next(replayed))
+    assert all(torch.equal(FIRST, sample) for each in made for sample in each)
+    del batches, replayed, first, second
+
+
+def test_workers_read_a_batch_of_the_last_epoch():
+    """A collate_fn that keeps a batch of the last epoch has it intact in the next one's workers."""
+    kept = []
+
+    def collate(samples):
+        return default_collate(samples), (kept[0].clone() if kept else torch.zeros(()))
+
+    with open_loader(collate_fn=collate) as loader:
+        for made, _ in loader:
+            kept.append(made)
+            break
+        batches = iter(loader)
+        kept.clear()
+        seconds = [second.clone() for _, second in batches]
+        assert len(seconds) == BATCHES
+        assert all(torch.equal(FIRST, second) for second in seconds)
+
+
+def daemonise(go_on, told_end, held):
+    """Close all descriptors but two in a child of a child, wait there, and tell of the batches."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    low, high = sorted((go_on, told_end))
+    os.closerange(0, low)
+    os.closerange(low + 1, high)
+    os.closerange(high + 1, 1024)
+    os.read(go_on, 1)
+    same = all(torch.equal(batch(i, SIZE), each) for i, each in enumerate(held))
+    os.write(told_end, b"=" if same else b"!")
+    os._exit(0)
+
+
+def test_a_daemon_reads_held_batches_as_long_as_it_lives():
+    """A child that closes every descriptor and forks again keeps the batches that it inherited."""
+    go_on, go = os.pipe()
+    told, told_end = os.pipe()
+    with open_loader() as loader:
+        batches = iter(loader)
+        held = [next(batches) for _ in range(3)]
+        child = os.fork()
+        if child == 0:
+            daemonise(go_on, told_end, held)
+        assert exit_code(child) == 0
+        held.clear()
+        assert sum(1 for _ in batches) == BATCHES - 3
+        assert sum(1 for _ in loader) == BATCHES
+        assert state(loader, "forked") == 3
+        os.write(go, b"!")
+        assert os.read(told, 1) == b"="
+        while state(loader, "forked"):
+            time.sleep(0.01)
+    for end in (go_on, go, told, told_end):
+        os.close(end)
+
+
+def test_a_child_that_executes_a_program_reads_no_more():
+    """The slots of a child that executed another program are used again while that runs."""
+    with open_loader() as loader:
+        batches = iter(loader)
+        held = [next(batches) for _ in range(3)]
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.dup2(reader, 0)
+            os.execvp("cat", ["cat"])
+        held.clear()
+        while state(loader, "forked"):
+            time.sleep(0.01)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        os.close(writer)
+        assert exit_code(child) == 0
+        del batches
+    os.close(reader)
+
+
+def witnesses():
+    """Count the witnesses that this process has open."""
+    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    return sum("witness" in os.readlink(link) for link in links if os.path.islink(link))
+
+
+def test_forks_of_one_moment_share_a_witness():
+    """However many workers start, one descriptor tells of all of them, and it goes with them."""
+    with open_loader() as first, open_loader(num_workers=4) as second:
+        batches = iter(first)
+        held = [next(batches) for _ in range(3)]
+        others = iter(second)
+        assert witnesses() == 1
+        held.clear()
+        assert state(first, "forked") == 3
+        del others
+        assert state(first, "forked") == 0
+        assert witnesses() == 0
+        del batches
+
+
+def test_a_fork_without_anything_held_costs_nothing():
+    """Workers that start while no batch is held open no witness."""
+    with open_loader() as loader:
+        assert sum(1 for _ in loader) == BATCHES
+        assert witnesses() == 0
+
+
+def test_a_fork_without_a_descriptor_left_retires_the_slots():
+    """If nothing can tell of the child's end, its slots are never used again."""
+    read_end, write_end = os.pipe()
+    with open_loader(slots=8) as loader:
+        batches = iter(loader)
+        held = [next(batches) for _ in range(2)]
+        _, hard = soft_and_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            child = child_that_reads(held, read_end)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, soft_and_hard)
+        held.clear()
+        next(batches)
+        assert state(loader, "retired") == 2
+        assert sum(1 for _ in batches) == BATCHES - 3
+        os.write(write_end, b"!")
+        assert exit_code(child) == 0
+        assert sum(1 for _ in loader) == BATCHES
+    os.close(read_end)
+    os.close(write_end)
+
+
+class Interruption(Exception):
+    """Raised by the handler of a signal below."""
+
+
+def interrupt(number, frame):
+    raise Interruption
+
+
+def fork_interrupted():
+    """Fork while a signal is about to be handled by the next line of Python; that child reads."""
+    go_on, go = os.pipe()
+    signal.signal(signal.SIGUSR1, interrupt)
+    with open_loader() as loader:
+        batches = iter(loader)
+        held = [next(batches) for _ in range(3)]
+        os.register_at_fork(before=functools.partial(_thread.interrupt_main, signal.SIGUSR1))
+        with contextlib.suppress(Interruption):
+            child_that_reads(held, go_on)
+        held.clear()
+        made = sum(1 for _ in batches)
+        forked = state(loader, "forked")
+        os.write(go, b"!")
+        return made, forked
+
+
+def test_an_interrupt_at_a_fork_leaves_no_fork_unmarked():
+    """A signal that arrives just before the hooks of a fork does not keep them from marking."""
+    assert Child(fork_interrupted).end() == repr((BATCHES - 3, 3))
 
 
 def test_a_child_of_a_worker_reads_what_the_worker_made():

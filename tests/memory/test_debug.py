@@ -24,7 +24,13 @@ from shmloader.memory import forks
 from tests.helpers.datasets import Computed, Numbered, batch
 from tests.helpers.forgery import Forger
 from tests.helpers.programs import run
-from tests.memory import test_aliases, test_children, test_lives, test_retention
+from tests.memory import (
+    test_aliases,
+    test_children,
+    test_lives,
+    test_retention,
+    test_stretches,
+)
 
 SIZE = 4
 
@@ -350,7 +356,7 @@ def test_overrun_after_the_commit_is_refused(guarded, copy_in):
     forger = Forger()
     forger.ledger.place(0, 0, [0], copy_in)
     forger.desk.take(1.0)
-    forger.desk.write(torch.ones(5), False, shmloader.core.pickling.dumps)
+    forger.desk.write(torch.ones(5), False, shmloader.core.pickling.Pickler)
     forger.desk.commit()
     answer = forger.answer(0)
     forger.memory[forger.geometry.slot(0) + answer["layout_offset"] + answer["layout_bytes"]] ^= 1
@@ -394,6 +400,8 @@ RIGHTFUL = [
     case(test_retention.test_spills_are_counted),
     case(test_retention.test_held_bytes_stay_within_the_budget, 4),
     case(test_retention.test_streams_on_fewer_slots_than_workers, True),
+    case(test_stretches.test_kept_leaves_are_torchs, 1),
+    case(test_stretches.test_memory_that_no_leaf_uses_is_not_kept),
     case(test_lives.test_a_child_that_drops_batches_changes_nothing),
     case(test_lives.test_a_child_may_have_its_own_loader),
 ]

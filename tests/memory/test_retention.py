@@ -131,6 +131,32 @@ def test_one_warning_advises(persistent):
     assert "raise slots (now 3)" in str(caught[0].message)
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_warning_that_is_an_error_loses_no_batch(persistent):
+    """If warnings are errors, next() raises one, once, and the next next() gives what was due."""
+    with open_loader(40, persistent_workers=persistent) as loader, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batches, held, raised = iter(loader), [], []
+        while len(held) < 40:
+            try:
+                held.append(next(batches))
+            except RetentionWarning:
+                raised.append(len(held))
+        assert [] == list(batches)
+    assert 1 == len(raised)
+    assert all(torch.equal(batch(number, SIZE), made) for number, made in enumerate(held))
+
+
+def test_advice_outlives_the_epoch_that_earned_it():
+    """If no batch is asked for after the sixteenth spill, the next epoch begins with a warning."""
+    with open_loader(19) as loader:
+        held = list(islice(loader, 18))
+        assert 16 == loader.stats().spilled
+        with pytest.warns(RetentionWarning):
+            next(iter(loader))
+    assert all(torch.equal(batch(number, SIZE), made) for number, made in enumerate(held))
+
+
 class Hoard:
     """A collate function that keeps every batch it made."""
 

@@ -92,6 +92,42 @@ def test_memfd_cannot_be_shrunk(monkeypatch):
     made.close()
 
 
+F_SEAL_EXEC = 0x20
+
+
+def test_memfd_cannot_be_executed(monkeypatch):
+    """It is sealed against execution if the kernel knows how, as vm.memfd_noexec=2 demands."""
+    monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
+    made = Segment(first_shape(1, 2, MEGABYTE))
+    seals = fcntl.fcntl(made.descriptor, fcntl.F_GET_SEALS)
+    mode = stat.S_IMODE(os.fstat(made.descriptor).st_mode)
+    made.close()
+
+    assert (0o600, knows_noexec()) == (mode, bool(seals & F_SEAL_EXEC))
+
+
+def knows_noexec():
+    """Returns True if this kernel has MFD_NOEXEC_SEAL, since 6.3."""
+    return os.path.exists("/proc/sys/vm/memfd_noexec")
+
+
+@pytest.mark.parametrize("refused", [errno.EACCES, errno.EINVAL])
+def test_memfd_is_made_by_any_kernel(monkeypatch, refused):
+    """A kernel that demands the seal against execution gets it; an old one does not know it."""
+    monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
+    create = os.memfd_create
+
+    def strict(name, flags):
+        is_sealed = bool(flags & 0x8)
+        if is_sealed == (refused == errno.EINVAL):
+            raise OSError(refused, os.strerror(refused))
+        return create(name, flags & ~0x8)
+
+    monkeypatch.setattr(os, "memfd_create", strict)
+
+    Segment(first_shape(1, 2, MEGABYTE)).close()
+
+
 def test_unknown_backing_is_refused(monkeypatch):
     """A setting that names no backing is an error that names those there are."""
     monkeypatch.setenv("SHMLOADER_BACKING", "floppy")

@@ -60,7 +60,7 @@ def test_memory_is_bounded_by_the_largest_batch(lengths):
     with open_loader(lengths) as loader:
         for _ in loader:
             resident = loader.stats().resident_bytes
-            slots = 2 * 2 + 4
+            slots = 2 * 2 + 6
             # The layout is part of a batch; a page is the smallest piece.
             assert resident <= slots * (1.25 * (max(lengths) + 256) + PAGE)
 

@@ -4,7 +4,6 @@ The inputs that the fuzzers kept, replayed without a fuzzer, and the seeds that 
 
 import ast
 import os
-import pickle
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from tests.helpers.programs import run
 from tests.protocol.fuzz import archive, layouts, seeds
-from tests.protocol.test_layout import named_node
+from tests.protocol.test_layout import TAG, begin, named_node, number
 
 HERE = Path(__file__).resolve().parent / "fuzz"
 BUILD_TIMEOUT_S = 300
@@ -98,9 +97,11 @@ def test_fuzzing_starts_from_batches(tmp_path):
 
 def test_fuzzers_execute_nothing_but_their_names(tmp_path):
     """A name that does harm is not looked up, even with the right checksum."""
-    call = b"\x11" + named_node(pickle.dumps(os.mkdir)) + b"\x0a" + (1).to_bytes(8, "little")
-    argument = b"\x07" + (1).to_bytes(8, "little") + b"x"
-    write(tmp_path / "inputs", {"call": layouts.pack(b"", call + argument)})
+    name = f"{os.mkdir.__module__}\n{os.mkdir.__name__}".encode()
+    call = begin("reduced") + named_node(name, ordinal=1)
+    argument = begin("tuple", 2) + number(1) + TAG["str"] + number(1) + b"x"
+    rest = TAG["none"] + begin("list", 3) + number(0) + begin("dict", 4) + number(0)
+    write(tmp_path / "inputs", {"call": layouts.pack(b"", call + argument + rest)})
 
     status, _, errors = run(tmp_path, REPLAY)
 

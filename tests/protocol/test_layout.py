@@ -17,13 +17,13 @@ from shmloader import WorkerBroken
 from shmloader.core import _core as core
 from shmloader.memory.pool import SegmentPool
 from shmloader.trainer.transport import Transport
-from tests.helpers.forgery import RESUMED, SLOT_BITS, Forger
+from tests.helpers.forgery import PLACE, RESUMED, SLOT_BITS, Forger, push_task
 from tests.helpers.programs import run
 
 # The tags of a layout's nodes, in their order.
 NAMES = (
     "none true false int big_int float complex str bytes list tuple dict tensor array scalar again "
-    "named reduced pickled"
+    "named reduced pickled pickle storage dtype stretches"
 )
 TAGS = NAMES.split()
 TAG = {name: bytes([number]) for number, name in enumerate(TAGS)}
@@ -115,6 +115,7 @@ BATCHES = {
     "deque": collections.deque([1, 2]),
     "class": [torch.float32, Point, int],
     "pickled": Odd(torch.arange(5)),
+    "large and small": [torch.arange(2000), torch.arange(3), numpy.arange(4), numpy.ones(2000)],
 }
 
 
@@ -132,15 +133,16 @@ def test_round_trip(forger, name, spill):
 
 
 def test_all_tags_are_written(forger):
-    """The batches above lead to every tag there is, apart from that for objects met twice."""
+    """The batches above lead to every tag that can stand first in a layout."""
     first_tags = set()
     for batch in BATCHES.values():
-        for item in batch if isinstance(batch, list) else [batch]:
+        for item in [batch, *batch] if isinstance(batch, list) else [batch]:
             slot = forger.write(item)
             first_tags.add(TAGS[forger.layout(slot)[0]])
             forger.read()
 
-    assert set(TAGS) - {"again"} - first_tags <= {"reduced", "named"}
+    inner_tags = {"again", "pickle", "storage", "dtype"}
+    assert set(TAGS) - inner_tags - first_tags <= {"reduced", "named"}
 
 
 def test_objects_met_twice_stay_one(forger):
@@ -189,22 +191,64 @@ def number(*values):
     return struct.pack(f"<{len(values)}q", *values)
 
 
-def tensor_node(shape, strides, offset=0):
+def begin(tag, ordinal=0):
+    """Write the tag and the number of an object that can be met twice."""
+    return TAG[tag] + struct.pack("<I", ordinal)
+
+
+def again(ordinal):
+    """Write a reference to an object."""
+    return begin("again", ordinal)
+
+
+def tensor_node(shape, strides, offset=0, ordinal=0):
     """Write the node of a float32 tensor."""
-    return TAG["tensor"] + FLOAT32 + bytes([len(shape)]) + number(offset, *shape, *strides)
+    start = begin("tensor", ordinal) + FLOAT32 + bytes([len(shape)])
+    return start + number(offset, *shape, *strides)
 
 
-def named_node(name, checksum=None):
-    """Write the node of a class or dtype."""
-    checksum = zlib.crc32(name) if checksum is None else checksum
-    name += checksum.to_bytes(4, "little")
-    return TAG["named"] + number(len(name)) + name
+def array_node(shape, type_node=None, ordinal=0):
+    """Write the node of an array of int32."""
+    start = begin("array", ordinal) + bytes([0, len(shape)]) + number(0, *shape)
+    return start + (INT32 if type_node is None else type_node)
+
+
+def scalar_node(type_node, raw):
+    """Write the node of a scalar of numpy."""
+    return begin("scalar") + type_node + TAG["bytes"] + number(len(raw)) + raw
+
+
+def checked(text, checksum=None):
+    """Write bytes with their checksum."""
+    checksum = zlib.crc32(text) if checksum is None else checksum
+    return number(len(text)) + text + checksum.to_bytes(4, "little")
+
+
+def named_node(name, checksum=None, ordinal=0):
+    """Write the node of a class or function, given as the module and the name in it."""
+    return begin("named", ordinal) + checked(name, checksum)
+
+
+def dtype_node(dtype, ordinal=1):
+    """Write the node of an array's type."""
+    return begin("dtype", ordinal) + checked(pickle.dumps(dtype))
+
+
+def text_node(text):
+    """Write the node of an array's type that its text describes."""
+    return TAG["str"] + number(len(text)) + text
+
+
+def pickled_node(*parts, ordinal=0):
+    """Write the node of a pickle without leaves beside it."""
+    return begin("pickled", ordinal) + number(0) + TAG["pickle"] + number(*parts)
 
 
 def reduced_node(items, pairs):
-    """Write the node of an OrderedDict without a state."""
-    build = named_node(pickle.dumps(collections.OrderedDict)) + TAG["tuple"] + number(0)
-    return TAG["reduced"] + build + TAG["none"] + items + pairs
+    """Write the node of an OrderedDict without a state; items and pairs are numbered from 3."""
+    build = named_node(b"collections\nOrderedDict", ordinal=1)
+    args = begin("tuple", 2) + number(0)
+    return begin("reduced") + build + args + TAG["none"] + items + pairs
 
 
 INT32 = TAG["int"] + number(5)
@@ -213,11 +257,16 @@ BROKEN_LAYOUTS = {
     "unknown tag": b"\xff",
     "bytes too many": TAG["none"] * 2,
     "number cut short": TAG["int"] + b"\x00" * 7,
-    "negative count": TAG["list"] + number(-1),
-    "count beyond the layout": TAG["list"] + number(1 << 62),
+    "negative count": begin("list") + number(-1),
+    "count beyond the layout": begin("list") + number(1 << 62),
     "text beyond the layout": TAG["bytes"] + number(100),
-    "unknown reference": TAG["again"] + number(3),
-    "reference to what is being read": TAG["pickled"] + TAG["again"] + number(0),
+    "object with another's number": begin("list", 1) + number(0),
+    "object with a number that is taken": begin("list") + number(1) + begin("list") + number(0),
+    "number of an object cut short": TAG["list"] + b"\x00" * 3,
+    "unknown reference": again(3),
+    "reference to what is being read": begin("pickled") + number(1) + again(0),
+    "reference to a tuple that is being read": begin("tuple") + number(1) + again(0),
+    "reference to an object that is being built": begin("reduced") + TAG["none"] + again(0),
     "tensor beyond the payload": tensor_node([1 << 20], [1]),
     "tensor before the payload": tensor_node([1], [1], offset=-4),
     "negative dimension": tensor_node([-1], [1]),
@@ -225,38 +274,57 @@ BROKEN_LAYOUTS = {
     "strides that overflow": tensor_node([1 << 33, 1 << 33], [1 << 33, 1 << 33]),
     "elements that overflow": tensor_node([1 << 40, 1 << 40], [0, 0]),
     "elements that overflow before an empty axis": tensor_node([1 << 40, 1 << 40, 0], [0, 0, 0]),
-    "too many dimensions": TAG["tensor"] + FLOAT32 + bytes([65]) + number(0, *[1] * 130),
-    "unknown tensor type": TAG["tensor"] + bytes([2, 7, 0]) + number(0),
+    "too many dimensions": begin("tensor") + FLOAT32 + bytes([65]) + number(0, *[1] * 130),
+    "unknown tensor type": begin("tensor") + bytes([2, 7, 0]) + number(0),
     "text that is not UTF-8": TAG["str"] + number(1) + b"\xff",
-    "key that cannot be hashed": TAG["dict"] + number(1) + TAG["list"] + number(0) + TAG["none"],
-    "array beyond the payload": TAG["array"] + INT32 + bytes([0, 1]) + number(0, 1 << 20),
-    "array that overflows": TAG["array"] + INT32 + bytes([0, 2]) + number(0, 1 << 33, 1 << 33),
-    "array of objects": TAG["array"] + TAG["int"] + number(17) + bytes([0, 0]) + number(0),
-    "array whose type is an array": TAG["array"] * 100,
-    "empty array of more than there are addresses": TAG["array"]
-    + INT32
-    + bytes([0, 3])
-    + number(0, 0, 1 << 62, 1 << 62),
-    "scalar of another length": TAG["scalar"] + INT32 + TAG["bytes"] + number(1) + b"x",
-    "name with a wrong checksum": named_node(pickle.dumps(int), checksum=1),
-    "scalar that numpy cannot make": TAG["scalar"]
-    + named_node(pickle.dumps(numpy.dtype("U1")))
-    + TAG["bytes"]
-    + number(4)
-    + b"\xff" * 4,
-    "name shorter than a checksum": TAG["named"] + number(2) + b"xx",
-    "name in memory full of zeros": TAG["named"] + number(4) + bytes(4),
-    "name in memory full of ones": TAG["named"] + number(8) + b"\xff" * 8,
-    "pickle with a wrong checksum": TAG["pickled"] + number(0, 1, 4, 0),
-    "pickle in memory full of zeros": TAG["pickled"] + number(0, 0, 0, 0),
-    "object built by no callable": TAG["reduced"] + TAG["none"] + TAG["tuple"] + number(0),
-    # Its repr would have 4^30 numbers.
-    "object built by a large tensor": TAG["reduced"]
-    + tensor_node([4] * 30, [0] * 30)
+    "key that cannot be hashed": begin("dict")
+    + number(1)
+    + begin("list", 1)
+    + number(0)
     + TAG["none"],
-    "object whose items are none": reduced_node(TAG["none"], TAG["dict"] + number(0)),
-    "object whose pairs are none": reduced_node(TAG["list"] + number(0), TAG["none"]),
-    "pickle beyond the payload": TAG["pickled"] + number(0, 1, 1 << 40, 0),
+    "array beyond the payload": array_node([1 << 20]),
+    "array that overflows": array_node([1 << 33, 1 << 33]),
+    "array of objects": array_node([], TAG["int"] + number(17)),
+    "array of a described type of objects": array_node([1], text_node(b"|O8")),
+    "array whose type is described in another way": array_node([1], text_node(b"i4,i4")),
+    "array whose type is longer than any memory": array_node([1], text_node(b"|V9999999999")),
+    "array whose type is pickled and has objects": array_node([1], dtype_node(numpy.dtype("O"))),
+    "array whose type is pickled and is no type": array_node([1], dtype_node(int)),
+    "array whose type is its own": array_node([1], again(0)),
+    "array whose type is an array": b"".join(
+        begin("array", ordinal) + bytes([0, 0]) + number(0) for ordinal in range(100)
+    ),
+    "empty array of more than there are addresses": array_node([0, 1 << 62, 1 << 62]),
+    "scalar of another length": scalar_node(INT32, b"x"),
+    "name with a wrong checksum": named_node(b"builtins\nint", checksum=1),
+    "name without a module": named_node(b"int"),
+    "name of too many parts": named_node(b"builtins\nint\nreal"),
+    "name that is not UTF-8": named_node(b"builtins\n\xff"),
+    "type with a wrong checksum": array_node([1], begin("dtype", 1) + checked(b"xx", 1)),
+    "scalar that numpy cannot make": scalar_node(text_node(b"<U1"), b"\xff" * 4),
+    "name shorter than a checksum": begin("named") + number(2) + b"xx",
+    "name in memory full of zeros": begin("named") + number(4) + bytes(4),
+    "name in memory full of ones": begin("named") + number(8) + b"\xff" * 8,
+    "pickle with a wrong checksum": pickled_node(0, 1, 4, 0),
+    "pickle in memory full of zeros": pickled_node(0, 0, 0, 0),
+    "pickle without leaves and without a pickle": begin("pickled") + number(0) + TAG["none"],
+    "pickle on its own": TAG["pickle"] + number(0, 0, 0, 0),
+    "storage beyond the payload": begin("storage") + number(1 << 20, 0),
+    "object built by no callable": begin("reduced") + TAG["true"] + begin("tuple", 1) + number(0),
+    "object built of no tuple": begin("reduced") + TAG["none"] + TAG["none"],
+    "object of no class": begin("reduced") + TAG["none"] + begin("tuple", 1) + number(0),
+    "object of a class that is none": begin("reduced")
+    + TAG["none"]
+    + begin("tuple", 1)
+    + number(1)
+    + INT32,
+    # Its repr would have 4^30 numbers.
+    "object built by a large tensor": begin("reduced")
+    + tensor_node([4] * 30, [0] * 30, ordinal=1)
+    + TAG["none"],
+    "object whose items are none": reduced_node(TAG["none"], begin("dict", 3) + number(0)),
+    "object whose pairs are none": reduced_node(begin("list", 3) + number(0), TAG["none"]),
+    "pickle beyond the payload": pickled_node(0, 1, 1 << 40, 0),
 }
 
 
@@ -294,15 +362,21 @@ def test_pickle_is_summed_as_it_is_loaded(forger, monkeypatch):
     assert type(forger.read()) is Odd
 
 
-# What a layout may nest without end: each must stop before the stack does.
+# What a layout may nest without end, by the level: each must stop before the stack does.
 ENDLESS = {
-    "lists": TAG["list"] + number(1),
-    "tuples": TAG["tuple"] + number(1),
-    "dicts": TAG["dict"] + number(1) + TAG["none"],
-    "types of arrays": TAG["array"],
-    "types of scalars": TAG["scalar"],
-    "callables": TAG["reduced"],
+    "lists": lambda level: begin("list", level) + number(1),
+    "tuples": lambda level: begin("tuple", level) + number(1),
+    "dicts": lambda level: begin("dict", level) + number(1) + TAG["none"],
+    "types of arrays": lambda level: begin("array", level) + bytes([0, 0]) + number(0),
+    "types of scalars": lambda level: begin("scalar", level),
+    "callables": lambda level: begin("reduced", level),
+    "leaves of pickles": lambda level: begin("pickled", level) + number(1),
 }
+
+
+def endless(what, levels):
+    """Write a layout of so many levels."""
+    return b"".join(map(ENDLESS[what], range(levels)))
 
 
 @pytest.mark.core(every=5)
@@ -311,9 +385,10 @@ def test_endless_nesting_is_an_error(tmp_path, what):
     """A layout nested deeper than any stack raises an error and does not crash."""
     script = f"""
 from tests.helpers.forgery import Forger
+from tests.protocol.test_layout import endless
 forger = Forger(slots=1)
 slot = forger.write(b"")
-forger.forge_layout(slot, {ENDLESS[what]!r} * 100000)
+forger.forge_layout(slot, endless({what!r}, 100000))
 try:
     forger.read()
 except Exception as error:
@@ -368,6 +443,185 @@ def test_broken_cell_is_refused(forger, name):
     assert before == forger.ledger.counts()
 
 
+# What a worker may find in its task ring, and why it refuses it.
+BROKEN_TASKS = {
+    "no such slot": (PLACE << SLOT_BITS | 5000000, "there is no such slot"),
+    "a slot that was never used": (PLACE << SLOT_BITS | 1, "the slot is not this worker's"),
+    "a spare slot": (PLACE << SLOT_BITS | 5, "the slot is not this worker's"),
+    "a slot that the user holds": (PLACE << SLOT_BITS, "the slot is not this worker's"),
+    "a verb of a worker's": (4 << SLOT_BITS, "an unknown order 4"),
+    "unknown verb": (99 << SLOT_BITS, "an unknown order 99"),
+    "zeros": (0, "an unknown order 0"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_TASKS)
+def test_broken_task_is_refused(forger, name):
+    """A worker refuses a cell that leads to no order for it, and writes nothing."""
+    cell, reason = BROKEN_TASKS[name]
+    forger.write(torch.arange(100))
+    held = forger.read()
+    push_task(forger.memory, forger.geometry, cell)
+    before = bytes(forger.memory[forger.geometry.table : forger.geometry.table_end])
+
+    with pytest.raises(WorkerBroken, match=reason):
+        forger.desk.take(1.0)
+
+    assert torch.equal(torch.arange(100), held)
+    assert before == forger.memory[forger.geometry.table : forger.geometry.table_end]
+    with pytest.raises(RuntimeError, match="no order in hand"):
+        forger.desk.write(1, False, pickle.dumps)
+
+
+def test_task_that_comes_twice_is_refused(forger):
+    """A cell that stands in the ring twice is taken once, before and after it was answered."""
+    forger.ledger.place(0, 0, [0])
+    push_task(forger.memory, forger.geometry, PLACE << SLOT_BITS)
+    push_task(forger.memory, forger.geometry, PLACE << SLOT_BITS)
+    forger.write_next(torch.ones(3))
+
+    with pytest.raises(WorkerBroken, match="its order was taken before"):
+        forger.desk.take(1.0)
+    batch = forger.read()
+    with pytest.raises(WorkerBroken, match="not this worker's"):
+        forger.desk.take(1.0)
+    assert torch.equal(torch.ones(3), batch)
+
+
+BROKEN_ORDERS = {
+    "request beyond the pages": (8, 1 << 40),
+    "pages beyond the range": (16, 1 << 62),
+    "a part of a page": (16, 1),
+    "unknown request and mode": (32, 1 << 63 | 99),
+    "grant beyond the range": (40, 1 << 62),
+    "no grant": (40, 0),
+    "another ticket": (0, 77),
+    "another worker": (56, 2 << 47),
+    "not in force": (56, 0),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_ORDERS)
+def test_broken_order_is_refused(forger, name):
+    """A worker checks its copy of the order before it uses a word of it."""
+    offset, value = BROKEN_ORDERS[name]
+    forger.ledger.place(0, 0, [0])
+    struct.pack_into("<Q", forger.memory, forger.geometry.order(0) + offset, value)
+
+    with pytest.raises(WorkerBroken, match="worker 0 was sent slot 0: "):
+        forger.desk.take(1.0)
+
+
+def test_grant_that_was_overwritten_is_refused(forger):
+    """A grant beyond the range does not lead a worker into the next slot."""
+    forger.ledger.place(0, 0, [0])
+    forger.desk.take(1.0)
+    struct.pack_into("<Q", forger.memory, forger.geometry.order(0) + 40, 1 << 62)
+
+    with pytest.raises(WorkerBroken, match="a grant of"):
+        forger.desk.empty((1 << 24,), torch.uint8)
+
+
+FORGED_TASK = """
+import mmap, os, sys, warnings
+import torch
+from torch.utils.data import Dataset
+from shmloader import DataLoader
+from tests.helpers.forgery import LINE, PLACE, SLOT_BITS, Geometry, push_task
+from tests.helpers.programs import wait_until
+
+class Rows(Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return torch.full((1000,), index)
+
+warnings.simplefilter("ignore")
+loader = DataLoader(Rows(), batch_size=2, num_workers=1, prefetch_factor=1, slots=8,
+                    restarts={restarts}, multiprocessing_context="fork")
+batches = iter(loader)
+held = [next(batches), next(batches)]
+copies = [batch.clone() for batch in held]
+segment = batches._transport.segment
+geometry = Geometry(segment.shape)
+memory = mmap.mmap(segment.descriptor, segment.shape.total_bytes)
+slots = [(batch.data_ptr() - min(b.data_ptr() for b in held)) // geometry.range_bytes
+         for batch in held]
+read_pos = geometry.task_ring + LINE
+wait_until(lambda: memory[geometry.task_ring] == memory[read_pos])  # idle: it has taken all
+before = memory[read_pos]
+for slot in {cells}:
+    push_task(memory, geometry, PLACE << SLOT_BITS | slot)
+wait_until(lambda: memory[read_pos] != before)  # or else the trainer's next push is first
+rest = []
+try:
+    for batch in batches:
+        rest.append(batch)
+    print("all", len(rest), [batch[0, 0].item() for batch in rest] == list(range(4, 40, 2)))
+except RuntimeError as error:
+    print("exited unexpectedly" in str(error))
+print(all(map(torch.equal, held, copies)))
+"""
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize("cells", ["slots", "[5000000]", "range(20)"])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_worker_that_was_sent_a_forged_task_ends(tmp_path, cells, restarts):
+    """It says why and ends: the trainer raises or heals, and no held batch changes."""
+    status, lines, errors = run(tmp_path, FORGED_TASK.format(cells=cells, restarts=restarts))
+
+    assert (0, ["all 18 True" if restarts else "True", "True"]) == (status, lines), errors
+    assert "WorkerBroken: worker 0 was sent slot " in errors
+
+
+# Mistakes of a caller
+
+
+WRONG_MOVES = {
+    "deliver": lambda ledger, slot: ledger.deliver(slot, False, pickle.loads),
+    "spill": lambda ledger, slot: ledger.deliver(slot, True, pickle.loads),
+    "discard": lambda ledger, slot: ledger.discard(slot),
+    "grant": lambda ledger, slot: ledger.grant(slot, 1 << 20),
+    "refuse": lambda ledger, slot: ledger.refuse(slot),
+}
+
+
+@pytest.mark.parametrize("slot", [0, 1, 1000])
+@pytest.mark.parametrize("move", WRONG_MOVES)
+def test_move_from_a_wrong_state_is_refused(forger, move, slot):
+    """A slot that is leased, free or missing is not moved, and the error says what it is."""
+    forger.write(torch.ones(2))
+    held = forger.read()
+    before = forger.ledger.counts()
+
+    with pytest.raises(RuntimeError, match=f"slot {slot} "):
+        WRONG_MOVES[move](forger.ledger, slot)
+
+    assert before == forger.ledger.counts()
+    assert torch.equal(torch.ones(2), held)
+
+
+def test_slot_is_discarded_once(forger):
+    """A second discard is refused, and the slot is free once."""
+    slot = forger.write(torch.ones(2))
+    forger.ledger.receive()
+    forger.ledger.discard(slot)
+
+    with pytest.raises(RuntimeError, match=f"slot {slot} cannot do that: it is free"):
+        forger.ledger.discard(slot)
+    assert 2 == forger.ledger.counts()["free"]
+
+
+@pytest.mark.parametrize("worker", [1, 1000])
+def test_worker_that_does_not_exist_is_refused(forger, worker):
+    """No word outside of the segment is touched for it."""
+    with pytest.raises(RuntimeError, match=f"no worker {worker} in a segment of 1"):
+        forger.ledger.place(worker, 0, [0])
+    with pytest.raises(RuntimeError, match=f"no worker {worker} in a segment of 1"):
+        forger.ledger.tell_resume(worker, None)
+
+
 BATCH, _, END, NOTHING = 1, 2, 3, 4  # kinds of answers
 
 
@@ -382,6 +636,7 @@ def receive_kinds(forger, is_iterable, kinds):
     pending = dict.fromkeys(range(len(kinds)), (0,))
     for number, kind in enumerate(kinds):
         transport.put(0, (number, [number]))
+        transport.pump()
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
     answers = iter(lambda: transport.receive(pending, None, [True]), None)
     numbers = []
@@ -413,6 +668,7 @@ def test_end_that_an_interrupt_lost_counts(forger):
     transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=True)
     for number, kind in enumerate([END, NOTHING]):
         transport.put(0, (number, [number]))
+        transport.pump()
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
     forger.ledger.receive()
 
@@ -460,7 +716,7 @@ def sit_down():
         slot = pair.write(torch.ones(1))
         held.append(pair.read())
         starts[slot] = held[-1].data_ptr()
-    return pair, starts
+    return pair, starts, starts[0] - pair.geometry.slot(0)
 
 
 def mutate(position, length):
@@ -488,18 +744,24 @@ def disturb(slot):
         mutate(forger.cell_position(), 4)
 
 
+def lies_wrong(start, end, first, last):
+    # What is copied out of the slot lies outside of the segment.
+    in_segment = end > segment and start < segment + forger.geometry.total_bytes
+    return in_segment and not first <= start <= end <= last
+
+
 def look(value, first, last):
     if isinstance(value, torch.Tensor) and value.numel() and value.device.type == "cpu":
         if type(value) is torch.Tensor and value.layout is torch.strided:
             span = sum((n - 1) * s for n, s in zip(value.shape, value.stride())) + 1
             end = value.data_ptr() + span * value.element_size()
-            if not first <= value.data_ptr() <= end <= last:
+            if lies_wrong(value.data_ptr(), end, first, last):
                 raise SystemExit("a tensor lies outside of its payload")
             if value.numel() < 10000:
                 value.clone()
     elif type(value) is numpy.ndarray and value.size:
         start = value.__array_interface__["data"][0]
-        if not first <= start <= start + value.nbytes <= last:
+        if lies_wrong(start, start + value.nbytes, first, last):
             raise SystemExit("an array lies outside of its payload")
         if value.size < 10000:
             value.copy()
@@ -519,7 +781,8 @@ def step(count):
         news = forger.ledger.receive()
         if news.verb is Verb.READY:
             payload_bytes = forger.answer(news.slot)["payload_bytes"]
-            value = forger.ledger.deliver(news.slot, False, pickling.loads)
+            spill = random.random() < 0.3
+            value = forger.ledger.deliver(news.slot, spill, pickling.Unpickler)
             if news.slot in starts:
                 look(value, starts[news.slot], starts[news.slot] + payload_bytes)
             return "delivered"
@@ -528,14 +791,14 @@ def step(count):
     return "other"
 
 
-forger, starts = sit_down()
+forger, starts, segment = sit_down()
 outcomes = {{}}
 for count in range({steps}):
     # An answer that was refused stays the worker's: its slot comes back when that is reaped.
     if forger.ledger.counts()["free"] < 4:
         gc.collect()
         forger.close()
-        forger, starts = sit_down()
+        forger, starts, segment = sit_down()
     try:
         outcome = step(count)
     except RecursionError:

@@ -80,6 +80,7 @@ def test_run_holds(run, stress_seconds):
     assert check(run).fault == ""
 
 
+@pytest.mark.thorough
 @needs_spin
 @pytest.mark.parametrize("model", cases.MODELS)
 def test_every_statement_is_executed(model):

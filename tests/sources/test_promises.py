@@ -37,13 +37,39 @@ PROMISES = {
         "test_kill_points.py::test_death_of_a_worker_is_healed",
         "test_soak.py::test_batches_are_right_and_nothing_grows_while_workers_die",
     ],
+    "a worker's orders in shared memory are overwritten, as by native code": [
+        "test_layout.py::test_broken_task_is_refused",
+        "test_layout.py::test_broken_order_is_refused",
+        "test_layout.py::test_worker_that_was_sent_a_forged_task_ends",
+    ],
+    "a process dumps core": [
+        "test_pages.py::test_only_the_table_is_dumped",
+        "test_pages.py::test_core_dump_makes_no_pages",
+    ],
+    "a signal's handler raises while a worker waits for pages": [
+        "test_pages.py::test_pages_are_counted_before_a_handler_raises",
+    ],
+    "`loader.close()` while you hold batches": [
+        "test_pages.py::test_dropped_batches_give_their_pages_back_after_close",
+        "test_pages.py::test_child_reads_what_the_trainer_drops_after_close",
+        "test_pages.py::test_child_that_drops_gives_nothing_back",
+    ],
+    "/dev/shm has huge pages (`huge=always`) and `SHMLOADER_BACKING=posix`": [
+        "test_pages.py::test_huge_pages_are_counted_as_they_exist",
+    ],
     "a worker hangs, with `timeout` and `restarts`": [
         "test_healing_limits.py::test_hung_worker_is_replaced",
     ],
     "a batch kills every worker that touches it": [
         "test_healing_limits.py::test_batch_that_kills_everybody",
     ],
-    "the nursery of `restarts` is killed": [
+    "a process of the nursery of `restarts` is killed": [
+        "test_takeover.py::test_one_after_the_other",
+        "test_takeover.py::test_death_with_an_order_in_hand",
+        "test_takeover.py::test_two_newborns_for_one_desk",
+        "test_takeover.py::test_storm_that_spares_no_child",
+    ],
+    "all of them are killed at once": [
         "test_nursery.py::test_death_of_the_nursery",
         "test_nursery.py::test_replacements_survive_the_nursery",
         "test_healing_programs.py::test_replacement_that_nobody_reaps",
@@ -77,6 +103,11 @@ PROMISES = {
         "test_retention.py::test_whatever_is_kept_is_right",
         "test_retention.py::test_spills_are_counted",
         "test_retention.py::test_one_warning_advises",
+        "test_retention.py::test_a_warning_that_is_an_error_loses_no_batch",
+    ],
+    "you keep a small part of every batch, such as its labels": [
+        "test_stretches.py::test_an_epoch_of_kept_leaves",
+        "test_stretches.py::test_kept_leaves_are_torchs",
     ],
     "a batch is larger than `ring_bytes`": [
         "test_sizes.py::test_a_batch_beyond_the_budget_says_so",
@@ -100,8 +131,18 @@ PROMISES = {
         "test_debug.py::test_late_use_faults_and_is_named",
         "test_debug.py::test_write_beyond_a_batch_ends_the_trainer",
     ],
+    "a forked child iterates, closes or drops an inherited loader": [
+        "test_inherited.py::test_children_iterate_an_inherited_loader",
+        "test_inherited.py::test_a_child_forked_between_epochs_takes_nothing",
+        "test_inherited.py::test_an_inherited_live_iterator_is_refused",
+    ],
+    "`close()` on another thread while `next()` waits or copies": [
+        "test_threads.py::test_close_while_another_thread_spills",
+        "test_threads.py::test_close_ends_a_next_that_waits",
+    ],
     "your code forks while it holds batches": [
         "test_children.py::test_a_forked_child_reads_held_batches_as_long_as_it_lives",
+        "test_children.py::test_a_daemon_reads_held_batches_as_long_as_it_lives",
         "test_lives.py::test_a_child_that_drops_batches_changes_nothing",
     ],
 }

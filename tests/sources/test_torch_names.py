@@ -5,6 +5,7 @@ import inspect
 import re
 from pathlib import Path
 
+import torch
 import torch.utils.data.dataloader as torchs
 
 ROOT = next(path for path in Path(__file__).resolve().parents if (path / "setup.py").exists())
@@ -59,6 +60,18 @@ def test_names_are_listed():
 
     assert len(used) > 20
     assert LISTED == used | compiled
+
+
+def test_storages_in_shared_memory_are_asked_for_where_the_page_says():
+    """The page names every module of torch that asks for a storage in shared memory."""
+    torchs_folder = Path(torch.__file__).parent
+    callers = {
+        f"torch/{path.relative_to(torchs_folder).as_posix()}"
+        for path in torchs_folder.rglob("*.py")
+        if b"._new_shared(" in path.read_bytes()
+    }
+
+    assert callers == set(re.findall(r"`(torch/[\w/]+\.py)`", PAGE))
 
 
 def test_attributes_of_the_iterator_are_listed():

@@ -9,6 +9,8 @@ from torch.utils.data._utils import collate as torchs
 
 import shmloader
 from shmloader.worker import collate
+from tests.helpers.forgery import Forger
+from tests.torch.golden.outcomes import Failure, attempt
 
 
 class Desk:
@@ -20,7 +22,7 @@ class Desk:
     """
 
     def __init__(self, has_room=True, hands_out=True):
-        self.hands_out = hands_out
+        self.hands_out = self.walks = hands_out
         self.asked = []
         self.left = self.kept = 0
         self._has_room = has_room
@@ -66,9 +68,33 @@ def seated(monkeypatch):
     return sit
 
 
-@pytest.mark.parametrize(
-    ("shape", "sizes"), [(3, (3,)), ([2, 3], (2, 3)), ((), ()), ((0, 4), (0, 4))]
-)
+@pytest.fixture
+def forger():
+    """A real desk that has an order in hand."""
+    forger = Forger()
+    forger.ledger.place(0, 0, [0])
+    forger.desk.take(1.0)
+    yield forger
+    forger.close()
+
+
+SIZES = [
+    (3, (3,)),
+    ([2, 3], (2, 3)),
+    ((), ()),
+    ((0, 4), (0, 4)),
+    (range(2, 4), (2, 3)),
+    (torch.Size([2, 3]), (2, 3)),
+    (numpy.int64(3), (3,)),
+    (numpy.array(3), (3,)),
+    (numpy.array([2, 3]), (2, 3)),
+    ((2, numpy.uint8(3)), (2, 3)),
+    (torch.tensor(3), (3,)),
+    (torch.tensor([2, 3]), (2, 3)),
+]
+
+
+@pytest.mark.parametrize(("shape", "sizes"), SIZES, ids=str)
 @pytest.mark.parametrize("dtype", [None, torch.int64, torch.bool])
 @pytest.mark.parametrize("desk", [None, Desk(), Desk(has_room=False), Desk(hands_out=False)])
 def test_empty_has_the_shape_and_dtype_asked_for(seated, desk, shape, sizes, dtype):
@@ -78,6 +104,33 @@ def test_empty_has_the_shape_and_dtype_asked_for(seated, desk, shape, sizes, dty
 
     assert (sizes, dtype or torch.get_default_dtype()) == (tuple(made.shape), made.dtype)
     assert made.is_contiguous()
+
+
+NO_SIZES = [
+    3.0,
+    (3.0,),
+    None,
+    True,
+    -1,
+    (2, -1),
+    numpy.int64(-1),
+    ((2, 3),),
+    1 << 62,
+    1 << 63,
+    (1 << 40, 1 << 40),
+]
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("shape", NO_SIZES, ids=str)
+@pytest.mark.parametrize("place", ["a slot", "elsewhere"])
+def test_empty_refuses_the_sizes_that_torch_refuses(seated, forger, place, shape):
+    """empty() ends in the error of torch.empty for sizes that are none, in a slot and elsewhere."""
+    expected = attempt(lambda: torch.empty(shape))
+    seated(forger.desk if place == "a slot" else None)
+
+    assert isinstance(expected, Failure)
+    assert expected == attempt(lambda: shmloader.empty(shape))
 
 
 def test_empty_asks_only_an_open_slot(seated):
@@ -126,19 +179,25 @@ UNLIKE = {
 
 @pytest.mark.parametrize("difference", UNLIKE)
 def test_unlike_tensors_are_left_to_torch(seated, difference):
-    """Tensors that torch would promote, refuse or treat in its own way take no memory of a slot."""
+    """Tensors that torch would promote, refuse or treat in its own way are torch's to stack."""
+    samples = [torch.ones(3), UNLIKE[difference]]
+    expected = attempt(lambda: torchs.default_collate(samples))
     desk = seated(Desk())
 
-    assert collate._stack_into_slot([torch.ones(3), UNLIKE[difference]]) is None
-    assert [] == desk.asked
+    assert expected == attempt(lambda: torchs.default_collate(samples))
+    assert desk.asked == ["tensors"]
 
 
-@pytest.mark.parametrize("samples", [iter([torch.ones(3)]), collections.UserList([torch.ones(3)])])
-def test_only_lists_and_tuples_are_stacked(seated, samples):
-    """A container that may be read once, or is the user's own, is left to torch."""
+@pytest.mark.parametrize("container", [iter, collections.UserList])
+def test_only_lists_and_tuples_are_stacked(seated, container):
+    """A container that may be read once, or is the user's own, is left to torch whole."""
+    samples = [torch.ones(3), torch.zeros(3)]
+    functions = torchs.default_collate_fn_map
+    expected = attempt(lambda: functions[torch.Tensor](container(samples)))
     desk = seated(Desk())
 
-    assert (None, []) == (collate._stack_into_slot(samples), desk.asked)
+    assert expected == attempt(lambda: functions[torch.Tensor](container(samples)))
+    assert desk.asked == ["tensors"]
 
 
 def test_the_native_walk_needs_torchs_own_map(seated, monkeypatch):

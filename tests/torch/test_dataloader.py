@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import time
 
 import numpy
@@ -112,10 +113,12 @@ def firsts(loader):
 
 
 @pytest.mark.parametrize("name", ["slots", "slot_bytes", "ring_bytes"])
-@pytest.mark.parametrize("value", [1.5, "3", True])
+@pytest.mark.parametrize("value", [1.5, "3", True, numpy.float64(8), numpy.bool_(True)])
 def test_option_of_another_type_is_refused(name, value):
     """An option is an int or None; the error names it and shows what it was."""
-    with pytest.raises(TypeError, match=f"{name} should be an int or None, but got {value!r}"):
+    with pytest.raises(
+        TypeError, match=f"{name} should be an int or None, but got {re.escape(repr(value))}"
+    ):
         DataLoader(Numbers(), **{name: value})
 
 
@@ -126,6 +129,8 @@ def test_option_of_another_type_is_refused(name, value):
         ({"slots": 1 << 30}, "slots should be at most"),
         ({"slot_bytes": -1}, "slot_bytes should be at least 1, but got -1"),
         ({"ring_bytes": 100}, "ring_bytes should be at least 65536, but got 100"),
+        ({"ring_bytes": 1 << 64}, f"ring_bytes should be at most {1 << 62}, but got {1 << 64}"),
+        ({"slot_bytes": 1 << 64}, f"slot_bytes should be at most {1 << 62}, but got {1 << 64}"),
         ({"slot_bytes": 1 << 20, "ring_bytes": 1 << 19}, "raise ring_bytes to at least 1048576"),
     ],
 )
@@ -133,6 +138,19 @@ def test_option_out_of_range_is_refused(options, words):
     """The error names the bound that was crossed."""
     with pytest.raises(ValueError, match=words):
         DataLoader(Numbers(), **options)
+
+
+@pytest.mark.parametrize("integer", [numpy.int64, numpy.uint8, numpy.int32])
+def test_integers_of_numpy_are_integers(integer):
+    """Options take numpy's integers, as torch's own do, and are read back as Python's."""
+    options = {"slots": 7, "slot_bytes": 100, "restarts": 2}
+    given = {name: integer(value) for name, value in options.items()}
+
+    loader = DataLoader(Numbers(), num_workers=integer(2), batch_size=2, **given)
+
+    assert options == {name: getattr(loader, name) for name in options}
+    assert {int} == {type(getattr(loader, name)) for name in options}
+    assert PAIRS == firsts(loader)
 
 
 def test_options_are_attributes_and_keyword_only():

@@ -4,6 +4,7 @@ Errors and warnings are torch's: each test runs both loaders and compares what t
 The last section is better than torch: if torch hangs, an error says what is wrong.
 """
 
+import sys
 import threading
 import time
 import warnings
@@ -129,6 +130,46 @@ def test_samples_that_do_not_collate(name):
 
     assert expected == actual
     assert isinstance(expected[0], Failure)
+
+
+def endless(kind):
+    """Return a sample that contains itself."""
+    inner = []
+    sample = {"list": inner, "tuple": (1, inner), "dict": {"self": 1, "list": inner}}[kind]
+    inner.append(sample)
+    if kind == "dict":
+        sample["self"] = sample
+    return sample
+
+
+def raise_the_limit(worker):
+    # Of levels of Python code, which take no stack of C's.
+    sys.setrecursionlimit(5000)
+
+
+@pytest.mark.parametrize("worker_init_fn", [None, raise_the_limit])
+@pytest.mark.parametrize("kind", ["list", "tuple", "dict"])
+def test_samples_that_contain_themselves(loader_class, kind, worker_init_fn):
+    """A sample without an end is a RecursionError, and the worker lives to make the next batch."""
+    samples = [endless(kind)] * 2 + [1, 2]
+    batches = iter(loader_class(samples, 2, num_workers=1, worker_init_fn=worker_init_fn))
+
+    with pytest.raises(RecursionError, match="maximum recursion depth exceeded"):
+        next(batches)
+    (last,) = batches
+    assert [1, 2] == last.tolist()
+
+
+def test_samples_that_are_nested_deep(loader_class):
+    """A sample arrives that is nested as deep as torch can collate it, and send it."""
+    sample, depth = 1.5, 300
+    for _ in range(depth):
+        sample = [sample]
+    (batch,) = loader_class([sample] * 2, batch_size=2, num_workers=1)
+
+    for _ in range(depth):
+        (batch,) = batch
+    assert [1.5, 1.5] == batch.tolist()
 
 
 @pytest.mark.core(every=3)

@@ -416,11 +416,11 @@ class Direct:
         assert ledger.place(0, self.ticket, [self.ticket])
         self.ticket += 1
         assert self.desk.take(1.0) == (Order.PLACE, [self.ticket - 1])
-        self.desk.write(batch, False, pickling.dumps)
+        self.desk.write(batch, False, pickling.Pickler)
         self.desk.commit()
         news = ledger.receive()
         assert (news.verb, news.kind) == (Verb.READY, Kind.BATCH)
-        return ledger.deliver(news.slot, False, pickling.loads)
+        return ledger.deliver(news.slot, False, pickling.Unpickler)
 
     def counts(self):
         return self.segment.ledger.counts()

@@ -11,41 +11,56 @@ import torch
 from shmloader.core import pickling
 
 
-class Part:
-    """A storage that lay outside of a pickle, as a slot's decoder hands it over."""
+class Layout:
+    """Gives numbers to the storages of a batch, as a slot's encoder does, and keeps copies."""
 
-    def __init__(self, buffer):
-        self._storage = torch.from_numpy(numpy.array(buffer)).untyped_storage()
+    def __init__(self):
+        self.storages = []
+        self._numbers = {}
 
-    def storage(self):
-        return self._storage
+    def number_of(self, value):
+        if type(value) is not torch.UntypedStorage or value.device.type != "cpu":
+            return None
+        if value._cdata not in self._numbers:
+            self._numbers[value._cdata] = len(self.storages)
+            self.storages.append(value.clone())
+        return self._numbers[value._cdata]
+
+    def object_of(self, number):
+        return self.storages[number]
+
+
+def dumps(value):
+    """Pickle a value: the pickle, and what lay outside."""
+    layout = Layout()
+    pickled, buffers = pickling.Pickler(layout.number_of).take(value)
+    return pickled, layout, [bytearray(buffer) for buffer in buffers]
 
 
 def round_trip(value):
     """Pickle a value and build it again from copies of what lay outside."""
-    pickled, parts = pickling.dumps(value)
-    count = int.from_bytes(pickled[:4], "little")
-    storages = [Part(numpy.frombuffer(part, numpy.uint8)) for part in parts[:count]]
-    return pickling.loads(pickled, storages + [bytearray(part) for part in parts[count:]])
+    pickled, layout, buffers = dumps(value)
+    return pickling.Unpickler(layout.object_of).give(pickled, buffers)
 
 
 def test_large_parts_lie_outside():
     """The pickle of a large tensor and a large array is small: their bytes are beside it."""
     value = [torch.zeros(100_000), numpy.zeros(100_000)]
-    pickled, parts = pickling.dumps(value)
+    pickled, layout, buffers = dumps(value)
 
-    assert [400_000, 800_000] == [memoryview(part).nbytes for part in parts]
+    assert [400_000] == [storage.nbytes() for storage in layout.storages]
+    assert [800_000] == [len(buffer) for buffer in buffers]
     assert len(pickled) < 2_000
 
 
 def test_views_share_one_storage():
     """A storage lies outside once, and the loaded objects share it as the originals did."""
     whole = torch.arange(10)
-    _, parts = pickling.dumps([whole, whole[2:4], whole])
+    _, layout, _ = dumps([whole, whole[2:4], whole])
     first, second, third = round_trip([whole, whole[2:4], whole])
     first[2] = 99
 
-    assert (1, 99, 99) == (len(parts), second[0].item(), third[2].item())
+    assert (1, 99, 99) == (len(layout.storages), second[0].item(), third[2].item())
 
 
 @pytest.mark.parametrize(
@@ -74,7 +89,7 @@ def test_values_come_back(value):
 def test_non_leaf_is_refused():
     """A tensor that hangs on a graph is torch's error, with the cure in it."""
     with pytest.raises(RuntimeError, match=r"call detach\(\) on it"):
-        pickling.dumps(torch.ones(1, requires_grad=True) * 2)
+        dumps(torch.ones(1, requires_grad=True) * 2)
 
 
 Pair = collections.namedtuple("Pair", "left right")
@@ -114,7 +129,35 @@ def test_sendable_batches_have_no_culprit():
 
 def test_truncated_pickle_is_an_error():
     """A pickle that was cut off is not taken for a value."""
-    pickled, parts = pickling.dumps({"a": 1})
+    pickled, layout, buffers = dumps({"a": 1})
 
     with pytest.raises((pickle.UnpicklingError, EOFError)):
-        pickling.loads(pickled[:-3], parts)
+        pickling.Unpickler(layout.object_of).give(pickled[:-3], buffers)
+
+
+def test_objects_of_one_batch_share():
+    """Objects that are pickled one after the other keep what they share, and it is sent once."""
+    layout = Layout()
+    pickler, unpickler = (
+        pickling.Pickler(layout.number_of),
+        pickling.Unpickler(layout.object_of),
+    )
+    words = [f"word {number}" for number in range(1000)]
+    arrays = [numpy.arange(3), numpy.arange(4)]
+    values = [Record(words, arrays[0]), Record(words, arrays[1]), words]
+    sent = [pickler.take(value) for value in values]
+
+    first, second, last = (unpickler.give(*each) for each in sent)
+
+    assert first.good is second.good is last
+    assert [[0, 1, 2], [0, 1, 2, 3]] == [first.bad.tolist(), second.bad.tolist()]
+    assert all(len(pickled) < 200 for pickled, _ in sent[1:])
+
+
+def test_an_unsendable_leaf_of_a_cycle_is_found():
+    """A batch that contains itself is searched once."""
+    batch = [1, {}]
+    batch[1]["back"] = batch
+    batch[1]["bad"] = BAD
+
+    assert ("batch[1]['bad']", BAD) == pickling.find_unsendable(batch)

@@ -17,6 +17,7 @@ from bench.report import machine
 from bench.workloads import SEED
 from shmloader.cli.command import positive_integer
 from shmloader.cli.progress import progress_bar
+from shmloader.core import adopt_orphans
 from shmloader.errors import RetentionWarning
 from tests.deaths import soak
 from tests.deaths.soak import flatness, report
@@ -62,6 +63,7 @@ def _try(trials: list[Trial]) -> list[Change]:
             trial.deliver_calmly(advance)
         _say(f"{result.phase}: {result.batches} batches in {result.calm_s:.1f} s")
     flatness.settle()
+    adopt_orphans()  # a nursery whose first process was killed is to be counted too
     before = flatness.sample()
     for trial in trials:
         with _bar(trial.result, "workers die", trial.result.batches) as advance:
@@ -85,8 +87,9 @@ def _say(text: str) -> None:
 def _summary(result: Result) -> str:
     verdict = "; ".join(result.mistakes) or "as it should be"
     return (
-        f"{result.phase}: {result.killed} killed, {result.stopped} stopped, {result.restarts} "
-        f"replaced in {result.killed_s:.1f} s: {verdict}"
+        f"{result.phase}: {result.killed} killed, {result.nurseries} nurseries killed, "
+        f"{result.stopped} stopped, {result.restarts} replaced in {result.killed_s:.1f} s: "
+        f"{verdict}"
     )
 
 

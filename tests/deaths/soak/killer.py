@@ -1,8 +1,9 @@
 """
-Kills and stops workers of a trainer that knows nothing of it, from a process of its own.
+Kills and stops children of a trainer that knows nothing of it, from a process of its own.
 
-A worker is a descendant of the trainer with a worker's name, or any child of the nursery, so that
-replacements die before they have a name, too. The killer runs until its input has a word or EOF.
+Children are the workers and the nursery's processes, also those that lost their parents. A
+replacement in its first moments counts as a worker. The killer runs until its input has a word or
+EOF.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from pathlib import Path
 from bench.usage import children
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
-_WORKER_NAME = "pt_data_worker"
+_WORKER_NAME, _NURSERY_NAME = "pt_data_worker", "shm_nursery"
+_NAMES = (_WORKER_NAME, _NURSERY_NAME, "shm_newborn")
 _RUNNING, _STOPPED = "RSD", "T"  # states of a process, as the kernel writes them
+_NURSERIES_PART = 0.4  # of all kills
+_ENOUGH = 2  # processes of a nursery, of which one may be killed
 
 
 class Killer:
@@ -32,6 +36,7 @@ class Killer:
 
     Attributes:
         killed, stopped: How many workers it hit; known when the context is left.
+        nurseries: How many processes of nurseries it killed.
     """
 
     def __init__(self, kill_s: float, stop_s: float, most: int, seed: int):
@@ -41,12 +46,12 @@ class Killer:
         Args:
             kill_s: Seconds from one kill to the next.
             stop_s: Seconds from one stop to the next; 0: it stops none.
-            most: How many workers it kills before it lets the others live; 0: there is no end.
+            most: How many processes it kills before it lets the others live; 0: there is no end.
             seed: Of its choice of workers.
         """
         arguments = [str(value) for value in (os.getpid(), kill_s, stop_s, most, seed)]
         self._command = [sys.executable, "-m", __name__, *arguments]
-        self.killed = self.stopped = 0
+        self.killed = self.stopped = self.nurseries = 0
 
     def __enter__(self) -> Killer:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -56,51 +61,74 @@ class Killer:
     def __exit__(self, *_: object) -> None:
         # A word and not the end of its input: forked workers hold the other end of that as well.
         line, _ = self._process.communicate(b"\n")
-        self.killed, self.stopped = json.loads(line)
+        self.killed, self.stopped, self.nurseries = json.loads(line)
 
 
 class Aim:
     """
-    Chooses workers of one trainer and sends them signals.
+    Chooses children of one trainer and sends them signals.
 
     Attributes:
         hits: How many workers each signal was sent to.
+        nurseries: How many processes of nurseries were killed.
     """
 
     def __init__(self, trainer_pid: int, seed: int):
         self._trainer_pid = trainer_pid
         self._random = random.Random(seed)
+        self._family: dict[int, str] = {}  # pid -> name when it was looked at
         self.hits: Counter = Counter()
+        self.nurseries = 0
 
     def hit(self, number: signal.Signals) -> None:
-        """Send a signal to a random worker; the loader must find one that is stopped."""
-        pids = self._workers(_RUNNING)
-        if pids and self._send(self._random.choice(pids), _RUNNING, number):
+        """Send a signal to a random child; the loader must find one that is stopped."""
+        workers, nurseries = self._look(_RUNNING)
+        if number == signal.SIGKILL and nurseries and self._random.random() < _NURSERIES_PART:
+            self.nurseries += self._send(self._random.choice(nurseries), _RUNNING, number)
+        elif workers and self._send(self._random.choice(workers), _RUNNING, number):
             self.hits[number] += 1
 
     def release(self) -> None:
         """Continue stopped workers, or the loader would wait for them when it closes."""
-        for pid in self._workers(_STOPPED):
+        for pid in self._look(_STOPPED)[0]:
             self._send(pid, _STOPPED, signal.SIGCONT)
 
     def _send(self, pid: int, states: str, number: signal.Signals) -> bool:
-        """Send a signal to a process if it is still a worker in one of these states."""
+        """Send a signal to a process if it has the same name still, and one of these states."""
         with contextlib.suppress(ProcessLookupError):
             process = os.pidfd_open(pid)
             try:
                 # Checked after opening the pidfd: the pid might be another process's by now.
-                if pid in self._workers(states):
+                name, state = _name_and_state(pid)
+                if name == self._family[pid] and state in states:
                     signal.pidfd_send_signal(process, number)
                     return True
             finally:
                 os.close(process)
         return False
 
-    def _workers(self, states: str) -> list[int]:
-        nearest = children(self._trainer_pid)
-        named = [pid for pid in nearest if _name_and_state(pid)[0] == _WORKER_NAME]
-        replacements = [child for pid in nearest if pid not in named for child in children(pid)]
-        return [pid for pid in (*named, *replacements) if _name_and_state(pid)[1] in states]
+    def _look(self, states: str) -> tuple[list[int], list[int]]:
+        """List the workers and the nurseries that are in one of these states."""
+        before, self._family = self._family, self._find_family()
+        found = [pid for pid in self._family if _name_and_state(pid)[1] in states]
+        # A name that it had at the last look too: a newborn has its parent's for a moment.
+        old = [pid for pid in found if before.get(pid) == self._family[pid] == _NURSERY_NAME]
+        if len(old) < _ENOUGH:
+            # Where forks take longer than the time from kill to kill, one of them has to be left.
+            return [pid for pid in found if self._family[pid] != _NURSERY_NAME], []
+        return [pid for pid in found if pid not in old], old
+
+    def _find_family(self) -> dict[int, str]:
+        """Find workers, nurseries and their children; orphans are known from the last look."""
+        family: dict[int, str] = {}
+        unseen = [*self._family, *children(self._trainer_pid)]
+        while unseen:
+            pid = unseen.pop()
+            name, state = _name_and_state(pid)
+            if pid not in family and name in _NAMES and state not in "XZ":
+                family[pid] = name
+                unseen += children(pid)
+        return family
 
 
 def _name_and_state(pid: int) -> tuple[str, str]:
@@ -118,7 +146,7 @@ def run(aim: Aim, periods_s: dict[signal.Signals, float], most: int) -> None:
         number = min(due, key=due.__getitem__)
         if select.select([sys.stdin], [], [], max(0.0, due[number] - time.monotonic()))[0]:
             return
-        if number != signal.SIGKILL or not most or aim.hits[number] < most:
+        if number != signal.SIGKILL or not most or aim.hits[number] + aim.nurseries < most:
             aim.hit(number)
         due[number] = time.monotonic() + periods_s[number]
 
@@ -131,8 +159,9 @@ def main(arguments: list[str]) -> None:
     periods_s = {signal.SIGKILL: float(kill_s), signal.SIGSTOP: float(stop_s)}
     run(aim, {number: period_s for number, period_s in periods_s.items() if period_s}, int(most))
     aim.release()
+    said = [*(aim.hits[number] for number in periods_s), aim.nurseries]
     with contextlib.suppress(BrokenPipeError):  # the trainer has been killed
-        os.write(1, json.dumps([aim.hits[number] for number in periods_s]).encode())
+        os.write(1, json.dumps(said).encode())
 
 
 if __name__ == "__main__":

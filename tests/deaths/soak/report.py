@@ -10,13 +10,13 @@ from tests.deaths.soak.trial import Result
 
 def deliveries(results: list[Result], period_s: float) -> Table:
     """Tabulate what was delivered, and what died meanwhile."""
-    table = Table(title=f"Batches, a worker killed every {period_s * 1e3:.0f} ms")
+    table = Table(title=f"Batches, a worker or nursery killed every {period_s * 1e3:.0f} ms")
     table.add_column("phase")
     heads = ("batches", "torch's too", "/s calm", "/s killed")
-    for head in (*heads, "killed", "stopped", "replaced", "hung", "as it should be"):
+    for head in (*heads, "killed", "nurseries", "stopped", "replaced", "hung", "as it should be"):
         table.add_column(head, justify="right")
     for each in results:
-        counts = (each.killed, each.stopped, each.restarts, each.hung)
+        counts = (each.killed, each.nurseries, each.stopped, each.restarts, each.hung)
         table.add_row(
             each.phase,
             str(each.batches),
@@ -46,7 +46,15 @@ def record(results: list[Result], idle: list[Change], mistakes: list[str]) -> di
     """Put all of it into one record."""
     totals = {
         name: sum(getattr(each, name) for each in results)
-        for name in ("batches", "torch_batches", "killed", "stopped", "restarts", "hung")
+        for name in (
+            "batches",
+            "torch_batches",
+            "killed",
+            "nurseries",
+            "stopped",
+            "restarts",
+            "hung",
+        )
     }
     phases = [{**vars(each), "changes": _figures(each.changes)} for each in results]
     return {

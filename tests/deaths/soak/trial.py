@@ -49,6 +49,7 @@ class Result:
 
     Attributes:
         killed, stopped: Workers that were sent a signal.
+        nurseries: Processes of nurseries that were killed.
         restarts: Workers that were replaced; `hung` of them because the timeout ran out.
         changes: What was held at first and at last, while batches flowed and workers died.
         mistakes: What must not be; empty if all is well.
@@ -61,6 +62,7 @@ class Result:
     killed_s: float = 0.0
     killed: int = 0
     stopped: int = 0
+    nurseries: int = 0
     restarts: int = 0
     hung: int = 0
     changes: list[flatness.Change] = field(default_factory=list)
@@ -129,6 +131,7 @@ class Trial:
                 return loader.stats().restarts
         finally:
             result.killed, result.stopped = killer.killed, killer.stopped
+            result.nurseries = killer.nurseries
 
     def _make_killer(self) -> Killer:
         settings = self._settings

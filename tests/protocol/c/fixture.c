@@ -126,6 +126,9 @@ void take(struct fixture *fixture, uint32_t worker, uint32_t slot) {
   CHECK(desk_take(&fixture->desks[worker], &cell));
   CHECK_EQUAL(VERB_PLACE, cell_verb(cell));
   CHECK_EQUAL(slot, cell_slot(cell));
+  struct slot_order order;
+  const char *fault = desk_accept(&fixture->desks[worker], slot, &order);
+  CHECK(fault == NULL, "%s", fault);
 }
 
 struct slot_order *order_of(struct fixture *fixture, uint32_t slot) {
@@ -143,7 +146,7 @@ void write_answer(struct fixture *fixture, uint32_t slot, enum answer_kind kind,
   if (bytes < order->pages_bytes) bytes = order->pages_bytes;
   uint64_t offset = segment_slot_offset(&fixture->geometry, slot);
   uint64_t more = bytes - order->pages_bytes;
-  CHECK_EQUAL(0, platform_reserve(fixture->fd, offset + order->pages_bytes, more));
+  CHECK_EQUAL(more, platform_reserve(fixture->fd, offset + order->pages_bytes, more, pages(1)));
   memset(fixture->base + offset, (int)order->ticket, bytes);
   *answer_of(fixture, slot) = (struct slot_answer){.ticket = order->ticket,
                                                    .kind = kind,

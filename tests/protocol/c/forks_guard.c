@@ -374,7 +374,7 @@ static void child_changes_only_its_own_view(void) {
   struct fixture fixture = open_guarded();
   uint32_t slot = come_slot(&fixture, 23);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  uint8_t marks[4];
+  uint8_t marks[4] = {0};
   ledger_mark_child(fixture.ledger, marks);
   pid_t pid = fork();
   CHECK(pid >= 0);

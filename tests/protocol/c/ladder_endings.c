@@ -5,6 +5,9 @@
 #include "check.h"
 #include "fixture.h"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 static uint32_t count_of(const struct fixture *fixture, enum slot_state state) {
   return fixture->ledger->counts[state];
 }
@@ -92,7 +95,7 @@ static void fork_holds_leased_slots(void) {
 }
 
 static void child_that_ends_first_holds_nothing(void) {
-  uint8_t marks[1];
+  uint8_t marks[1] = {0};
   struct fixture fixture = fixture_open(1, 1, 1, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   ledger_mark_child(fixture.ledger, marks);
@@ -104,15 +107,15 @@ static void child_that_ends_first_holds_nothing(void) {
   fixture_close(&fixture);
 }
 
-/* A second fork marks what the first one holds, and the slot waits for both. */
+/* A slot that is leased at two forks waits for both children. */
 static void held_slot_waits_for_every_child(void) {
-  uint8_t first[2], second[2];
+  uint8_t first[2] = {0}, second[2] = {0};
   struct fixture fixture = fixture_open(1, 2, 2, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, first));
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, second));
   lease_drop(lease);
   ledger_collect(fixture.ledger);
-  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, second));
   ledger_unmark_child(fixture.ledger, first);
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
   check_ledger(fixture.ledger);
@@ -121,8 +124,46 @@ static void held_slot_waits_for_every_child(void) {
   fixture_close(&fixture);
 }
 
+/* Forks that share their marks count once, and what was released between them is not marked. */
+static void marks_may_be_shared(void) {
+  uint8_t shared[2] = {0}, later[2] = {0};
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  struct lease *first = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, shared));
+  struct lease *second = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 1), 1);
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, shared));
+  lease_drop(first);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, later));
+  ledger_unmark_child(fixture.ledger, shared);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
+  CHECK_EQUAL(0, shared[0] + shared[1]);
+  lease_drop(second);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 1));
+  ledger_unmark_child(fixture.ledger, later);
+  CHECK_EQUAL(2, count_of(&fixture, SLOT_FREE));
+  fixture_close(&fixture);
+}
+
+/* Where the end of a child cannot be seen, its slots are retired when they are released. */
+static void unseen_child_retires_leased_slots(void) {
+  struct fixture fixture = fixture_open(1, 2, 3, 100);
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  uint32_t ready = ready_slot(&fixture, 1, 1);
+  ledger_retire_leased(fixture.ledger);
+  ledger_free(fixture.ledger, ready);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, ready));
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
+  CHECK_EQUAL(2, count_of(&fixture, SLOT_FREE));
+  check_ledger(fixture.ledger);
+  fixture_close(&fixture);
+}
+
 static void held_slot_that_was_kept_is_retired(void) {
-  uint8_t marks[2];
+  uint8_t marks[2] = {0};
   struct fixture fixture = fixture_open(1, 1, 2, 100);
   struct lease *lease = ledger_lease(fixture.ledger, kept_slot(&fixture, 0), 1);
   ledger_mark_child(fixture.ledger, marks);
@@ -172,8 +213,8 @@ static void unseen_pages_that_stay_are_counted(void) {
   struct fixture fixture = fixture_open(1, 1, 1, 100);
   uint32_t slot = place(&fixture, 0, 1);
   uint64_t grant_bytes = atomic_load(&order_of(&fixture, slot)->grant_bytes);
-  CHECK_EQUAL(0, platform_reserve(fixture.fd, segment_slot_offset(&fixture.geometry, slot),
-                                  grant_bytes));
+  uint64_t offset = segment_slot_offset(&fixture.geometry, slot);
+  CHECK_EQUAL(grant_bytes, platform_reserve(fixture.fd, offset, grant_bytes, pages(1)));
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fixture.fd);
   int reader = open(path, O_RDONLY | O_CLOEXEC);
@@ -223,7 +264,7 @@ static void reclaimed_worker_can_be_replaced(void) {
 static void want_ends_with_the_order(void) {
   struct fixture fixture = fixture_open(1, 1, 1, 10);
   for (int answers = 0; answers < 2; answers++) {
-    uint32_t slot = place(&fixture, 0, 3);
+    uint32_t slot = place(&fixture, 0, 3 + (uint64_t)answers);
     take(&fixture, 0, slot);
     write_answer(&fixture, slot, ANSWER_BATCH, 1);
     answer_of(&fixture, slot)->want_bytes = pages(11);
@@ -243,7 +284,7 @@ static void want_ends_with_the_order(void) {
 
 /* Restart in the middle of everything: leases go on, all else is as new. */
 static void restart_keeps_leases_alone(void) {
-  uint8_t marks[6];
+  uint8_t marks[6] = {0};
   struct news news;
   struct fixture fixture = fixture_open(1, 6, 6, 100);
   struct lease *leased = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
@@ -298,6 +339,92 @@ static void last_lease_takes_the_mapping_along(void) {
   CHECK_EQUAL(-1, mincore((void *)((uintptr_t)batch & ~(uintptr_t)(pages(1) - 1)), 1, &resident));
 }
 
+/* Bytes of a slot's range that are pages. */
+static uint64_t resident(const struct fixture *fixture) {
+  struct stat file;
+  CHECK_EQUAL(0, fstat(fixture->fd, &file));
+  return (uint64_t)file.st_blocks * 512 - fixture->geometry.slots_offset;
+}
+
+/* After the close each slot's pages go with its last alias, and not with another slot's. */
+static void closed_ledger_gives_back_as_leases_end(void) {
+  struct fixture fixture = fixture_open(1, 4, 4, 100);
+  struct lease *leases[3];
+  for (uint64_t i = 0; i < 3; i++) {
+    leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 2 + i), 2);
+  }
+  CHECK(ledger_free(fixture.ledger, ready_slot(&fixture, 3, 9)));
+  lease_drop(leases[0]);
+  lease_drop(leases[0]);
+  ledger_close(fixture.ledger);
+  CHECK_EQUAL(pages(3 + 4), resident(&fixture));
+  lease_drop(leases[2]);
+  CHECK_EQUAL(pages(3 + 4), resident(&fixture));
+  lease_drop(leases[2]);
+  CHECK_EQUAL(pages(3), resident(&fixture));
+  CHECK_EQUAL(1, *trainer_slot(&fixture, leases[1]->slot));
+  ledger_close(fixture.ledger); /* a second time changes nothing */
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(1, *trainer_slot(&fixture, leases[1]->slot));
+  lease_drop(leases[1]);
+  lease_drop(leases[1]);
+  CHECK_EQUAL(0, resident(&fixture));
+  fixture_close(&fixture);
+}
+
+/* A worker, or a child that was marked, may still read them. */
+static void closed_ledger_leaves_read_slots_alone(void) {
+  uint8_t marks[4];
+  struct fixture fixture = fixture_open(1, 3, 4, 100);
+  struct lease *kept = ledger_lease(fixture.ledger, kept_slot(&fixture, 0), 1);
+  struct lease *read = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 3), 1);
+  ledger_mark_child(fixture.ledger, marks);
+  fixture.ledger->entries[kept->slot].children = marks[kept->slot] = 0;
+  struct lease *later = ledger_lease(fixture.ledger, ready_slot(&fixture, 2, 4), 1);
+  ledger_close(fixture.ledger);
+  lease_drop(kept);
+  lease_drop(read);
+  CHECK_EQUAL(pages(2 + 3 + 4), resident(&fixture));
+  lease_drop(later);
+  CHECK_EQUAL(pages(2 + 3), resident(&fixture));
+  fixture_close(&fixture);
+}
+
+/* After the close no thread learns of a child's end: what was leased at a fork stays. */
+static void closed_ledger_leaves_slots_alone_after_a_fork(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  struct lease *before = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
+  struct lease *after = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 3), 1);
+  ledger_note_fork(); /* of another time: it was counted when the ledger was closed */
+  ledger_close(fixture.ledger);
+  lease_drop(before);
+  CHECK_EQUAL(pages(3), resident(&fixture));
+  ledger_note_fork();
+  lease_drop(after);
+  CHECK_EQUAL(pages(3), resident(&fixture));
+  fixture_close(&fixture);
+}
+
+/* In a child that no hook saw: its copy of the ledger gives nothing back. */
+static void child_of_a_closed_ledger_gives_nothing_back(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
+  ledger_close(fixture.ledger);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    lease_drop(lease);
+    _exit(0);
+  }
+  int status;
+  CHECK_EQUAL(child, waitpid(child, &status, 0));
+  CHECK_EQUAL(0, status);
+  CHECK_EQUAL(pages(2), resident(&fixture));
+  lease_drop(lease);
+  CHECK_EQUAL(0, resident(&fixture));
+  fixture_close(&fixture);
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(kept_slot_is_retired_for_a_spare);
@@ -307,6 +434,8 @@ int main(int argc, char **argv) {
   RUN(fork_holds_leased_slots);
   RUN(child_that_ends_first_holds_nothing);
   RUN(held_slot_waits_for_every_child);
+  RUN(marks_may_be_shared);
+  RUN(unseen_child_retires_leased_slots);
   RUN(held_slot_that_was_kept_is_retired);
   RUN(reclaim_frees_one_workers_slots);
   RUN(freeing_a_placed_slot_takes_unseen_pages_back);
@@ -316,4 +445,8 @@ int main(int argc, char **argv) {
   RUN(want_ends_with_the_order);
   RUN(restart_keeps_leases_alone);
   RUN(last_lease_takes_the_mapping_along);
+  RUN(closed_ledger_gives_back_as_leases_end);
+  RUN(closed_ledger_leaves_read_slots_alone);
+  RUN(closed_ledger_leaves_slots_alone_after_a_fork);
+  RUN(child_of_a_closed_ledger_gives_nothing_back);
 }

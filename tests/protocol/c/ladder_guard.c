@@ -116,7 +116,7 @@ static void reclaimed_slot_is_poisoned(void) {
 
 /* A child may read a held slot, so it is filled only when the child is gone; here it is closed. */
 static void held_slot_is_poisoned_when_it_is_free(void) {
-  uint8_t marks[1];
+  uint8_t marks[1] = {0};
   struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 5);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);

@@ -107,6 +107,26 @@ static void alias_of_a_scalar_frees_its_block(void) {
   managed->deleter(managed);
 }
 
+/* A framework that fails halfway may have called the deleter, or not. */
+static void watched_alias_tells_its_deletion(void) {
+  const int64_t one_element = 1;
+  bool first = false, second = false;
+  struct lease *lease = lease_block_new(8);
+  DLDataType type = {.code = kDLFloat, .bits = 64, .lanes = 1};
+  DLManagedTensorVersioned *one =
+      alias_new(lease, lease_block_start(lease), type, 1, &one_element, &one_element);
+  DLManagedTensorVersioned *two =
+      alias_new(lease, lease_block_start(lease), type, 1, &one_element, &one_element);
+  alias_watch(one, &first);
+  alias_watch(two, &second);
+  alias_watch(two, NULL);
+  one->deleter(one);
+  two->deleter(two);
+  CHECK(first && !second);
+  CHECK_EQUAL(1, lease_aliases(lease));
+  lease_drop(lease);
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(last_alias_ends_the_lease);
@@ -116,4 +136,5 @@ int main(int argc, char **argv) {
   RUN(block_too_large_is_refused);
   RUN(alias_describes_and_holds_the_memory);
   RUN(alias_of_a_scalar_frees_its_block);
+  RUN(watched_alias_tells_its_deletion);
 }

@@ -255,6 +255,116 @@ static void stopping_is_told_to_all(void) {
   fixture_close(&fixture);
 }
 
+/* Bring slot 0 of a fresh ledger of 2 slots and 2 spares into a state. */
+static struct lease *bring_to(struct fixture *fixture, enum slot_state state, uint8_t *marks) {
+  if (state == SLOT_FREE) return NULL;
+  if (state == SLOT_PLACED) place(fixture, 0, 0);
+  if (state == SLOT_PLACED) return NULL;
+  uint32_t slot = place(fixture, 0, 0);
+  take(fixture, 0, slot);
+  write_answer(fixture, slot, ANSWER_BATCH, 1);
+  if (state == SLOT_RETIRED) answer_of(fixture, slot)->flags = ANSWER_KEPT;
+  commit(fixture, 0, slot);
+  receive(fixture, 0, VERB_READY, slot);
+  if (state == SLOT_READY) return NULL;
+  struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
+  if (state == SLOT_LEASED) return lease;
+  if (state == SLOT_FORKED) ledger_mark_child(fixture->ledger, marks);
+  lease_drop(lease);
+  ledger_collect(fixture->ledger);
+  return NULL;
+}
+
+static void check_untouched(struct fixture *fixture, uint32_t slot, uint32_t state,
+                            uint32_t free_count) {
+  if (slot < fixture->geometry.ranges) CHECK_EQUAL(state, state_of(fixture, slot));
+  CHECK_EQUAL(free_count, fixture->ledger->free_count);
+  check_ledger(fixture->ledger);
+}
+
+/* Each move in each state that it does not start from, and for slots that do not exist. */
+static void refuse_all_but(struct fixture *fixture, uint32_t slot, uint32_t state) {
+  struct ledger *ledger = fixture->ledger;
+  uint32_t free_count = ledger->free_count;
+  bool ready = state == SLOT_READY, placed = state == SLOT_PLACED;
+  if (!ready) CHECK(ledger_open(ledger, slot) == NULL);
+  if (!ready) CHECK(ledger_lease(ledger, slot, 1) == NULL);
+  if (ready) CHECK(ledger_lease(ledger, slot, 0) == NULL);
+  if (!ready && !placed) CHECK(!ledger_free(ledger, slot));
+  if (!placed) CHECK(!ledger_grant(ledger, slot, pages(10)));
+  CHECK(!ledger_refuse(ledger, slot)); /* placed, but it wants nothing */
+  check_untouched(fixture, slot, state, free_count);
+}
+
+static void wrong_states_are_refused(void) {
+  static const enum slot_state states[] = {SLOT_FREE,   SLOT_PLACED,  SLOT_READY,
+                                           SLOT_LEASED, SLOT_RETIRED, SLOT_FORKED};
+  static const uint32_t missing[] = {4, 5, SLOTS_MAX, UINT32_MAX};
+  for (size_t i = 0; i < LENGTH(states); i++) {
+    uint8_t marks[4] = {0};
+    struct fixture fixture = fixture_open(1, 2, 4, 100);
+    struct lease *lease = bring_to(&fixture, states[i], marks);
+    refuse_all_but(&fixture, 0, states[i]);
+    refuse_all_but(&fixture, 3, SLOT_SPARE);
+    for (size_t j = 0; j < LENGTH(missing); j++) refuse_all_but(&fixture, missing[j], SLOT_STATES);
+    if (lease != NULL) lease_drop(lease);
+    ledger_restart(fixture.ledger);
+    ledger_unmark_child(fixture.ledger, marks);
+    fixture_close(&fixture);
+  }
+}
+
+static void slot_is_freed_once(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  uint32_t slot = ready_slot(&fixture, 0, 1);
+  CHECK(ledger_free(fixture.ledger, slot));
+  CHECK(!ledger_free(fixture.ledger, slot));
+  CHECK_EQUAL(2, fixture.ledger->free_count);
+  fixture_close(&fixture);
+}
+
+/* A slot on the stack of released ones that is not leased is no lease's end. */
+static void released_slot_that_is_not_leased_stays(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  uint32_t slot = ready_slot(&fixture, 0, 1);
+  atomic_store(&fixture.ledger->entries[slot].next_released, 0);
+  atomic_store(&fixture.ledger->released, slot + 1);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_READY, state_of(&fixture, slot));
+  check_ledger(fixture.ledger);
+  CHECK(ledger_free(fixture.ledger, slot));
+  fixture_close(&fixture);
+}
+
+static void workers_and_requests_that_do_not_exist_are_refused(void) {
+  static const uint32_t missing[] = {1, 2, UINT32_MAX};
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  for (size_t i = 0; i < LENGTH(missing); i++) {
+    CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, missing[i], 0, REQUEST_INDEX, "", 0, 0));
+    CHECK(!ledger_tell(fixture.ledger, missing[i], VERB_RESUME));
+    CHECK_EQUAL(0, ledger_untaken(fixture.ledger, missing[i]));
+    ledger_reclaim(fixture.ledger, missing[i]);
+  }
+  CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, 0, 0, (enum request_kind)0, "", 0, 0));
+  CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, 0, 0, (enum request_kind)5, "", 0, 0));
+  check_untouched(&fixture, 0, SLOT_FREE, 1);
+  fixture_close(&fixture);
+}
+
+/* A smaller grant would leave pages uncounted, a larger one reach into the next range. */
+static void grant_only_rises_within_the_range(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  uint32_t slot = place(&fixture, 0, 0);
+  uint64_t grant_bytes = atomic_load(&order_of(&fixture, slot)->grant_bytes);
+  CHECK(!ledger_grant(fixture.ledger, slot, grant_bytes - pages(1)));
+  CHECK(!ledger_grant(fixture.ledger, slot, fixture.geometry.range_bytes + 1));
+  CHECK(!ledger_grant(fixture.ledger, slot, UINT64_MAX));
+  CHECK_EQUAL(grant_bytes, atomic_load(&order_of(&fixture, slot)->grant_bytes));
+  CHECK(ledger_grant(fixture.ledger, slot, grant_bytes));
+  CHECK(ledger_free(fixture.ledger, slot));
+  fixture_close(&fixture);
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(new_ledger_has_slots_and_spares);
@@ -273,4 +383,9 @@ int main(int argc, char **argv) {
   RUN(resumed_is_passed_on);
   RUN(receiving_goes_round);
   RUN(stopping_is_told_to_all);
+  RUN(wrong_states_are_refused);
+  RUN(slot_is_freed_once);
+  RUN(released_slot_that_is_not_leased_stays);
+  RUN(workers_and_requests_that_do_not_exist_are_refused);
+  RUN(grant_only_rises_within_the_range);
 }

@@ -12,6 +12,7 @@
 enum { FILE_UNITS = 512 };
 static bool exists[FILE_UNITS];
 static int calls_left, failure;
+static uint64_t longest_units = FILE_UNITS; /* a longer call is interrupted */
 
 static void set_exists(int64_t offset, int64_t bytes, bool value) {
   CHECK(offset % (1 << 20) == 0 && bytes % (1 << 20) == 0 && bytes > 0);
@@ -24,8 +25,9 @@ static void set_exists(int64_t offset, int64_t bytes, bool value) {
 static int scripted_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
   CHECK_EQUAL(5, fd);
   bool makes = mode == 0;
-  if (makes && calls_left-- == 0) {
-    errno = failure;
+  bool is_long = makes && (uint64_t)bytes > longest_units << 20;
+  if (is_long || (makes && calls_left-- == 0)) {
+    errno = is_long ? EINTR : failure;
     return -1;
   }
   set_exists(offset, bytes, makes);
@@ -54,7 +56,8 @@ static void reserving_makes_every_piece(void) {
   static const int lengths[] = {0, 1, 63, 64, 65, 200};
   for (size_t i = 0; i < LENGTH(lengths); i++) {
     script(1000, 0);
-    CHECK_EQUAL(0, platform_reserve(5, 3 * mib, (uint64_t)lengths[i] * mib));
+    uint64_t bytes = (uint64_t)lengths[i] * mib;
+    CHECK_EQUAL(bytes, platform_reserve(5, 3 * mib, bytes, mib));
     CHECK_EQUAL(lengths[i], count_existing(3, 3 + lengths[i]));
     CHECK_EQUAL(lengths[i], count_existing(0, FILE_UNITS));
   }
@@ -64,17 +67,61 @@ static void reserving_makes_every_piece(void) {
 static void full_file_leaves_nothing(void) {
   for (int calls = 0; calls < 4; calls++) {
     script(calls, ENOSPC);
-    CHECK_EQUAL(-ENOSPC, platform_reserve(5, 3 * mib, 200 * mib));
+    CHECK_EQUAL(-ENOSPC, platform_reserve(5, 3 * mib, 200 * mib, mib));
     CHECK_EQUAL(0, count_existing(0, FILE_UNITS));
   }
 }
 
-/* An interrupted caller tries again, so finished pieces stay. */
+/* An interrupted caller tries again, so finished pieces stay, and are told. */
 static void interrupted_pieces_stay(void) {
   script(2, EINTR);
-  CHECK_EQUAL(-EINTR, platform_reserve(5, 3 * mib, 200 * mib));
+  CHECK_EQUAL(128 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
   CHECK_EQUAL(128, count_existing(3, 131));
   CHECK_EQUAL(128, count_existing(0, FILE_UNITS));
+}
+
+/* The first piece is interrupted: half of it comes, so that the caller gets on. */
+static void interrupted_piece_is_halved(void) {
+  script(0, EINTR);
+  CHECK_EQUAL(32 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
+  CHECK_EQUAL(32, count_existing(3, 35));
+  CHECK_EQUAL(32, count_existing(0, FILE_UNITS));
+}
+
+/* Every call longer than a few pages is interrupted, as by a signal that comes again and again. */
+static void reserving_ends_under_any_signal(void) {
+  static const uint64_t longest[] = {1, 2, 3, 5, 31, 63, 64};
+  for (size_t i = 0; i < LENGTH(longest); i++) {
+    script(-1, EINTR);
+    longest_units = longest[i];
+    uint64_t done = 0, calls = 0;
+    while (done < 200 * mib) {
+      int64_t more = platform_reserve(5, 3 * mib + done, 200 * mib - done, mib);
+      CHECK(more > 0 && ++calls <= 200);
+      done += (uint64_t)more;
+    }
+    longest_units = FILE_UNITS;
+    CHECK_EQUAL(200, count_existing(3, 203));
+    CHECK_EQUAL(200, count_existing(0, FILE_UNITS));
+  }
+}
+
+/* Not even one page comes through: the caller's handlers run, and it decides. */
+static void interrupted_page_is_told(void) {
+  script(-1, EINTR);
+  longest_units = 0;
+  CHECK_EQUAL(0, platform_reserve(5, 3 * mib, 200 * mib, mib));
+  longest_units = FILE_UNITS;
+  CHECK_EQUAL(0, count_existing(0, FILE_UNITS));
+}
+
+/* The rest of an interrupted call finds the file full: nothing of that call is left. */
+static void full_file_after_an_interrupt_leaves_what_was_told(void) {
+  script(1, EINTR);
+  CHECK_EQUAL(64 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
+  script(1, ENOSPC);
+  CHECK_EQUAL(-ENOSPC, platform_reserve(5, 67 * mib, 136 * mib, mib));
+  CHECK_EQUAL(0, count_existing(0, FILE_UNITS));
 }
 
 int main(int argc, char **argv) {
@@ -82,4 +129,8 @@ int main(int argc, char **argv) {
   RUN(reserving_makes_every_piece);
   RUN(full_file_leaves_nothing);
   RUN(interrupted_pieces_stay);
+  RUN(interrupted_piece_is_halved);
+  RUN(reserving_ends_under_any_signal);
+  RUN(interrupted_page_is_told);
+  RUN(full_file_after_an_interrupt_leaves_what_was_told);
 }

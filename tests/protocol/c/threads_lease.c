@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 enum { THREADS = 3, ALIASES = 4 };
 
@@ -146,10 +147,55 @@ static void end_in_any_order(bool guarded) {
 static void whoever_is_last_unmaps(void) { end_in_any_order(false); }
 static void whoever_is_last_ends_the_guard(void) { end_in_any_order(true); }
 
+/* Many slots, a thread for each half: which of them drop before the close differs every time. */
+struct dropper {
+  struct lease **leases;
+  uint32_t count;
+  _Atomic uint32_t *waiting;
+};
+
+static void *drop_leases(void *argument) {
+  struct dropper *dropper = argument;
+  atomic_fetch_sub(dropper->waiting, 1);
+  while (atomic_load(dropper->waiting) > 0) sched_yield();
+  for (uint32_t i = 0; i < dropper->count; i++) lease_drop(dropper->leases[i]);
+  return NULL;
+}
+
+/* The close in the middle of drops on other threads: every page is given back, none twice. */
+static void each_slot_is_given_back_once(void) {
+  enum { SLOTS = 16, HALF = SLOTS / 2 };
+  for (struct limit limit = limit_of(0.2, 20000); limit_allows(&limit);) {
+    struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 1000);
+    struct lease *leases[SLOTS];
+    for (uint64_t i = 0; i < SLOTS; i++) {
+      leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 1 + i % 3), 1);
+    }
+    _Atomic uint32_t waiting = 3;
+    struct dropper droppers[] = {{leases, HALF, &waiting}, {leases + HALF, HALF, &waiting}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+      CHECK_EQUAL(0, pthread_create(&threads[i], NULL, drop_leases, &droppers[i]));
+    }
+    atomic_fetch_sub(&waiting, 1);
+    while (atomic_load(&waiting) > 0) sched_yield();
+    ledger_close(fixture.ledger);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    struct stat file;
+    CHECK_EQUAL(0, fstat(fixture.fd, &file));
+    CHECK_EQUAL(fixture.geometry.slots_offset, (uint64_t)file.st_blocks * 512);
+    CHECK_EQUAL(SLOTS,
+                fixture.ledger->counts[SLOT_FREE] + fixture.ledger->counts[SLOT_LEASED]);
+    CHECK_EQUAL(1, atomic_load(&fixture.ledger->references));
+    fixture_close(&fixture);
+  }
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(end_runs_once_after_the_last_use);
   RUN(released_slot_is_written_again);
+  RUN(each_slot_is_given_back_once);
   RUN(guarded_slot_is_opened_again);
   RUN(whoever_is_last_unmaps);
   RUN(whoever_is_last_ends_the_guard);

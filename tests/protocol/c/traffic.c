@@ -95,7 +95,9 @@ static uint64_t add_pages(const struct hand *hand, uint64_t bytes) {
   if (after > order_grant(hand->order)) ask(hand, after);
   if (after > order_grant(hand->order)) return 0;
   uint64_t offset = segment_slot_offset(&hand->desk->geometry, hand->slot);
-  CHECK_EQUAL(0, platform_reserve(hand->desk->fd, offset + before, after - before));
+  uint64_t page_bytes = hand->desk->geometry.page_bytes;
+  CHECK_EQUAL(after - before,
+              platform_reserve(hand->desk->fd, offset + before, after - before, page_bytes));
   return after;
 }
 
@@ -141,6 +143,11 @@ static void answer_order(struct desk *desk, uint32_t slot, uint64_t *random, str
   struct slot_header *header = segment_header(desk->base, &desk->geometry, slot);
   struct hand hand = {desk, slot, &header->order, &header->answer,
                       desk->base + segment_slot_offset(&desk->geometry, slot)};
+  struct slot_order accepted;
+  /* This trainer places a ticket again with any worker, and after an error too. */
+  desk->next_ticket = 0;
+  const char *fault = desk_accept(desk, slot, &accepted);
+  CHECK(fault == NULL, "%s", fault);
   check_request(&hand);
   uint64_t pages_bytes = add_pages(&hand, 8 * batch_words(hand.order->ticket));
   if (pages_bytes == 0 && !was_refused(&hand)) return;

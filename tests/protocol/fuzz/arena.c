@@ -56,7 +56,8 @@ void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t 
   arena->fd = memfd_create("arena", MFD_CLOEXEC);
   CHECK(arena->fd >= 0);
   CHECK_EQUAL(0, ftruncate(arena->fd, (off_t)total));
-  CHECK_EQUAL(0, platform_reserve(arena->fd, 0, arena->geometry.table_end));
+  CHECK_EQUAL(arena->geometry.table_end,
+              platform_reserve(arena->fd, 0, arena->geometry.table_end, pages(1)));
   int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   arena->guarded = map(NULL, total + 2 * GUARD_BYTES, PROT_NONE, nothing, -1);
   uint8_t *base = arena->guarded + GUARD_BYTES;

@@ -32,7 +32,7 @@ RING_BYTES = 1 << 21
 CELL = struct.Struct("<I")
 
 # Any error that an object's code raises while it is built from its parts is the object's own.
-BUILDERS = ("get_reduced", "set_state", "get_pickled")
+BUILDERS = ("get_reduced", "set_state", "get_pickle")
 
 
 # Fields of an answer that are shorter than the others: kind, flags, length of the snapshot.
@@ -84,9 +84,11 @@ class Reader:
 
     def _find_slot(self):
         """The address of the slot in the ledger's own mapping."""
-        self._commit((), b"x", bytes([12, 1, 8, 0]) + bytes(8))  # a uint8 tensor without dimensions
+        self._commit(
+            (), b"x", bytes([12]) + bytes(4) + bytes([1, 8, 0]) + bytes(8)
+        )  # a uint8 tensor without dimensions
         slot = self._ledger.receive().slot
-        start = self._ledger.deliver(slot, False, pickling.loads).data_ptr()
+        start = self._ledger.deliver(slot, False, pickling.Unpickler).data_ptr()
         self._ledger.restart()
         return start
 
@@ -139,7 +141,7 @@ class Reader:
             self._ledger.discard(news.slot)
             return news.kind.value
         self._fence.raise_around(self._start, length, offset, layout_length)
-        batch = self._ledger.deliver(news.slot, spill, pickling.loads)
+        batch = self._ledger.deliver(news.slot, spill, pickling.Unpickler)
         for start, count in leaves(batch):
             self._check_place(start, count, length)
             ctypes.string_at(start, count)

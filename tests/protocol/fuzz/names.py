@@ -107,15 +107,31 @@ def name_of(value):
 
 
 def restrict(pickle, pickling):
-    """Let both ways of loading a pickle find only names that do no harm."""
+    """Let each way of looking a name up find only names that do no harm."""
     import io
 
-    class Restricted(pickling._Unpickler):
+    class Restricted(pickling.Unpickler):
         def find_class(self, module, name):
             module = MOVED.get(module, module)
-            if not is_harmless(module, name):
-                raise pickle.UnpicklingError(f"{module}.{name} is none of the fuzzer's names")
+            refuse_harm(pickle, module, name)
             return super().find_class(module, name)
 
-    pickling._Unpickler = Restricted
-    pickle.loads = lambda data: Restricted(io.BytesIO(data), [], []).load()
+        @staticmethod
+        def find_global(module, name):
+            refuse_harm(pickle, module, name)
+            return original.find_global(module, name)
+
+    class RestrictedType(pickle.Unpickler):
+        def find_class(self, module, name):
+            refuse_harm(pickle, module, name)
+            return super().find_class(module, name)
+
+    original = pickling.Unpickler
+    pickling.Unpickler = Restricted
+    pickle.loads = lambda data: RestrictedType(io.BytesIO(data)).load()
+
+
+def refuse_harm(pickle, module, name):
+    """Raise an error for any other name."""
+    if not is_harmless(module, name):
+        raise pickle.UnpicklingError(f"{module}.{name} is none of the fuzzer's names")

@@ -109,11 +109,11 @@ void trainer_lease(struct play *play) {
   uint32_t aliases = 1 + input_below(&play->input, 3);
   if (!in_state(play, slot, SLOT_READY)) return;
   arena_before(&play->arena);
+  uint64_t end = answer_end(&play->arena.ledger->entries[slot].answer);
+  check_readable(ledger_open(play->arena.ledger, slot), end, play->arena.geometry.page_bytes);
   struct lease *lease = ledger_lease(play->arena.ledger, slot, aliases);
   CHECK_EQUAL(slot, lease->slot);
   play->arena.aliases[slot] = aliases;
-  uint64_t end = answer_end(&play->arena.ledger->entries[slot].answer);
-  check_readable(ledger_open(play->arena.ledger, slot), end, play->arena.geometry.page_bytes);
   arena_after(&play->arena, false);
 }
 

@@ -34,7 +34,7 @@ static uint64_t make_pages(struct play *play, uint32_t slot, const struct ledger
   uint64_t bytes = pages(count) < most ? pages(count) : most;
   if (bytes < made) bytes = made;
   uint64_t offset = segment_slot_offset(geometry, slot) + made;
-  CHECK_EQUAL(0, platform_reserve(play->arena.fd, offset, bytes - made));
+  CHECK_EQUAL(bytes - made, platform_reserve(play->arena.fd, offset, bytes - made, pages(1)));
   play->made_for[slot] = entry->ticket + 1;
   play->made_bytes[slot] = bytes;
   return bytes;
@@ -123,7 +123,7 @@ static _Atomic uint32_t *any_word(struct play *play) {
       &ready->write_pos,     &tasks->read_pos,  &ready->read_pos,
       &tasks->write_pos,     &bell->rings,      &bell->parked,
       &block->doorbell.rings, &block->doorbell.parked,
-      (_Atomic uint32_t *)&ready->cells[cell],  (_Atomic uint32_t *)&tasks->cells[cell],
+      &ready->cells[cell],   &tasks->cells[cell],
   };
   return words[input_below(&play->input, LENGTH(words))];
 }

@@ -3,7 +3,6 @@
 import argparse
 import collections
 import itertools
-import pickle
 import re
 import struct
 from pathlib import Path
@@ -12,9 +11,23 @@ import numpy
 import torch
 
 from tests.helpers.forgery import Forger
+from tests.memory.test_stretches import BROKEN as BROKEN_STRETCHES
+from tests.memory.test_stretches import stretches
 from tests.protocol.fuzz import layouts, names
 from tests.protocol.fuzz.names import Fixed, Odd, Point, Sample, Slotted
-from tests.protocol.test_layout import BATCHES, BROKEN_LAYOUTS, ENDLESS, named_node
+from tests.protocol.test_layout import (
+    BATCHES,
+    BROKEN_LAYOUTS,
+    ENDLESS,
+    TAGS,
+    array_node,
+    begin,
+    dtype_node,
+    endless,
+    named_node,
+    scalar_node,
+    tensor_node,
+)
 
 # The steps of fuzz_ledger.c, numbered by their places in its table.
 SOURCE = Path(__file__).with_name("fuzz_ledger.c").read_text()
@@ -99,6 +112,18 @@ def written():
         forger.close()
 
 
+# Fields of an answer that say that its payload is of 200,000 bytes, which the input need not have.
+LARGE = [(4, 200_000), (7, 1 << 18)]
+SMALL_BEHIND_LARGE = (
+    stretches(0, 180_000, 180_032, 180_100)
+    + begin("list")
+    + struct.pack("<q", 3)
+    + tensor_node([100, 300], [450, 1], ordinal=1)
+    + tensor_node([17], [1], offset=180_032, ordinal=2)
+    + tensor_node([3, 2], [2, 3], offset=180_040, ordinal=3)
+)
+
+
 def real_layouts():
     """
     Write the batches as inputs: delivered from the slot, spilled, and with a slot that is kept.
@@ -107,41 +132,34 @@ def real_layouts():
         yield layouts.pack(payload, layout)
         yield layouts.pack(payload, layout, mode=layouts.SPILL)
         yield layouts.pack(payload, layout, fields=[(2, 1), (8, len(payload))])
+    for mode in (0, layouts.SPILL):
+        yield layouts.pack(b"", SMALL_BEHIND_LARGE, mode, LARGE)
     for dtype in names.DTYPES:
-        named = named_node(pickle.dumps(dtype))
-        yield layouts.pack(bytes(64), b"\x0d" + named + ARRAY_OF_TWO)
-    yield layouts.pack(b"", b"\x0e" + named_node(pickle.dumps(numpy.dtype("V0"))) + NO_BYTES)
-
-
-# Behind the type of a scalar: its bytes.
-NO_BYTES = b"\x08" + bytes(8)
-
-# Behind the type of an array: its order, its dimensions, where it lies and how long it is.
-ARRAY_OF_TWO = bytes([0, 1]) + struct.pack("<qq", 0, 2)
+        yield layouts.pack(bytes(64), array_node([2], dtype_node(dtype)))
+    yield layouts.pack(b"", scalar_node(dtype_node(numpy.dtype("V0")), b""))
 
 
 def broken_layouts():
     """Write layouts that are refused."""
     for layout in BROKEN_LAYOUTS.values():
         yield layouts.pack(bytes(400), layout)
-    for layout in ENDLESS.values():
-        yield layouts.pack(b"", layout * 100)
+    for layout, mode in itertools.product(BROKEN_STRETCHES.values(), (0, layouts.SPILL)):
+        yield layouts.pack(b"", layout, mode, LARGE)
+    for what in ENDLESS:
+        yield layouts.pack(b"", endless(what, 100))
 
 
 def words():
     """Give what a mutation may insert: tags with their numbers, names, and numbers at the edges."""
-    for tag in range(19):
+    for tag in range(len(TAGS)):
         yield bytes([tag])
         yield bytes([tag]) + struct.pack("<q", 1)
+        yield bytes([tag]) + struct.pack("<I", 1)
+        yield bytes([tag]) + struct.pack("<Iq", 1, 1)
     for number in (0, 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(2**63), -1):
         yield struct.pack("<q", number)
     for value in names.NAMED:
-        yield named_node(short_pickle(value))
-
-
-def short_pickle(value):
-    """Pickle a name in as few bytes as there are: words are at most 64 bytes long."""
-    return b"\x80\x05" + f"c{names.module_of(value)}\n{names.name_of(value)}\n.".encode()
+        yield named_node(f"{names.module_of(value)}\n{names.name_of(value)}".encode())
 
 
 def write_dictionary(path):

@@ -8,7 +8,7 @@ BLOCKED = "invalid end state"
 WRONG = "assertion violated"
 ENDLESS = "non-progress cycle"
 
-MODELS = ("parking", "ring", "leases", "slots")
+MODELS = ("parking", "ring", "leases", "copies", "slots")
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ RUNS = (
     Run("ring", "every run ends", ("CELLS=2", "DEATHS=2"), ends=True),
     Run("leases", "three leases, a child"),
     Run("leases", "every run ends", ("LEASES=2",), ends=True),
+    Run("copies", "three tickets, a child at any time"),
+    Run("copies", "every run ends", ("TICKETS=2",), ends=True),
     Run("slots", "two deaths", ("DEATHS=2",)),
     Run("slots", "a death, a want, a kept batch", DYING + WANTING + KEEPING, is_long=True),
     Run("slots", "a death, two wants", ("DEATHS=1", "WANTS=2"), is_long=True),
@@ -111,6 +113,13 @@ MUTATIONS = (
     Mutation("leases", "LEASE_WITHOUT_REFERENCE", WRONG, "a lease keeps nothing mapped"),
     Mutation("leases", "FREE_UNDER_FORKS", WRONG, "a slot is FREE while a child may read it"),
     Mutation("leases", "UNFORK_EARLY", WRONG, "the note of a child goes before the child"),
+    Mutation("copies", "FORK_UNMARKED", WRONG, "the hook of a fork marks nothing"),
+    Mutation("copies", "FREE_UNDER_CHILDREN", WRONG, "a marked slot is FREE at once"),
+    Mutation("copies", "PIPE_CLOSED", WRONG, "a child that closes descriptors counts as gone"),
+    Mutation("copies", "CHILD_PLACES", WRONG, "a child places by its copy of the ledger"),
+    Mutation("copies", "CHILD_RECEIVES", BLOCKED, "a child takes a cell of the ready ring"),
+    Mutation("copies", "CHILD_PUNCHES", WRONG, "a child punches what is FREE in its copy"),
+    Mutation("copies", "CHILD_EMPTIES", BLOCKED, "a child restarts the segment"),
     Mutation("slots", "RECLAIM_BEFORE_REAP", WRONG, "a killed worker is not waited for", DYING),
     Mutation("slots", "START_BEFORE_RECLAIM", WRONG, "the next one starts too early", DYING),
     Mutation("slots", "NO_DRAIN", WRONG, "what the dead had answered is lost", DYING),

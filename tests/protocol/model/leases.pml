@@ -174,8 +174,8 @@ inline lease(s) { /* ledger_place and so on, then ledger_lease */
 inline mark_fork() { /* ledger_mark_child, called after ledger_collect */
   atomic {
     forked++;
-    marks[0] = state[0] != FREE;
-    marks[1] = state[1] != FREE;
+    marks[0] = state[0] == LEASED;
+    marks[1] = state[1] == LEASED;
     forks[0] = forks[0] + marks[0];
     forks[1] = forks[1] + marks[1];
     reads[0] = marks[0];

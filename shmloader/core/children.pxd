@@ -1,0 +1,1 @@
+# Forked children of this process: nothing that another part uses.

@@ -1,0 +1,32 @@
+"""A forked child that runs a function and tells its parent what came of it."""
+
+import os
+import traceback
+
+
+class Child:
+    """A forked child that runs a function; `end` waits for it and says what it raised."""
+
+    def __init__(self, function, *arguments):
+        self.told, tell = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(tell)
+            return
+        code = 1
+        try:
+            os.write(tell, repr(function(*arguments)).encode())
+            code = 0
+        except SystemExit:
+            code = 0
+        except BaseException:
+            os.write(tell, traceback.format_exc().encode())
+        finally:
+            os._exit(code)
+
+    def end(self):
+        """Wait for it; returns the repr of what the function returned."""
+        with open(self.told, "rb") as told:
+            said = told.read().decode()
+        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0, said
+        return said

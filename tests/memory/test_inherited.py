@@ -1,0 +1,273 @@
+"""Invariant 11: a segment belongs to the process that made it, whatever a forked child does."""
+
+import gc
+import os
+import sys
+import traceback
+
+import pytest
+import torch
+
+from shmloader import DataLoader
+from tests.helpers.copies import Child
+from tests.helpers.datasets import Numbered, batch, state
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning"),
+    pytest.mark.usefixtures("children_are_forgotten"),
+]
+
+SIZE = 4
+BATCHES = 20
+OURS = [pytest.param(DataLoader, id="ours")]
+BOTH = [pytest.param(torch.utils.data.DataLoader, id="torch"), *OURS]
+
+
+def open_loader(kind=DataLoader, **options):
+    settings = {"batch_size": SIZE, "num_workers": 2, "multiprocessing_context": "fork"}
+    return kind(Numbered(SIZE * BATCHES), **{**settings, **options})
+
+
+def assert_epoch(made):
+    """Every batch of an epoch, in order, with its own samples."""
+    made = list(made)
+    assert len(made) == BATCHES
+    assert all(torch.equal(batch(number, SIZE), each) for number, each in enumerate(made))
+
+
+def look_at_one(loader):
+    for _ in loader:
+        break
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_children_iterate_an_inherited_loader(kind):
+    """Two children at once and their parent each get every batch of a loader that ran before."""
+    loader = open_loader(kind)
+    look_at_one(loader)
+    children = [Child(lambda: assert_epoch(loader)) for _ in range(2)]
+    assert_epoch(loader)
+    for child in children:
+        child.end()
+    assert_epoch(loader)
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_child_that_ends_in_mid_epoch(kind):
+    """What a child did before the parent's next epoch does not show there."""
+    loader = open_loader(kind)
+    look_at_one(loader)
+    Child(lambda: len([b for b, _ in zip(loader, range(3), strict=False)])).end()
+    assert_epoch(loader)
+
+
+def close_it(loader):
+    loader.close()
+
+
+def leave_the_context(loader):
+    with loader:
+        sys.exit(0)
+
+
+def drop_it_all(loader):
+    loader.__dict__.clear()
+    gc.collect()
+
+
+def iterate_and_close(loader):
+    assert_epoch(loader)
+    loader.close()
+
+
+WAYS = [close_it, leave_the_context, drop_it_all, iterate_and_close]
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("backing", ["memfd", "posix"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_forked_between_epochs_takes_nothing(way, backing, monkeypatch):
+    """Batches that the parent holds after the fork stay as they are when the child ends."""
+    monkeypatch.setenv("SHMLOADER_BACKING", backing)
+    loader = open_loader(slots=12)
+    look_at_one(loader)
+    go_on, tell = os.pipe()
+
+    def wait_and_end():
+        os.read(go_on, 1)
+        way(loader)
+
+    child = Child(wait_and_end)
+    batches = iter(loader)
+    held = [next(batches) for _ in range(4)]
+    os.write(tell, b"!")
+    child.end()
+    assert all(torch.equal(batch(number, SIZE), each) for number, each in enumerate(held))
+    assert_epoch([*held, *batches])
+    loader.close()
+    os.close(go_on)
+    os.close(tell)
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_forked_in_mid_epoch_takes_nothing(way):
+    """The parent's live epoch goes on beside a child that closes, leaves, drops or iterates."""
+    loader = open_loader(slots=12)
+    batches = iter(loader)
+    held = [next(batches) for _ in range(4)]
+    Child(way, loader).end()
+    assert_epoch([*held, *batches])
+    loader.close()
+
+
+def test_the_counts_of_a_child_are_its_own():
+    """In a child the counts start at nothing, and those of its epochs come to it alone."""
+    loader = open_loader(slots=12)
+    assert_epoch(loader)
+    held = next(iter(loader))
+
+    def count():
+        before = (loader.stats().batches, loader.held())
+        assert_epoch(loader)
+        return (before, loader.stats().batches)
+
+    assert Child(count).end() == repr(((0, []), BATCHES))
+    assert len(loader.held()) == 1
+    assert loader.stats().batches == BATCHES + 1
+    del held
+    loader.close()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_inherited_live_iterator_is_refused(persistent):
+    """next() of an iterator in a forked child says whose it is; the parent's goes on."""
+    loader = open_loader(persistent_workers=persistent)
+    batches = iter(loader)
+    first = [next(batches) for _ in range(3)]
+
+    def go_on():
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as caught:
+                next(batches)
+        return str(caught.value)
+
+    said = Child(go_on).end()
+    assert f"belong to process {os.getpid()}" in said
+    assert "iter(loader)" in said
+    assert_epoch([*first, *batches])
+    assert_epoch(loader)
+    loader.close()
+
+
+def test_a_child_iterates_a_loader_with_persistent_workers():
+    """A child gets workers of its own when the loader's iterator lives on in the parent."""
+    loader = open_loader(persistent_workers=True)
+    batches = iter(loader)
+    first = next(batches)
+
+    def iterate_twice():
+        assert_epoch(loader)
+        assert_epoch(loader)
+        loader.close()
+
+    Child(iterate_twice).end()
+    assert_epoch([first, *batches])
+    assert_epoch(loader)
+    loader.close()
+
+
+def test_every_fork_with_restarts():
+    """A child iterates a loader that heals, and its parent goes on healing."""
+    loader = open_loader(restarts=2)
+    batches = iter(loader)
+    first = next(batches)
+    Child(lambda: assert_epoch(loader)).end()
+    assert_epoch([first, *batches])
+    loader.close()
+
+
+def test_a_grandchild_iterates():
+    """A loader works in the child of a child, while parent and child iterate it too."""
+    loader = open_loader()
+    look_at_one(loader)
+
+    def fork_again():
+        look_at_one(loader)
+        grandchild = Child(lambda: assert_epoch(loader))
+        assert_epoch(loader)
+        grandchild.end()
+
+    child = Child(fork_again)
+    assert_epoch(loader)
+    child.end()
+
+
+def test_a_child_that_closed_all_descriptors_closes_no_file_of_its_own():
+    """Dropping an inherited batch closes no file that took the number of the segment's."""
+    loader = open_loader(slots=12)
+    batches = iter(loader)
+    held = [next(batches)]
+
+    def become_a_daemon():
+        told = child_end
+        os.closerange(3, told)
+        os.closerange(told + 1, 1024)
+        files = [os.open("/dev/null", os.O_WRONLY) for _ in range(64)]
+        held.clear()
+        loader.__dict__.clear()
+        batches.__dict__.clear()
+        gc.collect()
+        assert len([os.fstat(file) for file in files]) == 64
+
+    reader, child_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            become_a_daemon()
+            code = 0
+        except BaseException:
+            os.write(child_end, traceback.format_exc().encode())
+        finally:
+            os._exit(code)
+    os.close(child_end)
+    with open(reader) as told:
+        said = told.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, said
+    assert_epoch([*held, *batches])
+    loader.close()
+
+
+def writes_that_show(kind, **options):
+    """Hold seven batches, have a child write into all, and list those in which that shows."""
+    loader = open_loader(kind, **options)
+    batches = iter(loader)
+    held = [next(batches) for _ in range(7)]
+    leased = state(loader, "leased") if kind is DataLoader else len(held)
+
+    def write():
+        for each in held:
+            each.fill_(-1)
+
+    Child(write).end()
+    shown = [number for number, each in enumerate(held) if bool((each == -1).all())]
+    rest = [each for number, each in enumerate(held) if number not in shown]
+    del batches, loader
+    return leased, shown, all(bool((each >= 0).all()) for each in rest)
+
+
+def test_writes_of_a_child_show_as_with_torch_while_batches_are_leased():
+    """What a child writes into an inherited batch shows in the parent, as with torch."""
+    everything = list(range(7))
+    assert writes_that_show(torch.utils.data.DataLoader) == (7, everything, True)
+    assert writes_that_show(DataLoader, slots=20) == (7, everything, True)
+
+
+def test_writes_of_a_child_do_not_show_in_spilled_batches():
+    """A batch that was copied out of its slot is private memory: docs/differences.md lists it."""
+    leased, shown, rest_is_intact = writes_that_show(DataLoader, slots=7)
+    assert 0 < leased < 7
+    assert shown == list(range(leased))
+    assert rest_is_intact

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * A process that is copied. A child of the trainer calls every function of the trainer, with slots
+ * in every state: no byte of the segment changes, no page comes or goes, and the trainer goes on as
+ * if there were no child. And which slots wait for which child.
+ */
+
+#include "check.h"
+#include "children.h"
+#include "fixture.h"
+
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+static void end_well(pid_t pid) {
+  int status;
+  CHECK_EQUAL(pid, waitpid(pid, &status, 0));
+  CHECK_EQUAL(0, status);
+}
+
+static pid_t announced_fork(void) {
+  children_before_fork();
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) children_in_child();
+  else children_after_fork();
+  return pid;
+}
+
+/* Everything but the ranges, and the pages of these. */
+static void photograph(const struct fixture *fixture, uint8_t *table, uint64_t *blocks) {
+  struct stat found;
+  CHECK_EQUAL(0, fstat(fixture->fd, &found));
+  *blocks = (uint64_t)found.st_blocks;
+  memcpy(table, fixture->base, fixture->geometry.table_end);
+}
+
+static void call_everything(struct fixture *fixture, struct lease *lease, uint32_t placed,
+                            uint32_t ready) {
+  struct ledger *ledger = fixture->ledger;
+  struct news news;
+  uint8_t marks[16] = {0};
+  uint64_t index = 7;
+  CHECK(ledger_is_copy(ledger));
+  CHECK_EQUAL(-EPERM, ledger_place(ledger, 0, 99, REQUEST_INDEX, &index, sizeof index, 0));
+  CHECK(!ledger_tell(ledger, 0, VERB_RESUME));
+  CHECK(!ledger_receive(ledger, &news));
+  CHECK_EQUAL(0, ledger_mark_child(ledger, marks));
+  ledger_unmark_child(ledger, marks);
+  ledger_retire_leased(ledger);
+  ledger_grant(ledger, placed, pages(3));
+  ledger_refuse(ledger, placed);
+  ledger_free(ledger, ready);
+  CHECK_EQUAL(-EPERM, budget_need(ledger, placed, pages(9)));
+  budget_room(ledger, placed, pages(1000));
+  budget_retake(ledger, ready, 0);
+  lease_drop(lease);
+  ledger_collect(ledger);
+  ledger_reclaim(ledger, 0);
+  ledger_stop(ledger, true);
+  ledger_trim(ledger);
+  ledger_restart(ledger);
+  ledger_unref(ledger);
+}
+
+static void copy_changes_nothing(void) {
+  struct fixture fixture = fixture_open(2, 4, 6, 100);
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
+  uint32_t ready = ready_slot(&fixture, 1, 2);
+  uint32_t other = ready_slot(&fixture, 2, 2);
+  ledger_free(fixture.ledger, other); /* FREE, with pages */
+  uint32_t placed = place(&fixture, 0, 3);
+  uint32_t unread = place(&fixture, 1, 4);
+  take(&fixture, 1, unread);
+  write_answer(&fixture, unread, ANSWER_BATCH, 2);
+  commit(&fixture, 1, unread);
+  uint8_t *before = malloc(fixture.geometry.table_end);
+  uint8_t *after = malloc(fixture.geometry.table_end);
+  CHECK(before != NULL && after != NULL);
+  uint64_t blocks_before, blocks_after;
+  photograph(&fixture, before, &blocks_before);
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    call_everything(&fixture, lease, placed, ready);
+    _exit(0);
+  }
+  end_well(pid);
+  photograph(&fixture, after, &blocks_after);
+  CHECK_EQUAL(0, memcmp(before, after, fixture.geometry.table_end));
+  CHECK_EQUAL(blocks_before, blocks_after);
+  free(before);
+  free(after);
+  check_ledger(fixture.ledger);
+  CHECK_EQUAL(0, trainer_slot(&fixture, lease->slot)[0]);
+  CHECK_EQUAL(1, trainer_slot(&fixture, ready)[0]);
+  receive(&fixture, 1, VERB_READY, unread);
+  CHECK_EQUAL(4, trainer_slot(&fixture, unread)[0]);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
+  fixture_close(&fixture);
+}
+
+static void generations_differ(void) {
+  uint64_t mine = generation_now();
+  CHECK_EQUAL(mine, generation_now());
+  pid_t pid = fork();
+  if (pid == 0) {
+    uint64_t next_one = generation_now();
+    CHECK(next_one != mine);
+    pid_t next = fork();
+    if (next == 0) {
+      CHECK(generation_now() != mine && generation_now() != next_one);
+      _exit(0);
+    }
+    end_well(next);
+    _exit(0);
+  }
+  end_well(pid);
+  CHECK_EQUAL(mine, generation_now());
+}
+
+/* A child that waits until this process has closed the pipe. */
+static pid_t patient_child(int wait_for[2]) {
+  CHECK_EQUAL(0, pipe(wait_for));
+  pid_t pid = announced_fork();
+  if (pid != 0) return pid;
+  char byte;
+  close(wait_for[1]);
+  (void)!read(wait_for[0], &byte, 1);
+  _exit(0);
+}
+
+static void let_go(pid_t pid, int wait_for[2]) {
+  close(wait_for[1]);
+  close(wait_for[0]);
+  end_well(pid);
+}
+
+/* The slot of a lease is FREE again when its children are gone, and not before. */
+static void slot_waits_for_its_children(void) {
+  int wait_for[2];
+  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  children_watch(fixture.ledger);
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  pid_t pid = patient_child(wait_for);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  children_look();
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
+  let_go(pid, wait_for);
+  children_look();
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
+  check_ledger(fixture.ledger);
+  children_forget(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* What is leased between the two hooks of a fork is the child's too. */
+static void lease_inside_a_fork_is_marked(void) {
+  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  children_watch(fixture.ledger);
+  uint32_t slot = ready_slot(&fixture, 0, 1);
+  children_before_fork();
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  int wait_for[2];
+  CHECK_EQUAL(0, pipe(wait_for));
+  pid_t pid = fork();
+  if (pid == 0) {
+    char byte;
+    close(wait_for[1]);
+    (void)!read(wait_for[0], &byte, 1);
+    _exit(0);
+  }
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  children_look(); /* too early: the fork is not over here */
+  children_after_fork();
+  children_look();
+  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, slot));
+  let_go(pid, wait_for);
+  children_look();
+  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
+  children_forget(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* A ledger that ends takes its marks along, and its witness if no other ledger needs that. */
+static void ledger_ends_before_its_child(void) {
+  int wait_for[2];
+  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  children_watch(fixture.ledger);
+  int lowest_fd = dup(0);
+  close(lowest_fd);
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  pid_t pid = patient_child(wait_for);
+  children_forget(fixture.ledger);
+  let_go(pid, wait_for);
+  CHECK_EQUAL(lowest_fd, dup(0));
+  close(lowest_fd);
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(generations_differ);
+  RUN(copy_changes_nothing);
+  RUN(slot_waits_for_its_children);
+  RUN(lease_inside_a_fork_is_marked);
+  RUN(ledger_ends_before_its_child);
+}

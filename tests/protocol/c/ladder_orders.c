@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* A worker takes what it was given, once, and refuses all else, whatever stands in shared memory. */
+
+#include "check.h"
+#include "fixture.h"
+
+static const char *accept(struct fixture *fixture, uint32_t worker, uint32_t slot) {
+  struct slot_order order;
+  return desk_accept(&fixture->desks[worker], slot, &order);
+}
+
+static void check_refused(struct fixture *fixture, uint32_t worker, uint32_t slot,
+                          const char *reason) {
+  const char *fault = accept(fixture, worker, slot);
+  CHECK(fault != NULL && strcmp(fault, reason) == 0, "expected \"%s\", is \"%s\"", reason,
+        fault != NULL ? fault : "none");
+}
+
+#define NOT_MINE "the slot is not this worker's"
+#define TAKEN "its order was taken before"
+
+static void order_is_copied_out(void) {
+  struct fixture fixture = fixture_open(2, 2, 2, 20);
+  struct slot_order order;
+  uint32_t slot = place(&fixture, 1, 7);
+  CHECK(desk_accept(&fixture.desks[1], slot, &order) == NULL);
+  memset(order_of(&fixture, slot), 0xff, sizeof order);
+  CHECK_EQUAL(7, order.ticket);
+  CHECK_EQUAL(REQUEST_INDICES, order.request_kind);
+  CHECK_EQUAL(24, order.request_bytes);
+  CHECK_EQUAL(pages(1), order.pages_bytes);
+  CHECK_EQUAL(pages(10), atomic_load(&order.grant_bytes));
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void slot_that_does_not_exist_is_refused(void) {
+  static const uint32_t missing[] = {2, 3, 5000000, SLOT_MASK};
+  struct fixture fixture = fixture_open(1, 2, 2, 20);
+  for (size_t i = 0; i < LENGTH(missing); i++) {
+    check_refused(&fixture, 0, missing[i], "there is no such slot");
+  }
+  fixture_close(&fixture);
+}
+
+/* In every state but one, and in that one for every other worker. */
+static void only_a_placed_slot_is_accepted(void) {
+  struct fixture fixture = fixture_open(2, 2, 3, 20);
+  check_refused(&fixture, 0, 0, NOT_MINE); /* FREE, never used */
+  check_refused(&fixture, 0, 2, NOT_MINE); /* SPARE */
+  uint32_t slot = place(&fixture, 0, 5);
+  check_refused(&fixture, 1, slot, NOT_MINE);
+  CHECK(accept(&fixture, 0, slot) == NULL);
+  write_answer(&fixture, slot, ANSWER_BATCH, 1);
+  commit(&fixture, 0, slot);
+  fixture.desks[0].next_ticket = 0; /* as a replacement that knows of no ticket */
+  receive(&fixture, 0, VERB_READY, slot);
+  check_refused(&fixture, 0, slot, NOT_MINE); /* READY */
+  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
+  check_refused(&fixture, 0, slot, NOT_MINE); /* LEASED: in the hands of the user */
+  lease_drop(lease);
+  check_refused(&fixture, 0, slot, NOT_MINE);
+  ledger_collect(fixture.ledger);
+  check_refused(&fixture, 0, slot, NOT_MINE); /* FREE again */
+  fixture_close(&fixture);
+}
+
+/* Before the trainer has received the answer the order is in force: the ticket tells. */
+static void order_is_taken_once(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 20);
+  uint32_t slot = place(&fixture, 0, 5);
+  take(&fixture, 0, slot);
+  check_refused(&fixture, 0, slot, TAKEN);
+  write_answer(&fixture, slot, ANSWER_BATCH, 1);
+  commit(&fixture, 0, slot);
+  check_refused(&fixture, 0, slot, TAKEN);
+  receive(&fixture, 0, VERB_READY, slot);
+  CHECK(ledger_free(fixture.ledger, slot));
+  CHECK_EQUAL(slot, place(&fixture, 0, 6));
+  take(&fixture, 0, slot);
+  check_refused(&fixture, 0, slot, TAKEN);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* What its dead predecessor had answered or not: a replacement takes only what is placed again. */
+static void replacement_takes_no_old_order(void) {
+  struct fixture fixture = fixture_open(1, 4, 4, 40);
+  uint32_t leased = ready_slot(&fixture, 0, 1), ready = ready_slot(&fixture, 1, 1);
+  struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
+  uint32_t lost = place(&fixture, 0, 2);
+  ledger_reclaim(fixture.ledger, 0);
+  fixture_seat(&fixture);
+  check_refused(&fixture, 0, leased, NOT_MINE);
+  check_refused(&fixture, 0, ready, NOT_MINE);
+  check_refused(&fixture, 0, lost, NOT_MINE);
+  CHECK_EQUAL(lost, place(&fixture, 0, 2));
+  take(&fixture, 0, lost);
+  lease_drop(lease);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Tickets start again from 0 when the segment is used again. */
+static void next_iterator_takes_no_old_order(void) {
+  struct fixture fixture = fixture_open(1, 2, 2, 40);
+  uint32_t held = ready_slot(&fixture, 9, 1);
+  struct lease *lease = ledger_lease(fixture.ledger, held, 1);
+  uint32_t unanswered = place(&fixture, 0, 10);
+  ledger_restart(fixture.ledger);
+  fixture_seat(&fixture);
+  check_refused(&fixture, 0, held, NOT_MINE);
+  check_refused(&fixture, 0, unanswered, NOT_MINE);
+  uint32_t slot = place(&fixture, 0, 0);
+  take(&fixture, 0, slot);
+  lease_drop(lease);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* An order half written: the mark is of the old one, or missing. */
+static void order_that_is_being_written_is_refused(void) {
+  struct fixture fixture = fixture_open(1, 1, 1, 40);
+  uint32_t slot = place(&fixture, 0, 3);
+  struct slot_order *order = order_of(&fixture, slot);
+  order->ticket = 4;
+  check_refused(&fixture, 0, slot, NOT_MINE);
+  atomic_store(&order->in_force, 0);
+  check_refused(&fixture, 0, slot, NOT_MINE);
+  atomic_store(&order->in_force, order_mark(0, 4));
+  CHECK(accept(&fixture, 0, slot) == NULL);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void marks_tell_workers_and_tickets_apart(void) {
+  static const uint32_t workers[] = {0, 1, 255, SEGMENT_WORKERS_MAX - 1};
+  static const uint64_t tickets[] = {0, 1, 1u << 20, (UINT64_C(1) << 47) - 1};
+  enum { MARKS = LENGTH(workers) * LENGTH(tickets) };
+  uint64_t marks[MARKS];
+  for (size_t i = 0; i < MARKS; i++) {
+    marks[i] = order_mark(workers[i / LENGTH(tickets)], tickets[i % LENGTH(tickets)]);
+    CHECK(marks[i] != 0);
+    for (size_t j = 0; j < i; j++) CHECK(marks[i] != marks[j]);
+  }
+}
+
+/* Every word of an order, overwritten: refused, or harmless because it is within its bounds. */
+static void forged_words_are_refused(void) {
+  static const uint64_t values[] = {0, 1, 7, 8, 4096, UINT32_MAX, UINT64_C(1) << 47, INT64_MAX,
+                                    UINT64_MAX};
+  struct fixture fixture = fixture_open(2, 2, 2, 40);
+  const struct geometry *geometry = &fixture.geometry;
+  for (size_t word = 0; word < sizeof(struct slot_order) / 8; word++) {
+    for (size_t i = 0; i < LENGTH(values); i++) {
+      struct slot_order copy;
+      uint32_t cell, slot = place(&fixture, 0, i + 100);
+      uint64_t true_word = words_load((uint8_t *)order_of(&fixture, slot) + 8 * word);
+      fixture.desks[0].next_ticket = 0;
+      CHECK(desk_take(&fixture.desks[0], &cell));
+      words_write((uint8_t *)order_of(&fixture, slot) + 8 * word, &values[i], 8);
+      if (desk_accept(&fixture.desks[0], slot, &copy) == NULL) {
+        CHECK(word != offsetof(struct slot_order, ticket) / 8 || values[i] == true_word);
+        CHECK(word != offsetof(struct slot_order, in_force) / 8 || values[i] == true_word);
+        CHECK(copy.request_bytes <= copy.pages_bytes);
+        CHECK(copy.pages_bytes <= atomic_load(&copy.grant_bytes));
+        CHECK(atomic_load(&copy.grant_bytes) <= geometry->range_bytes);
+        CHECK(copy.request_kind >= REQUEST_INDICES && copy.request_kind <= REQUEST_PICKLED);
+        CHECK((copy.mode & ~ORDER_MODES) == 0);
+      }
+      CHECK(ledger_free(fixture.ledger, slot));
+    }
+  }
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* Requests of one number are one number long, lists are made of whole ones. */
+static void request_of_another_length_is_refused(void) {
+  static const struct {
+    uint32_t kind;
+    uint64_t bytes;
+    const char *reason;
+  } requests[] = {
+      {REQUEST_INDICES, 12, "a part of an index"}, {REQUEST_INDEX, 0, "not one number"},
+      {REQUEST_INDEX, 16, "not one number"},       {REQUEST_NONES, 0, "not one number"},
+      {0, 8, "unknown kind of request"},           {5, 8, "unknown kind of request"},
+      {REQUEST_PICKLED, 1 << 20, "a request beyond the slot's pages"},
+  };
+  struct fixture fixture = fixture_open(1, 1, 1, 40);
+  uint32_t slot = place(&fixture, 0, 0);
+  struct slot_order *order = order_of(&fixture, slot);
+  for (size_t i = 0; i < LENGTH(requests); i++) {
+    order->request_kind = requests[i].kind;
+    order->request_bytes = requests[i].bytes;
+    check_refused(&fixture, 0, slot, requests[i].reason);
+  }
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(order_is_copied_out);
+  RUN(slot_that_does_not_exist_is_refused);
+  RUN(only_a_placed_slot_is_accepted);
+  RUN(order_is_taken_once);
+  RUN(replacement_takes_no_old_order);
+  RUN(next_iterator_takes_no_old_order);
+  RUN(order_that_is_being_written_is_refused);
+  RUN(marks_tell_workers_and_tickets_apart);
+  RUN(forged_words_are_refused);
+  RUN(request_of_another_length_is_refused);
+}

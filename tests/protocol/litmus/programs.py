@@ -1,0 +1,156 @@
+"""Reads programs in the C dialect of herd7's litmus files, as far as the files here use it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .executions import Outcome, Step, Thread, executions
+
+HERE = Path(__file__).resolve().parent
+
+_ORDER = r"memory_order_(\w+)"
+_STORE = re.compile(rf"atomic_store_explicit\((\w+), (.+), {_ORDER}\);$")
+_PLAIN_STORE = re.compile(r"\*(\w+) = (.+);$")
+_LOAD = re.compile(rf"(?:int )?(\w+) = atomic_load_explicit\((\w+), {_ORDER}\);$")
+_PLAIN_LOAD = re.compile(r"(?:int )?(\w+) = \*(\w+);$")
+_UPDATE = re.compile(
+    rf"(?:int )?(\w+) = atomic_(exchange|fetch_add|fetch_sub)_explicit\((\w+), (.+), {_ORDER}\);$"
+)
+_COMPARE = re.compile(
+    r"(?:int )?(\w+) = atomic_compare_exchange_strong_explicit"
+    rf"\((\w+), &(\w+), (.+), {_ORDER}, {_ORDER}\);$"
+)
+_SET = re.compile(r"(?:int )?(\w+) = ([^*].*);$")
+_IF = re.compile(r"if \((.+)\) \{$")
+
+
+class NotUnderstood(ValueError):
+    """A line that is none of the few forms that are known here."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A litmus file: the words at the start, the threads, and what must never be the case."""
+
+    name: str
+    start: dict[str, int]
+    threads: list[Thread]
+    never: str
+
+    def faults(self) -> set[str]:
+        """Find what is wrong in any execution: the forbidden outcome, and data races by word."""
+        found: set[str] = set()
+        seen = 0
+        for outcome in executions(self.threads, self.start):
+            seen += 1
+            found |= {f"race for {word}" for word in outcome.races}
+            if _holds(self.never, outcome):
+                found.add("outcome")
+        assert seen > 0, "a program without executions proves nothing"
+        return found
+
+
+def _holds(condition: str, outcome: Outcome) -> bool:
+    def compare(match: re.Match[str]) -> str:
+        thread, register, value = match.groups()
+        return str(outcome.registers[int(thread)].get(register, 0) == int(value))
+
+    text = re.sub(r"(\d+):(\w+)=(-?\d+)", compare, condition)
+    return bool(eval(text.replace("/\\", " and ").replace("\\/", " or ").replace("~", " not ")))
+
+
+def read(name: str, *mistake: str) -> Program:
+    """Read a file, with one text replaced by another if a mistake is planted."""
+    text = (HERE / f"{name}.litmus").read_text()
+    if mistake:
+        old, new = mistake
+        assert text.count(old) == 1, f"{old!r} must stand in {name} once"
+        text = text.replace(old, new)
+    text = re.sub(r"\(\*.*?\*\)|//[^\n]*", "", text, flags=re.DOTALL)
+    head = re.match(r"C [\w-]+\s*\{(.*?)\}", text, re.DOTALL)
+    never = re.search(r"~exists\s*\((.*)\)\s*$", text, re.DOTALL)
+    assert head and never, f"{name} has no start or no condition"
+    start = {word: int(value) for word, value in re.findall(r"(\w+) = (-?\d+);", head[1])}
+    bodies = re.findall(r"^P\d+ \([^)]*\) \{\n(.*?)^\}", text, re.DOTALL | re.MULTILINE)
+    return Program(name, start, [_thread(body) for body in bodies], never[1])
+
+
+def _thread(body: str) -> Thread:
+    block, rest = _block([line.strip() for line in body.splitlines() if line.strip()])
+    assert not rest, f"a block that is not closed: {rest}"
+
+    def run(registers: dict[str, int]) -> Generator[Step, int, None]:
+        yield from _run(block, registers)
+
+    return run
+
+
+def _block(lines: list[str]) -> tuple[list, list[str]]:
+    """Nest the lines of a block: an if is (condition, then, otherwise)."""
+    block: list = []
+    while lines and not lines[0].startswith("}"):
+        line, *lines = lines
+        condition = _IF.match(line)
+        if condition is None:
+            block.append(line)
+            continue
+        then, lines = _block(lines)
+        otherwise: list = []
+        if lines[0] == "} else {":
+            otherwise, lines = _block(lines[1:])
+        block.append((condition[1], then, otherwise))
+        lines = lines[1:]
+    return block, lines
+
+
+def _value(text: str, registers: dict[str, int]) -> int:
+    return int(eval(text.replace("&&", " and ").replace("||", " or "), {}, dict(registers)))
+
+
+def _run(block: list, registers: dict[str, int]) -> Generator[Step, int, None]:
+    for line in block:
+        if isinstance(line, tuple):
+            condition, then, otherwise = line
+            yield from _run(then if _value(condition, registers) else otherwise, registers)
+        elif match := _COMPARE.match(line):
+            yield from _compare(match, registers)
+        else:
+            yield from _access(line, registers)
+
+
+def _access(line: str, registers: dict[str, int]) -> Generator[Step, int, None]:
+    if match := _STORE.match(line):
+        word, text, order = match.groups()
+        value = _value(text, registers)
+        yield word, order, False, lambda _: value
+    elif match := _PLAIN_STORE.match(line):
+        value = _value(match[2], registers)
+        yield match[1], "plain", False, lambda _: value
+    elif match := _LOAD.match(line):
+        registers[match[1]] = yield match[2], match[3], True, lambda _: None
+    elif match := _PLAIN_LOAD.match(line):
+        registers[match[1]] = yield match[2], "plain", True, lambda _: None
+    elif match := _UPDATE.match(line):
+        register, kind, word, text, order = match.groups()
+        value = _value(text, registers)
+        registers[register] = yield word, order, True, lambda old: _updated(kind, old, value)
+    elif match := _SET.match(line):
+        registers[match[1]] = _value(match[2], registers)
+    else:
+        raise NotUnderstood(line)
+
+
+def _updated(kind: str, old: int, value: int) -> int:
+    return {"exchange": value, "fetch_add": old + value, "fetch_sub": old - value}[kind]
+
+
+def _compare(match: re.Match[str], registers: dict[str, int]) -> Generator[Step, int, None]:
+    register, word, expected, text, success, failure = match.groups()
+    wanted, value = registers[expected], _value(text, registers)
+    orders = f"{success}|{failure}"
+    found = yield word, orders, True, lambda old: value if old == wanted else None
+    registers[register] = int(found == wanted)
+    registers[expected] = found

@@ -1,0 +1,178 @@
+"""Litmus tests: what csrc/ relies on holds in every execution that C11's memory model allows."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.protocol.litmus import cases, executions, programs
+
+HEADER = "C classic\n{ x = 0; y = 0; }\n"
+RUN_S = 300
+
+
+def classic(*threads, never):
+    """Read a program of the textbooks: one thread for each list of statements."""
+    bodies = [
+        f"P{number} (atomic_int *x, atomic_int *y) {{\n{lines}\n}}\n"
+        for number, lines in enumerate("\n".join(thread) for thread in threads)
+    ]
+    return HEADER + "\n".join(bodies) + f"\n~exists ({never})\n"
+
+
+def store(word, order, value=1):
+    return f"  atomic_store_explicit({word}, {value}, memory_order_{order});"
+
+
+def load(register, word, order):
+    return f"  int {register} = atomic_load_explicit({word}, memory_order_{order});"
+
+
+def store_buffering(order):
+    one = [store("x", order), load("r0", "y", order.replace("release", "acquire"))]
+    other = [store("y", order), load("r0", "x", order.replace("release", "acquire"))]
+    return classic(one, other, never="0:r0=0 /\\ 1:r0=0")
+
+
+def message_passing(release, acquire):
+    one = [store("x", "relaxed"), store("y", release)]
+    other = [load("r0", "y", acquire), load("r1", "x", "relaxed")]
+    return classic(one, other, never="1:r0=1 /\\ 1:r1=0")
+
+
+def load_buffering(order):
+    one = [load("r0", "x", order.replace("release", "acquire")), store("y", order)]
+    other = [load("r0", "y", order.replace("release", "acquire")), store("x", order)]
+    return classic(one, other, never="0:r0=1 /\\ 1:r0=1")
+
+
+def independent_readers(order):
+    write = order.replace("acquire", "release")
+    readers = [
+        [load("r0", first, order), load("r1", second, order)] for first, second in ("xy", "yx")
+    ]
+    never = "2:r0=1 /\\ 2:r1=0 /\\ 3:r0=1 /\\ 3:r1=0"
+    return classic([store("x", write)], [store("y", write)], *readers, never=never)
+
+
+def same_word(order):
+    return classic(
+        [store("x", order)], [load("r0", "x", order), load("r1", "x", order)],
+        never="1:r0=1 /\\ 1:r1=0",
+    )  # fmt: skip
+
+
+# What the textbooks say of each: True if the outcome may be seen.
+CLASSICS = {
+    "store buffering, relaxed": (store_buffering("relaxed"), True),
+    "store buffering, release": (store_buffering("release"), True),
+    "store buffering, seq_cst": (store_buffering("seq_cst"), False),
+    "message passing, relaxed": (message_passing("relaxed", "relaxed"), True),
+    "message passing, no acquire": (message_passing("release", "relaxed"), True),
+    "message passing, no release": (message_passing("relaxed", "acquire"), True),
+    "message passing": (message_passing("release", "acquire"), False),
+    "load buffering, relaxed": (load_buffering("relaxed"), True),
+    "load buffering, release": (load_buffering("release"), False),
+    "independent readers, acquire": (independent_readers("acquire"), True),
+    "independent readers, seq_cst": (independent_readers("seq_cst"), False),
+    "two loads of a word": (same_word("relaxed"), False),
+}
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """Give a function that reads a program from its text."""
+    monkeypatch.setattr(programs, "HERE", tmp_path)
+
+    def read(text):
+        (tmp_path / "text.litmus").write_text(text)
+        return programs.read("text")
+
+    return read
+
+
+@pytest.mark.parametrize("name", CLASSICS)
+def test_checker_knows_the_classics(planted, name):
+    """The checker allows what C11 allows and forbids what it forbids."""
+    text, is_allowed = CLASSICS[name]
+
+    assert ({"outcome"} if is_allowed else set()) == planted(text).faults()
+
+
+def test_checker_finds_a_race(planted):
+    """Plain accesses race, unless a release and an acquire stand between them."""
+    guarded = ["  if (r0 == 1) {", "  int r1 = *x;", "  }"]
+    one, look = ["  *x = 1;", store("y", "release")], load("r0", "y", "acquire")
+
+    assert {"race for x"} == planted(classic(one, [look, guarded[1]], never="1:r1=2")).faults()
+    assert set() == planted(classic(one, [look, *guarded], never="1:r1=2")).faults()
+
+
+def test_updates_count_once(planted):
+    """Two additions to a word are never lost."""
+    add = "  int r0 = atomic_fetch_add_explicit(x, 1, memory_order_relaxed);"
+
+    assert set() == planted(classic([add], [add], never="0:r0=0 /\\ 1:r0=0")).faults()
+
+
+def test_unknown_statement_is_refused(planted):
+    """A line that the checker does not understand is an error, not nothing."""
+    with pytest.raises(programs.NotUnderstood, match="atomic_thread_fence"):
+        planted(classic(["  atomic_thread_fence(memory_order_seq_cst);"], never="0:r0=1")).faults()
+
+
+def test_every_program_is_checked():
+    """Each file is in the list, and has a mistake that must be found."""
+    assert sorted(cases.PROGRAMS) == sorted(path.stem for path in programs.HERE.glob("*.litmus"))
+    assert {mistake.program for mistake in cases.MISTAKES} == set(cases.PROGRAMS)
+
+
+@pytest.mark.parametrize("name", cases.PROGRAMS)
+def test_program_holds(name):
+    """No execution has the forbidden outcome or a data race."""
+    assert set() == programs.read(name).faults()
+
+
+@pytest.mark.parametrize("mistake", cases.MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_found(mistake):
+    """A weaker order, or a check left out, shows in the way that is expected of it."""
+    found = programs.read(mistake.program, mistake.old, mistake.new).faults()
+
+    assert mistake.fault in found
+
+
+@pytest.mark.parametrize("name", cases.PROGRAMS)
+def test_pairs_are_those_of_the_sources(name):
+    """A comment of a program names only pairs that stand in csrc/README.md."""
+    readme = (programs.HERE.parents[2] / "csrc" / "README.md").read_text()
+    named = re.findall(r"\b[a-z]+-[RA]\b", (programs.HERE / f"{name}.litmus").read_text())
+
+    assert named != []
+    assert set(named) <= set(re.findall(r"\b[a-z]+-[RA]\b", readme))
+
+
+@pytest.mark.skipif(shutil.which("herd7") is None, reason="herd7 is missing")
+@pytest.mark.parametrize("name", cases.PROGRAMS)
+def test_herd_agrees(name):
+    """herd7 with its model rc11.cat forbids the outcome too, and flags no race."""
+    done = subprocess.run(
+        ["herd7", "-c11", "-model", "rc11.cat", programs.HERE / f"{name}.litmus"],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+    )
+
+    assert (0, True) == (done.returncode, f"Observation {name} Never" in done.stdout), done.stderr
+    assert "Flag" not in done.stdout
+
+
+def test_a_program_without_executions_proves_nothing():
+    """Threads that only load still have an execution each."""
+
+    def thread(registers):
+        registers["r0"] = yield "x", "acquire", True, lambda _: None
+
+    (outcome,) = executions.executions([thread], {"x": 7})
+
+    assert ({"r0": 7}, frozenset()) == (outcome.registers[0], outcome.races)

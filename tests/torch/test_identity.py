@@ -1,0 +1,263 @@
+"""What is one object in a worker's batch is one in the trainer's, as if one pickle held it all."""
+
+import collections
+import dataclasses
+import functools
+import types
+
+import numpy
+import pytest
+import torch
+import torch.utils.data
+
+from shmloader import DataLoader
+from tests.helpers.datasets import Computed
+
+pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
+
+Pair = collections.namedtuple("Pair", "left right")
+ATOMS = (int, float, str, bytes, bool, complex, types.NoneType, type, types.FunctionType)
+
+
+class Node:
+    """An object that travels as a pickle."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+class Ordered(collections.OrderedDict):
+    """A dict that travels as its parts."""
+
+
+@dataclasses.dataclass
+class Record:
+    """Another object that travels as its parts."""
+
+    value: object
+    other: object = None
+
+
+def identity(value):
+    return value
+
+
+def deliver(loader_class, make):
+    dataset = Computed(1, lambda index: make())
+    loader = loader_class(dataset, batch_size=None, num_workers=1, collate_fn=identity, timeout=30)
+    (batch,) = loader
+    return batch
+
+
+def picture(value, seen):
+    """
+    Draw a batch so that two are drawn alike only if they share alike.
+
+    An object is drawn where it is met first, and after that by its turn.
+    """
+    if isinstance(value, ATOMS):
+        return value
+    if id(value) in seen:
+        return f"object {seen[id(value)][0]}"
+    seen[id(value)] = len(seen), value
+    return type(value).__name__, [picture(part, seen) for part in parts_of(value)]
+
+
+def parts_of(value):
+    if isinstance(value, torch.Tensor | numpy.ndarray | numpy.generic):
+        return [value.tolist()]
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values(), vars_of(value)]
+    if isinstance(value, list | tuple | collections.deque):
+        return [*value, vars_of(value)]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args]
+    return [vars_of(value)]
+
+
+def vars_of(value):
+    # Not the dictionary itself: some have one, whatever it holds, and it is an object too.
+    return None if not hasattr(value, "__dict__") else tuple(vars(value).items())
+
+
+# Batches. Each takes no arguments.
+
+
+def neighbours():
+    """Objects that refer to each other through their attributes."""
+    nodes = [Node(number=number) for number in range(5)]
+    for node in nodes:
+        node.neighbours = [other for other in nodes if other is not node]
+    return nodes
+
+
+def vocabulary():
+    """Objects that refer to one list that stands nowhere else."""
+    words = [f"word {number}" for number in range(50)]
+    return [Node(words=words, number=number) for number in range(4)]
+
+
+def in_both_orders(thing):
+    """The thing is met in a list first and then in an object, and the other way round."""
+    return [thing, Node(thing=thing)], [Node(thing=thing), thing]
+
+
+def overlapping_parameters():
+    """Two parameters of one storage, in two objects."""
+    whole = torch.arange(6.0)
+    return [Node(one=torch.nn.Parameter(whole[:4])), Node(two=torch.nn.Parameter(whole[2:]))]
+
+
+def object_in_its_list():
+    """An object refers to the list in which it stands."""
+    things = []
+    things += [Node(things=things), Node(things=things)]
+    return things
+
+
+def object_in_its_dict():
+    """The same with dicts, one of a subclass."""
+    things, more = {}, Ordered()
+    things["a"] = Node(things=things, more=more)
+    more["b"] = Node(things=things, more=more)
+    return [things, more]
+
+
+def namedtuple_in_itself():
+    """A namedtuple contains itself through a list."""
+    inside = []
+    pair = Pair(inside, torch.ones(2))
+    inside.append(pair)
+    return pair
+
+
+def namedtuple_in_its_object():
+    """An object refers to the namedtuple in which it stands."""
+    node = Node()
+    node.pair = Pair(node, 1)
+    return [node.pair, torch.ones(2)]
+
+
+def tuple_in_itself():
+    """A tuple contains itself through a list."""
+    inside = [torch.ones(1)]
+    both = (inside, 2)
+    inside.append(both)
+    return both
+
+
+def tuple_in_its_object():
+    """An object refers to the tuple in which it stands."""
+    node = Node()
+    node.both = (node, torch.ones(1))
+    return node.both
+
+
+def record_in_itself():
+    """A dataclass refers to itself, directly and through a list."""
+    record = Record(torch.ones(2))
+    record.other = [record, {"record": record}]
+    return record
+
+
+def object_in_itself():
+    """An object refers to itself."""
+    node = Node()
+    node.me = [node]
+    return [node, node]
+
+
+def many_levels():
+    """A list of 150 levels, whose innermost refers to the outermost and to a tensor in it."""
+    tensor = torch.ones(1)
+    outermost = innermost = [tensor]
+    for _ in range(150):
+        innermost.append([])
+        innermost = innermost[-1]
+    innermost += [tensor, outermost]
+    return [outermost, innermost]
+
+
+def tuple_of_many_levels():
+    """A tuple of 150 levels, whose innermost is also met on its own."""
+    made = innermost = (torch.ones(1),)
+    for _ in range(150):
+        made = (made,)
+    return [made, innermost, made]
+
+
+def doubled():
+    """Tuples of tuples: 2 ** 40 ways lead to the one tensor."""
+    made = (torch.ones(1),)
+    for _ in range(40):
+        made = (made, made)
+    return made
+
+
+def in_a_callable():
+    """A partial in an object and in a list, with the tensor that it is bound to."""
+    tensor = torch.ones(2)
+    call = functools.partial(torch.add, tensor)
+    return [call, Node(call=call, tensor=tensor), tensor]
+
+
+def structured():
+    """A structured scalar and an array of its type, each twice."""
+    array = numpy.array([(1, 2.5), (3, 4.5)], dtype=[("n", "i4"), ("x", "f8")])
+    scalar = array[1].copy()
+    return [scalar, array, Node(scalar=scalar, array=array), scalar, array]
+
+
+THINGS = {
+    "list": lambda: [1, [2]],
+    "dict": lambda: {"a": [1]},
+    "tuple": lambda: (1, [2]),
+    "tensor": lambda: torch.arange(3),
+    "array": lambda: numpy.arange(3),
+    "structured array": lambda: numpy.zeros(2, [("n", "i4")]),
+    "object array": lambda: numpy.array([1, "a"], object),
+    "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
+    "namedtuple": lambda: Pair(torch.ones(2), [1]),
+    "dataclass": lambda: Record(torch.ones(2)),
+    "dict of a subclass": lambda: Ordered(a=torch.ones(2)),
+    "deque": lambda: collections.deque([[1], torch.ones(1)]),
+    "object": lambda: Node(tensor=torch.ones(2)),
+    "class": lambda: [Pair, Node, len],
+}
+BATCHES = {
+    **{
+        f"{name}, {order} order": lambda make=make, which=which: in_both_orders(make())[which]
+        for name, make in THINGS.items()
+        for which, order in enumerate(["this", "the other"])
+    },
+    **{
+        make.__name__.replace("_", " "): make
+        for make in (
+            neighbours, vocabulary, overlapping_parameters, object_in_its_list, object_in_its_dict,
+            namedtuple_in_itself, namedtuple_in_its_object, tuple_in_itself, tuple_in_its_object,
+            record_in_itself, object_in_itself, many_levels, tuple_of_many_levels, doubled,
+            in_a_callable, structured,
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("name", BATCHES)
+def test_objects_share_as_with_torch(name):
+    """A batch of objects that refer to each other, in any order and cycle, arrives as one does."""
+    made = BATCHES[name]()
+    expected = deliver(torch.utils.data.DataLoader, BATCHES[name])
+    delivered = deliver(DataLoader, BATCHES[name])
+
+    assert picture(made, {}) == picture(expected, {})
+    assert picture(expected, {}) == picture(delivered, {})
+
+
+def test_objects_share_memory():
+    """Tensors of one storage in several objects are aliases of each other in the trainer."""
+    one, two = deliver(DataLoader, overlapping_parameters)
+    with torch.no_grad():
+        one.one[3] = 77
+
+    assert [2, 77, 4, 5] == two.two.tolist()

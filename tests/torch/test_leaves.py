@@ -1,0 +1,201 @@
+"""Leaves and batches out of the ordinary: overlapping, given up, shared before, nested deeply."""
+
+import numpy
+import pytest
+import torch
+import torch.utils.data
+
+from shmloader import DataLoader, UnsendableBatch
+from tests.helpers.datasets import Computed
+from tests.helpers.forgery import Forger
+from tests.torch.test_identity import Node, deliver, identity
+
+LOADERS = [torch.utils.data.DataLoader, DataLoader]
+
+
+@pytest.fixture
+def forger():
+    """Give a ledger and a desk in one process."""
+    pair = Forger()
+    yield pair
+    pair.close()
+
+
+def windows():
+    """Many views of one table: rows, columns, and windows that overlap."""
+    table = torch.arange(64 * 48).reshape(64, 48)
+    flat = table.view(-1)
+    return [*table.unbind(0), *table.unbind(1), *(flat[i : i + 1000] for i in range(0, 2000, 7))]
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_windows_come_out_as_aliases(forger, spill):
+    """Views that overlap lie in the slot once, equal what they were, and are aliases still."""
+    made = windows()
+    slot = forger.write(made)
+    payload_bytes = forger.answer(slot)["payload_bytes"]
+    again = forger.read(spill)
+
+    assert all(map(torch.equal, made, again))
+    assert 8 * 64 * 48 <= payload_bytes < 8 * 64 * 48 + 128
+    again[0][5] = -1
+    assert -1 == again[64 + 5][0] == again[64 + 48][5]
+
+
+@pytest.mark.parametrize("shift", [0, 1, 7, 63])
+def test_overlapping_leaves_stay_aligned(forger, shift):
+    """A leaf that overlaps one of another type and start is as aligned as it was."""
+    raw = torch.zeros(1024, dtype=torch.uint8)
+    start = -raw.data_ptr() % 64
+    bytes_ = raw[start + shift : start + 900]
+    numbers = raw[start + 64 : start + 704].view(torch.int64)
+    numbers[3] = 5
+    forger.write([bytes_, numbers, bytes_.numpy()])
+    again = forger.read()
+
+    assert [made.data_ptr() % 64 for made in again[:2]] == [shift, 0]
+    assert torch.equal(numbers, again[1])
+    again[1][3] = 6
+    assert 6 == again[0][64 - shift + 24] == again[2][64 - shift + 24]
+
+
+def test_lone_leaves_begin_with_a_cache_line(forger):
+    """A leaf that shares no memory is aligned to 64 bytes, wherever it began."""
+    raw = torch.zeros(4096, dtype=torch.uint8)
+    forger.write([raw[1:100], raw[101:200], raw[203:204]])
+
+    assert [0, 0, 0] == [made.data_ptr() % 64 for made in forger.read()]
+
+
+def give_up(tensor):
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+GIVEN_UP = {
+    "tensor": lambda: give_up(torch.arange(6.0)),
+    "view": lambda: [give_up(torch.arange(6).view(2, 3)[1:]), torch.ones(1)],
+    "far view": lambda: give_up(torch.arange(1 << 21)[1 << 20 :][:5]),
+    "half": lambda: {"a": give_up(torch.arange(6).to(torch.bfloat16))},
+    "expanded": lambda: give_up(torch.ones(1).expand(4, 3)),
+    "parameter": lambda: torch.nn.Parameter(give_up(torch.arange(6.0))),
+    "in an object": lambda: Node(tensor=give_up(torch.arange(6.0))),
+}
+
+
+def shapes(value):
+    if isinstance(value, torch.Tensor):
+        return type(value), value.dtype, value.shape, value.stride()
+    if isinstance(value, Node):
+        return shapes(value.tensor)
+    return [shapes(item) for item in (value.values() if isinstance(value, dict) else value)]
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+def test_a_tensor_whose_storage_was_given_up_arrives(name):
+    """A storage of no bytes under a tensor does not crash the worker; the values mean nothing."""
+    expected = deliver(torch.utils.data.DataLoader, GIVEN_UP[name])
+    delivered = deliver(DataLoader, GIVEN_UP[name])
+
+    assert shapes(expected) == shapes(delivered)
+
+
+def shrink():
+    tensor = torch.zeros(60_000_000)
+    tensor.untyped_storage().resize_(16)
+    return tensor
+
+
+@pytest.mark.parametrize("loader_class", LOADERS)
+def test_a_tensor_beyond_its_storage_is_an_error(loader_class):
+    """A storage that was made smaller under a tensor is an error, and no crash."""
+    with pytest.raises((RuntimeError, UnsendableBatch), match="resize"):
+        deliver(loader_class, shrink)
+
+
+class Pool:
+    """A dataset that reuses one tensor in shared memory for all its samples."""
+
+    def __init__(self):
+        self.tensor = torch.zeros(4).share_memory_()
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return self.tensor.fill_(index), Node(tensor=self.tensor)
+
+
+def test_a_tensor_in_shared_memory_arrives_as_it_was_sent():
+    """A batch is what it was when it was sent; with torch it is memory that the worker writes."""
+    seen = []
+    for loader_class in LOADERS:
+        pool = Pool()
+        loader = loader_class(
+            pool, batch_size=None, num_workers=1, collate_fn=identity, prefetch_factor=1
+        )
+        held = list(loader)
+        seen.append([made[0].item() for made, _ in held])
+        assert all(node.tensor is made for made, node in held)
+        held[0][0].fill_(99)
+        is_shared = 99 == pool.tensor[0]
+        assert is_shared == (loader_class is torch.utils.data.DataLoader)
+
+    assert [5.0] * 6 == seen[0]
+    assert list(range(6)) == seen[1]
+
+
+def nested(levels):
+    made = [torch.ones(1)]
+    for level in range(levels):
+        made = [made] if level % 3 else {"inside": made}
+    return made
+
+
+def levels_of(batch):
+    count = 0
+    while not isinstance(batch, torch.Tensor):
+        batch = batch["inside"] if isinstance(batch, dict) else batch[0]
+        count += 1
+    return count
+
+
+def test_batches_nest_as_deeply_as_with_torch():
+    """A deep batch arrives, however little of the trainer's stack is left."""
+
+    def next_from_the_depth(batches, depth):
+        return next_from_the_depth(batches, depth - 1) if depth else next(batches)
+
+    for loader_class in LOADERS:
+        dataset = Computed(1, lambda index: nested(300))
+        batches = iter(
+            loader_class(dataset, batch_size=None, num_workers=1, collate_fn=identity, timeout=30)
+        )
+        assert 301 == levels_of(next_from_the_depth(batches, 700))
+
+
+def test_a_batch_that_nests_too_deeply_is_an_error():
+    """A batch deeper than Python's stack is an error that says so; torch's worker loses it."""
+    with pytest.raises((RecursionError, UnsendableBatch), match="recursion"):
+        deliver(DataLoader, lambda: nested(100_000))
+
+
+def test_a_batch_that_contains_itself_arrives():
+    """A list in itself arrives as one, as with torch."""
+
+    def make():
+        made = [torch.ones(1)]
+        made.append(made)
+        return made
+
+    for loader_class in LOADERS:
+        batch = deliver(loader_class, make)
+        assert batch[1] is batch
+
+
+def test_numbers_at_any_address_are_written(forger):
+    """Numbers behind texts of any length are read as they were."""
+    batch = [text for count in range(9) for text in ("x" * count, 1.5 + count, 2j, numpy.half(3))]
+    forger.write(batch)
+
+    assert batch == forger.read()

@@ -1,0 +1,390 @@
+"""
+Collate functions that ask torch for a storage in shared memory get slot memory, and nothing else.
+"""
+
+import os
+import resource
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+import shmloader
+from shmloader import BatchTooLarge, DataLoader
+from shmloader.core import pickling
+from shmloader.worker import storages
+from tests.helpers.collates import (
+    KINDS,
+    SIZE,
+    Graph,
+    Picture,
+    collate_untyped,
+    numbers,
+    picture,
+    scan,
+)
+from tests.helpers.datasets import Computed
+from tests.helpers.forgery import Forger
+from tests.torch.golden.outcomes import attempt, in_both
+from tests.torch.test_kinds import assert_same, assert_same_items
+
+BATCHES = 10
+TORCHS = torch.utils.data.DataLoader
+
+# torch says so of each complex32, in the worker and here.
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
+
+
+def open_loader(loader_class, make, collate_fn, **options):
+    """Open a loader over batches of samples that `make` makes, with one worker."""
+    options = {"batch_size": SIZE, "num_workers": 1, "timeout": 30, **options}
+    return loader_class(Computed(BATCHES * SIZE, make), collate_fn=collate_fn, **options)
+
+
+# Whole batches, beside torch
+
+
+def assert_alike(expected, actual):
+    """Two batches are the same, with the attributes of tensors and their strides."""
+    if isinstance(expected, Graph):
+        return assert_same_items(vars(expected), vars(actual))
+    assert_same(expected, actual)
+    if isinstance(expected, torch.Tensor):
+        assert expected.stride() == actual.stride()
+        assert_same_items(vars(expected), vars(actual))
+    return None
+
+
+def no_new_file(worker):
+    """Let this process open nothing more: a file in shared memory, too, is a descriptor first."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_torchs(kind):
+    """Types, attributes, strides and bits are those that torch delivers, and no slot is lost."""
+    make, collate_fn = KINDS[kind]
+    expected = list(open_loader(TORCHS, make, collate_fn))
+    with open_loader(DataLoader, make, collate_fn) as loader:
+        for one, other in zip(expected, loader, strict=True):
+            assert_alike(one, other)
+        stats = loader.stats()
+
+    assert (0, 0) == (stats.retired, stats.spilled)
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_file_is_made(kind):
+    """A worker that can open no file makes the same batches; torch's worker makes none."""
+    make, collate_fn = KINDS[kind]
+    theirs = open_loader(TORCHS, make, collate_fn, worker_init_fn=no_new_file)
+    assert attempt(lambda: next(iter(theirs))).kind == "builtins.RuntimeError"
+
+    expected = open_loader(TORCHS, make, collate_fn)
+    with open_loader(DataLoader, make, collate_fn, worker_init_fn=no_new_file) as loader:
+        for one, other in zip(expected, loader, strict=True):
+            assert_alike(one, other)
+
+
+class Counting:
+    """A collate function that counts torch's files that are mapped while its output is alive."""
+
+    def __init__(self, collate_fn):
+        self.collate_fn = collate_fn
+
+    def __call__(self, samples):
+        made = self.collate_fn(samples)
+        return made, Path("/proc/self/maps").read_text().count("/dev/shm/torch_")
+
+
+@pytest.mark.parametrize("kind", ["picture", "scan", "untyped storage"])
+def test_the_output_of_a_collate_function_lies_in_no_file(kind):
+    """With torch the collated tensor lies in a file in /dev/shm, and here it does not."""
+    make, collate_fn = KINDS[kind]
+
+    theirs, ours = in_both(
+        lambda loader: [files for _, files in open_loader(loader, make, Counting(collate_fn))]
+    )
+
+    assert all(theirs)
+    assert [0] * BATCHES == ours
+
+
+@pytest.mark.parametrize("kind", ["picture", "scan", "graphs", "half complex"])
+def test_a_leaf_is_written_once(kind):
+    """A slot holds the bytes of each leaf once, even if the leaf travels as a pickle."""
+    make, collate_fn = KINDS[kind]
+    with open_loader(DataLoader, lambda index: large(make(index)), collate_fn) as loader:
+        leaves = [leaf for batch in loader for leaf in tensors_of(batch)]
+        written = loader.stats().bytes
+
+    assert sum(leaf.nbytes for leaf in leaves) <= written < 1.1 * sum(x.nbytes for x in leaves)
+
+
+def large(sample):
+    if isinstance(sample, Graph):
+        return Graph(*(large(leaf) for leaf in vars(sample).values()))
+    made = sample.repeat_interleave(1000, -1)
+    made.__dict__.update(sample.__dict__)
+    return made
+
+
+def tensors_of(batch):
+    return list(vars(batch).values()) if isinstance(batch, Graph) else [batch]
+
+
+UNCOLLATABLE = {
+    "larger second": [torch.zeros(2), torch.zeros(3)],
+    "larger first": [torch.zeros(3), torch.zeros(2)],
+    "needs grad": [torch.zeros(3), torch.zeros(3, requires_grad=True)],
+    "other type": [torch.zeros(3, dtype=torch.int64), torch.zeros(3)],
+    "sparse second": [torch.zeros(3), torch.zeros(3).to_sparse()],
+    "other class": [picture(0), scan(1)[0, :3]],
+}
+
+
+@pytest.mark.parametrize("collate_fn", [default_collate, collate_untyped])
+@pytest.mark.parametrize("kind", UNCOLLATABLE)
+def test_samples_that_do_not_collate(kind, collate_fn):
+    """Samples that torch cannot stack are refused with its words, and the next batch arrives."""
+    samples = [*UNCOLLATABLE[kind], torch.ones(3), torch.ones(3)]
+
+    def outcomes(loader_class):
+        batches = iter(loader_class(samples, 2, num_workers=1, collate_fn=collate_fn, timeout=30))
+        return [attempt(lambda: next(batches)) for _ in range(2)]
+
+    expected, actual = in_both(outcomes)
+
+    assert expected == actual
+
+
+# Which storages
+
+
+@pytest.fixture
+def forger():
+    """A desk that has an order in hand, in a process whose storages come from it."""
+    forger = Forger()
+    forger.ledger.place(0, 0, [0])
+    forger.desk.take(1.0)
+    storages.install(forger.desk)
+    yield forger
+    storages.leave()
+    forger.close()
+
+
+def where(storage):
+    """Say what kind of memory a storage is."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(address, 16) for address in line.split()[0].split("-"))
+        if start <= storage.data_ptr() < end and "memfd:" in line:
+            return "slot"
+    return "torch's" if storage.is_shared() else "private"
+
+
+def new_shared(size=24, **options):
+    return torch.UntypedStorage._new_shared(size, **options)
+
+
+def in_thread(action):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(action()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+collated_here = storages.with_slot(lambda action: action())
+
+
+def test_only_a_collate_function_gets_slot_memory(forger):
+    """Outside of a collate function, and after it, torch's own storage is made."""
+    assert "torch's" == where(new_shared())
+    assert "slot" == collated_here(lambda: where(new_shared()))
+    assert "torch's" == where(new_shared())
+    assert "torch's" == collated_here(lambda: in_thread(lambda: where(new_shared())))
+
+
+def test_a_collate_function_that_fails_is_over(forger):
+    """What is asked after an error in a collate function is torch's own."""
+    with pytest.raises(ZeroDivisionError):
+        collated_here(lambda: 1 / 0)
+
+    assert "torch's" == where(new_shared())
+
+
+def test_collate_functions_within_each_other(forger):
+    """A collate function that calls another one is still one afterwards."""
+
+    def nested():
+        return [collated_here(lambda: where(new_shared())), where(new_shared())]
+
+    assert ["slot", "slot"] == collated_here(nested)
+
+
+def test_a_thread_that_collates_gets_private_memory(forger):
+    """torch's function for tensors on another thread than the worker's makes no file."""
+    assert "private" == in_thread(lambda: collated_here(lambda: where(new_shared())))
+
+
+def test_without_a_slot_memory_is_private(forger):
+    """A collate function that runs between two batches gets memory that no slot holds."""
+    forger.desk.write(1, False, pickling.Pickler)
+    forger.desk.commit()
+
+    assert "private" == collated_here(lambda: where(new_shared()))
+
+
+def test_a_forked_child_has_torchs_own(forger):
+    """A child that a collate function forks makes storages as if there were no loader."""
+
+    def fork():
+        pid = os.fork()
+        if pid == 0:
+            storages.leave()  # as worker.collate does in each child
+            os._exit(["slot", "private", "torch's"].index(where(new_shared())))
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    assert collated_here(fork) == 2
+
+
+def test_copied_in_batches_get_private_memory():
+    """If the trainer wants this batch copied in, its storages are private memory."""
+    forger = Forger()
+    forger.ledger.place(0, 0, [0], True)
+    forger.desk.take(1.0)
+    storages.install(forger.desk)
+    made = collated_here(lambda: where(new_shared()))
+    storages.leave()
+    forger.close()
+
+    assert "private" == made
+
+
+SIZES = [0, 1, 24, True, torch.tensor(3), -1, 3.0, "3", None]
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("place", ["slot", "private"])
+def test_sizes_are_torchs(forger, size, place):
+    """A storage has the size asked for, cannot be resized, or is refused with torch's words."""
+
+    def ask():
+        storage = new_shared(size)
+        return storage.nbytes(), storage.resizable(), str(storage.device), type(storage)
+
+    expected = attempt(ask)
+    run = in_thread if place == "private" else lambda action: action()
+
+    assert expected == run(lambda: collated_here(lambda: attempt(ask)))
+
+
+@pytest.mark.parametrize("options", [{"device": "meta"}, {"device": None}, {"device": "nonsense"}])
+def test_other_devices_are_torchs(forger, options):
+    """Storages of other devices than the CPU, and errors about devices, are torch's."""
+
+    def ask():
+        return str(new_shared(**options).device)
+
+    assert attempt(ask) == collated_here(lambda: attempt(ask))
+
+
+# In real workers
+
+
+def test_a_dataset_that_asks_has_torchs_own():
+    """A dataset, and an init function, share memory as long as they want: it is no slot's."""
+    first = []
+
+    def initialise(worker):
+        first.append(where(new_shared()))
+
+    loader = open_loader(
+        DataLoader,
+        lambda index: (where(new_shared()), first[0]),
+        lambda samples: [*samples, where(new_shared())],
+        worker_init_fn=initialise,
+    )
+    with loader:
+        for batch in loader:
+            assert [("torch's", "torch's")] * SIZE + ["slot"] == batch
+
+
+def test_a_dataset_may_ask_for_more_than_a_batch_may_have():
+    """A cache of a dataset's in shared memory is not bound by the budget of a batch."""
+    cache = []
+
+    def make(index):
+        cache[:] = cache or [new_shared(1 << 22)]
+        return torch.tensor(index)
+
+    with open_loader(DataLoader, make, None, ring_bytes=1 << 20) as loader:
+        assert [*range(BATCHES * SIZE)] == torch.cat(list(loader)).tolist()
+
+
+def test_torchs_function_on_a_thread_of_the_worker():
+    """Batches that a thread of the worker collates are right, and no file is made for them."""
+
+    def collate_fn(samples):
+        return in_thread(lambda: Counting(default_collate)(samples))
+
+    with open_loader(DataLoader, picture, collate_fn) as loader:
+        for number, (batch, files) in enumerate(loader):
+            expected = torch.stack([picture(number * SIZE + row) for row in range(SIZE)])
+            assert torch.equal(expected, batch)
+            assert files == 0
+
+
+@pytest.mark.parametrize("collate_fn", [collate_untyped, default_collate])
+def test_a_batch_that_is_too_large_is_that_batchs_error(collate_fn):
+    """A refusal of the budget arrives as the batch's error, and the next ones arrive."""
+    lengths = [100, 1 << 20, 100]
+    loader = DataLoader(
+        Computed(3, lambda index: numbers(index, lengths[index]).as_subclass(Picture)),
+        batch_size=1,
+        num_workers=1,
+        collate_fn=collate_fn,
+        ring_bytes=1 << 20,
+    )
+    with loader:
+        batches = iter(loader)
+        assert torch.equal(numbers(0, 1, 100), next(batches))
+        with pytest.raises(BatchTooLarge, match=r"does not fit ring_bytes of 1\.0 MB"):
+            next(batches)
+        assert torch.equal(numbers(2, 1, 100), next(batches))
+
+
+def test_a_storage_that_a_worker_keeps_never_changes():
+    """A collate function that keeps its outputs sees none change; their slots are retired."""
+    kept = []
+
+    def collate_fn(samples):
+        made = collate_untyped(samples)
+        kept.append((made, made.clone()))
+        return made, all(torch.equal(*pair) for pair in kept)
+
+    with open_loader(DataLoader, lambda index: numbers(index, 6), collate_fn) as loader:
+        for number, (made, intact) in enumerate(loader):
+            assert intact
+            assert made[0, 0] == 100 * SIZE * number
+            made.zero_()
+        assert loader.stats().retired > 0
+
+
+def test_a_copied_collate_function_under_guard(monkeypatch):
+    """SHMLOADER_DEBUG finds nothing wrong with storages of a slot, and what is beyond their end."""
+    monkeypatch.setenv("SHMLOADER_DEBUG", "1")
+
+    def collate_fn(samples):
+        return [collate_untyped(samples), shmloader.empty(3).fill_(1), collate_untyped(samples)]
+
+    with open_loader(DataLoader, lambda index: numbers(index, 7), collate_fn) as loader:
+        for number, (one, between, other) in enumerate(loader):
+            assert torch.equal(one, other)
+            assert [1, 1, 1] == between.tolist()
+            assert one[0, 0] == 100 * SIZE * number
