@@ -550,11 +550,11 @@ slots = [(batch.data_ptr() - min(b.data_ptr() for b in held)) // geometry.range_
 read_pos = geometry.task_ring + LINE
 wait_until(lambda: memory[geometry.task_ring] == memory[read_pos])  # idle: it has taken all
 before = memory[read_pos]
-for slot in {cells}:
-    push_task(memory, geometry, PLACE << SLOT_BITS | slot)
-wait_until(lambda: memory[read_pos] != before)  # or else the trainer's next push is first
 rest = []
-try:
+try:  # without restarts, the death of the worker is raised wherever the trainer is just then
+    for slot in {cells}:
+        push_task(memory, geometry, PLACE << SLOT_BITS | slot)
+    wait_until(lambda: memory[read_pos] != before)  # or else the trainer's next push is first
     for batch in batches:
         rest.append(batch)
     print("all", len(rest), [batch[0, 0].item() for batch in rest] == list(range(4, 40, 2)))
