@@ -12,6 +12,9 @@
  * the pages of a request may exceed it, without which nothing could be asked, and ledger_grant,
  * whose caller does so for the oldest ticket alone.
  *
+ * Pages beyond what batches have needed lately are given back when a slot becomes FREE (demand.c),
+ * as long as FREE slots have any: what is in use is never touched.
+ *
  * Pages are added by the trainer for a request and by workers within their grant, and given back by
  * the trainer alone, by punching them out of the file.
  *
@@ -67,6 +70,37 @@ uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes) {
     if (ledger->entries[slot].pages_bytes > 0) budget_retake(ledger, slot, 0);
   }
   return before - ledger->committed_bytes;
+}
+
+/* Less than this many pages are not worth a system call. */
+#define SHED_BYTES (UINT64_C(32) << 20)
+
+/* What the batches in use need: a guess for those that workers write, of which each has one. */
+static uint64_t needed_bytes(const struct ledger *ledger) {
+  uint64_t written = min_u64(ledger->counts[SLOT_PLACED], ledger->geometry.workers);
+  return ledger->used_bytes + written * ledger->demand.mean_bytes;
+}
+
+void budget_note_demand(struct ledger *ledger) {
+  demand_rise(&ledger->demand, needed_bytes(ledger));
+}
+
+void budget_shed(struct ledger *ledger) {
+  if (ledger->existing_bytes <= SHED_BYTES) return; /* nearly always, and each free comes here */
+  uint64_t lately = demand_peak(&ledger->demand);
+  uint64_t needed = needed_bytes(ledger);
+  uint64_t worthwhile = lately + lately / 4 + SHED_BYTES;
+  uint64_t most = needed + min_u64(ledger->slack_bytes, worthwhile - min_u64(needed, worthwhile));
+  if (ledger->existing_bytes <= most) return;
+  /* An eighth more, so that the next ones find it done. */
+  uint64_t missing = ledger->existing_bytes - (most - most / 8);
+  for (uint32_t i = 0; i < ledger->free_count && missing > 0; i++) {
+    uint32_t slot = ledger->free_slots[i];
+    uint64_t pages = ledger->entries[slot].pages_bytes;
+    uint64_t keep = pages - min_u64(pages, round_up(missing, ledger->geometry.page_bytes));
+    if (keep < pages) budget_retake(ledger, slot, keep);
+    missing -= min_u64(missing, pages - ledger->entries[slot].pages_bytes);
+  }
 }
 
 uint64_t budget_room(struct ledger *ledger, uint32_t slot, uint64_t want_bytes) {

@@ -14,10 +14,21 @@ static inline uint64_t budget_commitment(const struct ledger_entry *entry) {
   return entry->state == SLOT_PLACED ? entry->grant_bytes : entry->pages_bytes;
 }
 
+/* True if a slot waits for others than the workers. */
+static inline bool budget_waits(const struct ledger_entry *entry) {
+  return entry->state == SLOT_LEASED || entry->state == SLOT_FORKED ||
+         entry->state == SLOT_RETIRED;
+}
+
 /* What it adds to kept_bytes. */
 static inline uint64_t budget_kept(const struct ledger_entry *entry) {
-  bool waits = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
-  return waits || entry->state == SLOT_RETIRED ? entry->pages_bytes : 0;
+  return budget_waits(entry) ? entry->pages_bytes : 0;
+}
+
+/* What it adds to used_bytes. */
+static inline uint64_t budget_used(const struct ledger_entry *entry) {
+  bool is_answered = entry->state == SLOT_READY || budget_waits(entry);
+  return is_answered ? entry->used_bytes : 0;
 }
 
 /* Take a slot out of the ledger's sums, before its state, grant or pages change. */
@@ -25,6 +36,8 @@ static inline struct ledger_entry *budget_leave(struct ledger *ledger, uint32_t 
   struct ledger_entry *entry = &ledger->entries[slot];
   ledger->committed_bytes -= budget_commitment(entry);
   ledger->kept_bytes -= budget_kept(entry);
+  ledger->existing_bytes -= entry->pages_bytes;
+  ledger->used_bytes -= budget_used(entry);
   ledger->counts[entry->state]--;
   return entry;
 }
@@ -35,6 +48,8 @@ static inline void budget_enter(struct ledger *ledger, struct ledger_entry *entr
   entry->state = state;
   ledger->committed_bytes += budget_commitment(entry);
   ledger->kept_bytes += budget_kept(entry);
+  ledger->existing_bytes += entry->pages_bytes;
+  ledger->used_bytes += budget_used(entry);
   ledger->counts[state]++;
 }
 
@@ -60,6 +75,12 @@ void budget_retake_unseen(struct ledger *ledger, uint32_t slot);
 
 /* Give back pages of FREE slots, coldest first, until missing bytes are found; returns how many. */
 uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes);
+
+/* Note what the batches in use need now, after one more was answered. */
+void budget_note_demand(struct ledger *ledger);
+
+/* Give back pages beyond what batches have needed lately: of FREE slots, coldest first. */
+void budget_shed(struct ledger *ledger);
 
 /* What a slot may fill without asking: its share or the pages it has, as the budget allows. */
 uint64_t budget_standing_grant(struct ledger *ledger, uint32_t slot, uint64_t request_bytes);

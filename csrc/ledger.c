@@ -47,6 +47,9 @@
 #include "debug/guard.h"
 #include "extent.h"
 
+/* How many leases must end late before a slot is added: one may be chance. */
+#define COMEBACKS_TO_GROW 2
+
 static struct slot_order *order_in(struct ledger *ledger, uint32_t slot) {
   return &segment_header(ledger->base, &ledger->geometry, slot)->order;
 }
@@ -54,6 +57,26 @@ static struct slot_order *order_in(struct ledger *ledger, uint32_t slot) {
 /* True if the slot exists and is in this state. */
 static bool is_in(const struct ledger *ledger, uint32_t slot, enum slot_state state) {
   return slot < ledger->geometry.ranges && ledger->entries[slot].state == (uint32_t)state;
+}
+
+static uint32_t count_in_use(const struct ledger *ledger) {
+  const uint32_t *counts = ledger->counts;
+  return counts[SLOT_FREE] + counts[SLOT_PLACED] + counts[SLOT_READY] + counts[SLOT_LEASED];
+}
+
+/* True if a spare may be used for a slot that comes back: the other half is for retired ones. */
+static bool has_spare_to_lend(const struct ledger *ledger) {
+  uint32_t spares = ledger->geometry.ranges - ledger->first_spare;
+  return ledger->counts[SLOT_SPARE] > spares / 2;
+}
+
+/* Let a spare be FREE, if fewer slots are in use than shall be, and there is one. */
+static void use_spare(struct ledger *ledger) {
+  if (ledger->next_spare >= ledger->geometry.ranges) return;
+  if (count_in_use(ledger) >= ledger->slots) return;
+  uint32_t slot = ledger->next_spare++;
+  budget_enter(ledger, budget_leave(ledger, slot), SLOT_FREE);
+  ledger->free_slots[ledger->free_count++] = slot;
 }
 
 static void move_to_free(struct ledger *ledger, uint32_t slot) {
@@ -65,22 +88,21 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
   budget_set_want(ledger, entry, 0);
   if (entry->children > 0) {
     budget_enter(ledger, entry, SLOT_FORKED);
-    return;
-  }
-  if (entry->retire) {
+    if (has_spare_to_lend(ledger)) use_spare(ledger);
+  } else if (entry->retire) {
     budget_enter(ledger, entry, SLOT_RETIRED);
-    if (ledger->next_spare >= ledger->geometry.ranges) return;
-    slot = ledger->next_spare++;
-    entry = budget_leave(ledger, slot);
+    use_spare(ledger);
+  } else {
+    budget_enter(ledger, entry, SLOT_FREE);
+    ledger->free_slots[ledger->free_count++] = slot;
   }
-  budget_enter(ledger, entry, SLOT_FREE);
-  ledger->free_slots[ledger->free_count++] = slot;
   STEP("free: done");
 }
 
 static void make_free(struct ledger *ledger, uint32_t slot) {
   guard_before(ledger, MOVE_FREE, slot);
   move_to_free(ledger, slot);
+  budget_shed(ledger);
   guard_after(ledger, MOVE_FREE, slot);
 }
 
@@ -90,13 +112,22 @@ static bool is_closed(struct ledger *ledger) {
   return atomic_load_explicit(&ledger->released, memory_order_relaxed) == RELEASED_CLOSED;
 }
 
+/* Note a lease that ended after some more batches than there are slots, and not very many more. */
+static void note_comeback(struct ledger *ledger, uint32_t slot) {
+  uint64_t batches = ledger->last_ticket - ledger->entries[slot].ticket;
+  uint32_t slots = count_in_use(ledger);
+  if (batches >= slots && batches < 4 * (uint64_t)slots) ledger->comebacks++;
+}
+
 /* Free all slots of a stack of released ones that was taken whole. */
 static void free_released(struct ledger *ledger, uint32_t head) {
   while (head != 0) {
     uint32_t slot = head - 1;
     /* relaxed: published by the exchange that took the stack. */
     head = atomic_load_explicit(&ledger->entries[slot].next_released, memory_order_relaxed);
-    if (is_in(ledger, slot, SLOT_LEASED)) make_free(ledger, slot);
+    if (!is_in(ledger, slot, SLOT_LEASED)) continue;
+    note_comeback(ledger, slot);
+    make_free(ledger, slot);
   }
 }
 
@@ -175,7 +206,7 @@ static void fill_ledger(struct ledger *ledger, uint32_t slots) {
   /* The lowest slots lie on top of the stack. */
   for (uint32_t slot = 0; slot < slots; slot++) ledger->free_slots[slot] = slots - 1 - slot;
   ledger->free_count = slots;
-  ledger->next_spare = slots;
+  ledger->slots = ledger->first_spare = ledger->next_spare = slots;
 }
 
 static void free_ledger(struct ledger *ledger) {
@@ -197,6 +228,7 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   ledger->generation = generation_now();
   ledger->file = platform_file_of(fd);
   ledger->ring_bytes = ring_bytes_limit;
+  ledger->slack_bytes = UINT64_MAX;
   ledger->share_bytes = ring_bytes_limit / slots / geometry->page_bytes * geometry->page_bytes;
   ledger->entries = aligned_alloc(CACHE_LINE, geometry->ranges * sizeof *ledger->entries);
   ledger->task_rings = calloc(geometry->workers, sizeof *ledger->task_rings);
@@ -257,6 +289,10 @@ static void write_request(struct ledger *ledger, uint32_t slot, const void *requ
   guard_close(ledger, slot);
 }
 
+static uint64_t expected_bytes(const struct ledger *ledger) {
+  return ledger->expect_bytes != 0 ? ledger->expect_bytes : ledger->demand.ahead_bytes;
+}
+
 int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode) {
   uint64_t request_pages = round_up(bytes, ledger->geometry.page_bytes);
@@ -276,7 +312,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   }
   budget_leave(ledger, slot);
   entry->worker = worker;
-  entry->ticket = ticket;
+  entry->ticket = ledger->last_ticket = ticket;
   entry->grant_bytes = max_u64(grant, entry->pages_bytes);
   budget_enter(ledger, entry, SLOT_PLACED);
 
@@ -284,7 +320,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
       .ticket = ticket,
       .request_bytes = bytes,
       .pages_bytes = entry->pages_bytes,
-      .expect_bytes = min_u64(ledger->expect_bytes, entry->grant_bytes),
+      .expect_bytes = min_u64(expected_bytes(ledger), entry->grant_bytes),
       .request_kind = (uint32_t)kind,
       .mode = mode | guard_mode(ledger),
       .grant_bytes = entry->grant_bytes,
@@ -349,15 +385,13 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
   budget_set_want(ledger, entry, 0);
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
+  entry->used_bytes = answer_end(&entry->answer);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
   budget_enter(ledger, entry, SLOT_READY);
   order_end(order_in(ledger, slot));
   guard_after(ledger, MOVE_RECEIVE, slot);
-  if (ledger->expect_bytes == 0 && entry->answer.kind == ANSWER_BATCH) {
-    const struct slot_answer *answer = &entry->answer;
-    ledger->expect_bytes =
-        answer->layout_offset + answer->layout_bytes + answer->snapshot_bytes;
-  }
+  if (entry->answer.kind == ANSWER_BATCH) demand_note(&ledger->demand, entry->used_bytes);
+  budget_note_demand(ledger);
   return NULL;
 }
 
@@ -466,10 +500,24 @@ void ledger_restart(struct ledger *ledger) {
   ledger_stop(ledger, false);
 }
 
-void ledger_trim(struct ledger *ledger) {
+void ledger_rest(struct ledger *ledger, bool is_final) {
   if (ledger_is_copy(ledger)) return;
   ledger_collect(ledger);
-  budget_trim(ledger, UINT64_MAX);
+  uint64_t page_bytes = ledger->geometry.page_bytes;
+  uint64_t keep_bytes = is_final ? 0 : round_up(ledger->demand.keep_bytes, page_bytes);
+  for (uint32_t i = 0; i < ledger->free_count; i++) {
+    uint32_t slot = ledger->free_slots[i];
+    if (ledger->entries[slot].pages_bytes > keep_bytes) budget_retake(ledger, slot, keep_bytes);
+  }
+}
+
+bool ledger_grow(struct ledger *ledger) {
+  if (ledger_is_copy(ledger)) return false;
+  if (ledger->comebacks < COMEBACKS_TO_GROW || !has_spare_to_lend(ledger)) return false;
+  ledger->comebacks = 0;
+  ledger->slots++;
+  use_spare(ledger);
+  return true;
 }
 
 /* Note which leases give their pages back when they end; a child or a worker reads the others. */

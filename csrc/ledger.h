@@ -2,6 +2,7 @@
 #ifndef SHMLOADER_LEDGER_H
 #define SHMLOADER_LEDGER_H
 
+#include "demand.h"
 #include "generation.h"
 #include "lease.h"
 #include "segment.h"
@@ -17,7 +18,7 @@ enum slot_state {
   SLOT_READY = 2,
   SLOT_LEASED = 3,
   SLOT_RETIRED = 4,
-  SLOT_SPARE = 5,   /* never used so far; takes the place of a retired slot */
+  SLOT_SPARE = 5,   /* never used so far; takes the place of a slot that is out of use */
   SLOT_FORKED = 6,  /* released here, but a forked child may still read it */
   SLOT_STATES = 7,
 };
@@ -29,6 +30,7 @@ struct ledger_entry {
   uint64_t ticket;
   uint64_t grant_bytes;
   uint64_t pages_bytes;      /* pages known to exist */
+  uint64_t used_bytes;       /* of them by an answer, from READY on */
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   struct slot_answer answer; /* copied out when it was received */
   int64_t leased_ns;         /* when the lease began */
@@ -60,18 +62,26 @@ struct ledger {
   struct ring_reader *ready_rings;
   uint32_t *free_slots; /* a stack: the slot freed last is the warmest */
   uint32_t free_count;
+  uint32_t slots; /* how many shall be in use: FREE, PLACED, READY or LEASED */
+  uint32_t first_spare;
   uint32_t next_spare;
   uint32_t next_worker; /* where the next look for news starts */
   uint32_t counts[SLOT_STATES];
   uint32_t wanting; /* how many slots have a want_bytes */
   uint64_t ring_bytes;      /* ceiling for committed_bytes */
   uint64_t share_bytes;     /* the grant that every slot gets without asking */
-  uint64_t expect_bytes;    /* how large a batch probably is; 0: not known yet */
+  uint64_t expect_bytes;    /* pages to make ahead in a slot; 0: what was learnt */
   uint64_t committed_bytes; /* pages that exist or may be made without asking */
   uint64_t generation;      /* of the process that made it: in a copy nothing shared is changed */
   struct platform_file file; /* what fd means */
   struct ledger *next_watched; /* children.c's list */
   uint64_t kept_bytes;      /* the part of it that waits for others: leased, forked, retired */
+  uint64_t existing_bytes;  /* pages known to exist */
+  uint64_t used_bytes;      /* the part of them that holds answers */
+  uint64_t slack_bytes;     /* how many more than batches need may exist now; set from outside */
+  struct demand demand;
+  uint64_t last_ticket;     /* placed last */
+  uint32_t comebacks;       /* leases that ended after about as many batches as there are slots */
   uint32_t forks_seen;      /* forks of this process when the ledger was closed */
   struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
 };
@@ -148,8 +158,17 @@ void ledger_reclaim(struct ledger *ledger, uint32_t worker);
 /* Make the segment ready for new workers; all that could write to it have been reaped. */
 void ledger_restart(struct ledger *ledger);
 
-/* Give back the pages of all slots that are FREE. Trainer only. */
-void ledger_trim(struct ledger *ledger);
+/*
+ * Give back pages of FREE slots: all, or without is_final what the next epoch's batches will not
+ * need, if that is known. Trainer only, while no request is placed.
+ */
+void ledger_rest(struct ledger *ledger, bool is_final);
+
+/*
+ * Add a spare to the slots in use, if leases that were held as long as a spill came to an end since
+ * the last time: then batches are dropped late, but they are dropped. False: nothing has happened.
+ */
+bool ledger_grow(struct ledger *ledger);
 
 /*
  * The owner places nothing more: give back the pages of all slots that are FREE, and let each other

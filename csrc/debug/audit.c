@@ -19,6 +19,8 @@ struct sums {
   uint32_t wanting;
   uint64_t committed_bytes;
   uint64_t kept_bytes;
+  uint64_t existing_bytes;
+  uint64_t used_bytes;
 };
 
 /* The place of the check, for the message about what is wrong. */
@@ -94,6 +96,8 @@ static void add(struct sums *sums, const struct ledger_entry *entry) {
   sums->wanting += entry->want_bytes != 0;
   sums->committed_bytes += is_placed ? entry->grant_bytes : entry->pages_bytes;
   sums->kept_bytes += is_kept ? entry->pages_bytes : 0;
+  sums->existing_bytes += entry->pages_bytes;
+  sums->used_bytes += is_kept || entry->state == SLOT_READY ? entry->used_bytes : 0;
 }
 
 /* Every free slot stands on the stack, once. */
@@ -123,5 +127,7 @@ void audit_ledger(const struct ledger *ledger, const char *when, const char *mov
   expect(&place, "wanting", sums.wanting, ledger->wanting);
   expect(&place, "committed_bytes", sums.committed_bytes, ledger->committed_bytes);
   expect(&place, "kept_bytes", sums.kept_bytes, ledger->kept_bytes);
+  expect(&place, "existing_bytes", sums.existing_bytes, ledger->existing_bytes);
+  expect(&place, "used_bytes", sums.used_bytes, ledger->used_bytes);
   expect_stack(&place, ledger);
 }

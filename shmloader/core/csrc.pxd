@@ -187,6 +187,8 @@ cdef extern from "ledger.h" nogil:
         uint64_t expect_bytes
         uint64_t committed_bytes
         uint64_t kept_bytes
+        uint64_t existing_bytes
+        uint64_t slack_bytes
 
     struct news:
         uint32_t worker
@@ -206,6 +208,8 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_free(ledger *self, uint32_t slot)
     void ledger_reclaim(ledger *self, uint32_t worker)
     void ledger_restart(ledger *self)
+    void ledger_rest(ledger *self, c_bool is_final)
+    c_bool ledger_grow(ledger *self)
     void ledger_close(ledger *self)
     void ledger_note_fork()
     void ledger_stop(ledger *self, c_bool stopping)

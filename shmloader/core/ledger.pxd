@@ -23,6 +23,7 @@ cdef class Ledger:
     cdef object __weakref__
     cdef readonly uint32_t slots   # in use; spare ranges come on top
     cdef int64_t looked_ns      # when children were looked for
+    cdef int64_t memory_looked_ns   # when is_time_to_look() said so
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
     cdef list resuming          # per worker: how many resumes it has not answered
     cdef list seeds             # per worker: the seed of the resume it was told last

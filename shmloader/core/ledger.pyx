@@ -14,21 +14,25 @@ from shmloader.core.csrc cimport (
     budget_room, children_forget, children_look, children_look_now, children_watch,
     clock_blocked_ns, clock_busy_ns, clock_starved_ns, doorbell, doorbell_arm, doorbell_disarm,
     doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close,
-    ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_has_news, ledger_is_copy,
-    ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place, ledger_receive,
-    ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop, ledger_tell,
-    ledger_unread, ledger_unref, ledger_untaken, news, platform_now_ns, platform_reserve,
-    segment_control, segment_worker, slot_answer, worker_block, worker_resume,
+    ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow, ledger_has_news,
+    ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
+    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_restart, ledger_stop,
+    ledger_tell, ledger_unread, ledger_unref, ledger_untaken, news, platform_now_ns,
+    platform_reserve, segment_control, segment_worker, slot_answer, worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
 from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
-# Between two looks for children that are gone: while slots are FREE, and while none is.
+# Between two looks: for children that are gone while slots are FREE, and for memory; for children
+# while no slot is FREE.
 cdef enum:
     SELDOM_NS = 50_000_000
     OFTEN_NS = 1_000_000
+
+# Fewer bytes of pages than these are never too many.
+cdef uint64_t MANY_BYTES = 64 << 20
 
 cdef object READY = Verb.READY
 cdef object WANT = Verb.WANT
@@ -255,6 +259,25 @@ cdef class Ledger:
         """
         children_look_now()
         ledger_close(self.table)
+
+    def rest(self, bint keeps_pages):
+        """
+        Give back pages of free slots, between two epochs.
+
+        Args:
+            keeps_pages: Leave the next epoch what its batches will need, if that is known: if the
+                last ones were of about one size. Otherwise all pages go back.
+        """
+        ledger_rest(self.table, not keeps_pages)
+
+    def grow(self):
+        """
+        Put one slot more into use, if late drops of batches say that the slots are too few.
+
+        Returns:
+            True if there is one more now.
+        """
+        return ledger_grow(self.table)
 
     cdef forget_workers(self):
         self.resuming = [0] * self.table.geometry.workers
@@ -587,11 +610,27 @@ cdef class Ledger:
     @property
     def resident_bytes(self):
         """Bytes of pages that the slots are known to have."""
-        cdef uint64_t total = 0
-        cdef uint32_t slot
-        for slot in range(self.table.geometry.ranges):
-            total += self.table.entries[slot].pages_bytes
-        return total
+        return self.table.existing_bytes
+
+    def is_time_to_look(self):
+        """Returns True now and then while there are many pages: is there memory for them?"""
+        cdef int64_t now
+        if self.table.existing_bytes < MANY_BYTES:
+            return False
+        now = platform_now_ns()
+        if now - self.memory_looked_ns < SELDOM_NS:
+            return False
+        self.memory_looked_ns = now
+        return True
+
+    @property
+    def slack_bytes(self):
+        """How many bytes of pages beyond what batches need may exist; more go back when seen."""
+        return self.table.slack_bytes
+
+    @slack_bytes.setter
+    def slack_bytes(self, uint64_t slack_bytes):
+        self.table.slack_bytes = slack_bytes
 
     def clocks(self):
         """Per worker: (busy, starved, blocked) in seconds."""

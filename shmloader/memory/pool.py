@@ -1,9 +1,9 @@
 """A loader's segments: those that its iterators use, and those that wait for its next epoch."""
 
-import contextlib
 import weakref
 
 from shmloader.core import Ledger, generation
+from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
 from shmloader.metrics import Held, Stats
 
@@ -13,8 +13,10 @@ class SegmentPool:
     Lends segments to a loader's iterators, and counts over all of them.
 
     A segment comes back only when every worker that could write to it has been reaped; its pages
-    are warm then, which is why it is kept. In a forked child the pool is empty again: its segments
-    and their counts are the parent's.
+    are warm then, which is why one is kept. A segment of persistent workers rests between two
+    epochs. The pages of both are idle: they go when another loader needs the room.
+
+    In a forked child the pool is empty again: its segments and their counts are the parent's.
 
     Attributes:
         spills: Batches of the loader's whole life that were copied out because too much was held.
@@ -22,7 +24,7 @@ class SegmentPool:
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
-        """Keep released segments with their pages, or none."""
+        """Keep a released segment and the pages of one that rests, or none."""
         self._keep_pages = keep_pages
         self._start()
 
@@ -31,9 +33,11 @@ class SegmentPool:
         self._idle: list[Segment] = []
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._lent: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
+        self._resting: dict[int, Segment] = {}
         self._past = Stats()
         self.spills = 0
         self.advice: str | None = None
+        account().enter(self)
 
     def _check_owner(self) -> None:
         """Start anew in a forked child, whose parent goes on using what was here."""
@@ -43,7 +47,11 @@ class SegmentPool:
     def acquire(self, shape: Shape) -> Segment:
         """Lend a segment of this shape: one that was released, or a new one."""
         self._check_owner()
-        segment = self._find(shape)
+        with account().lock:
+            segment = self._find(shape)
+            if segment is None:
+                self._close_idle()  # of another shape: options were changed
+            account().make_room(self)
         if segment is None:
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
         self._lent[id(segment)] = segment
@@ -51,27 +59,65 @@ class SegmentPool:
 
     def _find(self, shape: Shape) -> Segment | None:
         wanted = (shape.workers, shape.slots, shape.ring_bytes)
-        for segment in list(self._idle):
+        for segment in self._idle:
             kept = segment.shape
             if (kept.workers, kept.slots, kept.ring_bytes) == wanted:
-                with contextlib.suppress(ValueError):  # another thread took it
-                    self._idle.remove(segment)
-                    return segment
+                self._idle.remove(segment)
+                return segment
         return None
 
     def release(self, segment: Segment) -> None:
-        """Keep a segment for the next epoch, unless something may still read its retired slots."""
-        self._lent.pop(id(segment), None)
-        segment.ledger.restart()
-        if not self._keep_pages or segment.ledger.counts()["retired"]:
-            self._close(segment)
-        else:
-            self._idle.append(segment)
+        """
+        Keep a segment for the next epoch in place of the one that was kept before.
+
+        One is enough for epochs that follow each other. None is kept if something may still read
+        its retired slots.
+        """
+        with account().lock:
+            self._lent.pop(id(segment), None)
+            self._resting.pop(id(segment), None)
+            segment.ledger.restart()
+            if not self._keep_pages or segment.ledger.counts()["retired"]:
+                self._close(segment)
+            else:
+                segment.ledger.rest(keeps_pages=True)
+                self._close_idle()
+                self._idle.append(segment)
+
+    def rest(self, segment: Segment) -> None:
+        """Note that an epoch is over for a segment whose workers wait for the next one."""
+        with account().lock:
+            segment.ledger.rest(self._keep_pages)
+            self._resting[id(segment)] = segment
+
+    def wake(self, segment: Segment) -> None:
+        """Note that the next epoch of a resting segment begins."""
+        with account().lock:
+            self._resting.pop(id(segment), None)
+            account().make_room(self)
+
+    @property
+    def idle_bytes(self) -> int:
+        """Bytes of pages that wait for an epoch."""
+        waiting = (*self._idle, *self._resting.values())
+        return sum(segment.ledger.resident_bytes for segment in waiting)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of pages in segments whose epoch runs."""
+        return sum(ledger.resident_bytes for ledger in self._ledgers()) - self.idle_bytes
+
+    def give_back(self) -> None:
+        """Give back all pages of segments that wait for an epoch, but those of held batches."""
+        for segment in (*self._idle, *self._resting.values()):
+            segment.ledger.rest(keeps_pages=False)
 
     def discard(self, segment: Segment) -> None:
         """Never use a segment again: a worker that could write to it was not reaped."""
-        self._lent.pop(id(segment), None)
-        self._close(segment)
+        with account().lock:
+            self._lent.pop(id(segment), None)
+            self._resting.pop(id(segment), None)
+            self._close(segment)
 
     def _close(self, segment: Segment) -> None:
         self._past += _stats_of(segment.ledger).past()
@@ -80,6 +126,10 @@ class SegmentPool:
     def clear(self) -> None:
         """Free all segments that no iterator uses."""
         self._check_owner()
+        with account().lock:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
         while self._idle:
             self._close(self._idle.pop())
 

@@ -60,8 +60,14 @@ class Shape:
 
 
 def default_ring_bytes() -> int:
-    """Half of the memory that this process could ever have, in bytes."""
-    return (limits.total_bytes() or 8 << 30) // 2
+    """
+    Half of the memory that this process could ever have, in bytes.
+
+    The ranks that torchrun starts on one machine share that half.
+    """
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    half = (limits.total_bytes() or 8 << 30) // 2
+    return half // int(ranks) if ranks.isdecimal() and int(ranks) > 0 else half
 
 
 def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:

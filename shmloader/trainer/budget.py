@@ -3,12 +3,15 @@ How many slots and bytes there are, and what may be kept of them: one policy, in
 
 The ledger counts; the rules stand here. As many slots as torch would have in flight are reserved
 for the workers, and so are the bytes of as many batches. A batch that would eat into the reserve
-is spilled: copied out when it is delivered, so that its slot is free at once.
+is spilled: copied out when it is delivered, so that its slot is free at once. A loop that drops its
+batches, but late, gets slots for as many as it holds.
 """
 
 from enum import Enum
 
 from shmloader.core import Ledger
+from shmloader.memory import limits
+from shmloader.memory.account import account
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
 
@@ -16,6 +19,8 @@ from shmloader.memory.segment import Shape, default_ring_bytes
 # ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.
 _SLOTS_TO_HOLD = 6
 _WARN_AFTER_SPILLS = 16
+# Pages that no batch needs may be this part of the memory that is available.
+_SLACK_PART = 4
 
 
 class Spill(Enum):
@@ -72,12 +77,22 @@ class Budget:
         reserve: Slots that must not be leased, so that the workers stay busy.
     """
 
-    def __init__(self, ledger: Ledger, pool: SegmentPool, slots: int, reserve: int) -> None:
-        """Apply the rules to a ledger; the pool counts the spills of the loader's whole life."""
+    def __init__(
+        self, ledger: Ledger, pool: SegmentPool, slots: int, reserve: int, grows: bool = False
+    ) -> None:
+        """
+        Apply the rules to a ledger.
+
+        Args:
+            pool: Counts the spills of the loader's whole life.
+            slots: How many are in use.
+            grows: True if the user set no number of slots, so that there may be more.
+        """
         self.reserve = reserve
         self._ledger = ledger
         self._pool = pool
         self._slots = slots
+        self._grows = grows
         self._ring_bytes = ledger.ring_bytes
         # The last two that can be spared: a loop takes two in turns, and these must come back.
         ledger.scarce_slots = reserve + 2 if slots - reserve > 3 else 0
@@ -94,14 +109,23 @@ class Budget:
     def reason_to_spill(self, slot: int) -> Spill | None:
         """Why a batch must not stay in its slot; None if it may."""
         ledger = self._ledger
+        if ledger.is_time_to_look():
+            self._look_at_memory()
         if ledger.is_kept(slot):
             # The trainer may work in place, and the worker's copy must not change.
             return Spill.KEPT_BY_WORKER
-        if ledger.idle_slots() <= self.reserve:
+        if ledger.idle_slots() <= self.reserve and not (self._grows and ledger.grow()):
             return Spill.TOO_FEW_SLOTS
         if ledger.wanting or not self._leaves_the_reserve(ledger.pages_bytes(slot) + 1):
             return Spill.TOO_FEW_BYTES
         return None
+
+    def _look_at_memory(self) -> None:
+        """Where memory is short, keep fewer pages for later, here and in idle segments."""
+        available_bytes = limits.available_bytes()
+        if available_bytes is not None:
+            self._ledger.slack_bytes = available_bytes // _SLACK_PART
+            account().make_room(self._pool, available_bytes)
 
     def _leaves_the_reserve(self, batch_bytes: int) -> bool:
         """

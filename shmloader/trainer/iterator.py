@@ -111,6 +111,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._pool,
             heals=self._heals,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
+            grows=loader.slots is None,
         )
         self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = DataQueue(self._transport)
@@ -159,6 +160,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._check_owner()
         with self._turn:
+            assert self._segment is not None, "an iterator is reset before its end"
+            self._pool.wake(self._segment)
             self._transport.begin_epoch()
             self._processes.begin_epoch()
             super()._reset(loader, first_iter)
@@ -169,7 +172,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if self._generation != generation():
             self._check_owner()
         with self._turn:
-            return self._next()
+            try:
+                return self._next()
+            except StopIteration:
+                if self._segment is not None:
+                    self._pool.rest(self._segment)
+                raise
 
     def _next(self) -> Any:
         if self._shutdown and self._rcvd_idx < self._send_idx:

@@ -61,7 +61,14 @@ class Transport:
     """
 
     def __init__(
-        self, segment: Segment, reserve: int, pool: SegmentPool, heals: bool, is_iterable: bool
+        self,
+        segment: Segment,
+        reserve: int,
+        pool: SegmentPool,
+        *,
+        heals: bool,
+        is_iterable: bool,
+        grows: bool = False,
     ) -> None:
         """
         Take over a segment.
@@ -71,11 +78,12 @@ class Transport:
             pool: Counts the spills of the loader's whole life.
             heals: Keep requests until they are answered, because dead workers are replaced.
             is_iterable: Accept from workers that they have reached their end.
+            grows: Use more slots than the segment began with, if batches are dropped late.
         """
         self.segment = segment
         self.ledger = segment.ledger
         self.ledger.heals = heals
-        self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve)
+        self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         # (worker, message, ticket) in ticket order
         self._waiting: deque[tuple[int, Any, int | None]] = deque()
         self._next_ticket = 0

@@ -22,6 +22,7 @@ class Ledger:
     def __init__(self, kept=False, idle=5, pages_bytes=1, forked=0, **values):
         self.is_kept = lambda slot: kept
         self.idle_slots = lambda: idle
+        self.is_time_to_look = lambda: False
         self.pages_bytes = lambda slot: pages_bytes
         self.counts = lambda: {"forked": forked}
         self.__dict__.update(values)

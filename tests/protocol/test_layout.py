@@ -632,7 +632,7 @@ def receive_kinds(forger, is_iterable, kinds):
     Returns:
         The numbers of the tasks whose answers are reported to torch.
     """
-    transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=is_iterable)
+    transport = Transport(forger.segment, 0, SegmentPool(), heals=False, is_iterable=is_iterable)
     pending = dict.fromkeys(range(len(kinds)), (0,))
     for number, kind in enumerate(kinds):
         transport.put(0, (number, [number]))
@@ -665,7 +665,7 @@ def test_requests_behind_the_end_are_answered_with_nothing(forger):
 
 def test_end_that_an_interrupt_lost_counts(forger):
     """NOTHING after an end that was received, but not reported to torch yet, is no error."""
-    transport = Transport(forger.segment, 0, SegmentPool(), False, is_iterable=True)
+    transport = Transport(forger.segment, 0, SegmentPool(), heals=False, is_iterable=True)
     for number, kind in enumerate([END, NOTHING]):
         transport.put(0, (number, [number]))
         transport.pump()

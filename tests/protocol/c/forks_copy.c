@@ -60,7 +60,7 @@ static void call_everything(struct fixture *fixture, struct lease *lease, uint32
   ledger_collect(ledger);
   ledger_reclaim(ledger, 0);
   ledger_stop(ledger, true);
-  ledger_trim(ledger);
+  ledger_rest(ledger, true);
   ledger_restart(ledger);
   ledger_unref(ledger);
 }

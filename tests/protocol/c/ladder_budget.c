@@ -301,7 +301,7 @@ static void expectation_is_learnt_from_the_first_batch(void) {
   uint32_t slot = place(&fixture, 0, 0);
   CHECK_EQUAL(0, order_of(&fixture, slot)->expect_bytes);
   answer(&fixture, slot, 4);
-  CHECK_EQUAL(pages(4), fixture.ledger->expect_bytes);
+  CHECK_EQUAL(pages(4), fixture.ledger->demand.ahead_bytes);
   uint32_t other = place(&fixture, 0, 1);
   CHECK_EQUAL(pages(4), order_of(&fixture, other)->expect_bytes);
   ledger_grant(fixture.ledger, other, pages(9));
@@ -318,7 +318,7 @@ static void error_teaches_no_expectation(void) {
   write_answer(&fixture, 0, ANSWER_ERROR, 2);
   commit(&fixture, 0, 0);
   receive(&fixture, 0, VERB_READY, 0);
-  CHECK_EQUAL(0, fixture.ledger->expect_bytes);
+  CHECK_EQUAL(0, fixture.ledger->demand.ahead_bytes);
   ledger_free(fixture.ledger, 0);
   fixture_close(&fixture);
 }

@@ -209,7 +209,7 @@ void trainer_restart(struct play *play) {
 void trainer_trim(struct play *play) {
   struct ledger *ledger = play->arena.ledger;
   arena_before(&play->arena);
-  ledger_trim(ledger);
+  ledger_rest(ledger, true);
   arena_after(&play->arena, false);
   for (uint32_t i = 0; i < ledger->free_count; i++) {
     CHECK_EQUAL(0, ledger->entries[ledger->free_slots[i]].pages_bytes);

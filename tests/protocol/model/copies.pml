@@ -70,7 +70,7 @@ inline act_on(s) {
      tasks!s
 #endif
 #ifdef CHILD_PUNCHES
-  :: copy[s] == FREE -> content[s] = HOLE /* ledger_trim */
+  :: copy[s] == FREE -> content[s] = HOLE /* ledger_rest */
 #endif
 #ifdef CHILD_RECEIVES
   :: nempty(ready) -> ready?_ /* ledger_receive */

@@ -1,0 +1,207 @@
+"""Pages come back: when no batch needs them, between epochs, and when others need the room."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+from shmloader import DataLoader
+from shmloader.memory import account as accounts
+from shmloader.memory import limits
+from shmloader.memory.account import account
+from tests.helpers.datasets import Computed
+
+MB = 1_000_000
+LARGE = 40 * MB  # alone more than is left alone
+MANY_PAGES = 32 << 20  # less than this is never given back while an epoch runs
+
+
+class Sized:
+    """A sample of so many bytes for each index."""
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def __call__(self, index):
+        return torch.full((self.sizes[index],), index % 100, dtype=torch.uint8)
+
+
+def open_loader(sizes, **options):
+    settings = {"batch_size": None, "num_workers": 1}
+    return DataLoader(Computed(len(sizes), Sized(sizes)), **{**settings, **options})
+
+
+def resident(loader):
+    return loader.stats().resident_bytes
+
+
+def run(loader):
+    """Iterate once, holding nothing. Returns the most bytes that were resident, and the sum."""
+    most = total = 0
+    for made in loader:
+        total += int(made[0])
+        del made
+        most = max(most, resident(loader))
+    return most, total
+
+
+def test_pages_of_equal_batches_wait_for_the_next_epoch():
+    """The next epoch needs no page that is not there."""
+    with open_loader([MB] * 12) as loader:
+        run(loader)
+        waiting = resident(loader)
+        most, _ = run(loader)
+
+    assert waiting >= 2 * MB
+    assert most <= waiting + MB
+
+
+def test_the_last_batch_may_be_small():
+    """What is left over at the end of an epoch says nothing about the next one."""
+    with open_loader([MB] * 8 + [1000]) as loader:
+        run(loader)
+        assert resident(loader) >= 2 * MB
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_pages_of_unsteady_batches_do_not_wait(persistent):
+    """Nobody knows what the next batch will need, so no page is kept for it."""
+    sizes = [1000, 4 * MB, 2000, 3 * MB, 1000, MB, 5000, 4 * MB]
+    with open_loader(sizes, persistent_workers=persistent) as loader:
+        most, _ = run(loader)
+        assert most >= 3 * MB
+        assert resident(loader) == 0
+
+
+def test_one_large_batch_is_forgotten():
+    """A hundred small batches later, its pages are gone, although the epoch goes on."""
+    sizes = [1000] * 5 + [LARGE, LARGE] + [1000] * 100
+    with open_loader(sizes) as loader:
+        seen = [resident(loader) for _ in loader]
+
+    assert max(seen) >= LARGE
+    assert seen[-1] <= MANY_PAGES
+
+
+def test_large_batches_that_come_again_keep_their_pages():
+    """No page is given back and made again while large batches come every few batches."""
+    sizes = [LARGE if index % 8 == 0 else 1000 for index in range(48)]
+    with open_loader(sizes) as loader:
+        seen = [resident(loader) for _ in loader]
+
+    settled = seen[16:-4]
+    assert max(settled) >= LARGE
+    assert settled == sorted(settled)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_keep_pages_false_keeps_none(persistent):
+    """Between two epochs nothing is kept, with persistent workers too; and every epoch is right."""
+    with open_loader([MB] * 6, keep_pages=False, persistent_workers=persistent) as loader:
+        for _ in range(2):
+            most, total = run(loader)
+            assert (0, 15) == (resident(loader), total)
+            assert most >= MB
+
+
+def test_iterators_at_once_leave_one_segment():
+    """zip() of a loader with itself, once, keeps the pages of one iterator."""
+    with open_loader([MB] * 8) as loader:
+        run(loader)
+        alone = resident(loader)
+        for _ in zip(loader, loader, loader, strict=True):
+            pass
+        del _
+        assert 0 < resident(loader) <= 2 * alone
+
+
+@pytest.fixture
+def available(monkeypatch):
+    """Returns a list whose only number is what the trainer finds available, in bytes."""
+    values, trainer = [1 << 40], os.getpid()
+    monkeypatch.setattr(
+        limits, "available_bytes", lambda: values[0] if os.getpid() == trainer else 1 << 40
+    )
+    return values
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("short", [False, True])
+def test_idle_pages_go_to_another_loader(available, persistent, short):
+    """They stay while there is room for them and more; the loader that lost them goes on."""
+    with (
+        open_loader([MB] * 8, persistent_workers=persistent) as first,
+        open_loader([MB] * 8) as second,
+    ):
+        run(first)
+        waiting = resident(first)
+        available[0] = (2 if short else 4) * waiting
+        run(second)
+
+        assert (0 if short else waiting) == resident(first)
+        assert run(first)[1] == sum(range(8))
+
+
+def test_idle_pages_go_while_an_epoch_runs(available):
+    """Memory that becomes short is noticed, where much of it is in use."""
+    with open_loader([MB] * 8) as first, open_loader([2 * LARGE] * 8) as second:
+        run(first)
+        batches = iter(second)
+        next(batches)
+        assert resident(first) > 0
+        available[0] = 1
+        for _ in batches:
+            pass
+        assert resident(first) == 0
+
+
+def test_a_batch_that_is_held_keeps_its_pages(available):
+    """Giving back takes nothing from a batch of an epoch that is over."""
+    with open_loader([MB] * 8) as first, open_loader([MB] * 8) as second:
+        for made in first:
+            last = made
+        del made
+        available[0] = 1
+        run(second)
+        assert bool((last == 7).all())
+        assert 0 < resident(first) < 2 * MB
+
+
+def test_lock_of_the_account_is_free_in_a_child():
+    """A child that is forked while another thread holds the account has one of its own."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with account().lock:
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait(10)
+    parents = accounts.account()
+    child = os.fork()
+    if child == 0:
+        is_free = account().lock.acquire(timeout=5)
+        os._exit(0 if is_free and account() is not parents else 1)
+    leave.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_ranks_of_a_machine_share_its_memory(monkeypatch):
+    """Each rank's default for ring_bytes is its part of half of the memory."""
+    monkeypatch.setattr(limits, "total_bytes", lambda: 1 << 34)
+    found = []
+    for ranks in (None, "1", "4", "0", "none"):
+        if ranks is None:
+            monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+        else:
+            monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        loader = open_loader([1000])
+        iterator = iter(loader)
+        found.append(iterator._transport.ledger.ring_bytes)
+        loader.close()
+
+    assert found == [1 << 33, 1 << 33, 1 << 31, 1 << 33, 1 << 33]

@@ -1,0 +1,112 @@
+"""Loops that drop their batches late get slots for as many as they hold; loops that keep do not."""
+
+import queue
+import threading
+from collections import deque
+
+import pytest
+
+from shmloader import DataLoader
+from tests.helpers.datasets import Numbered, batch
+
+BATCHES = 160
+quiet = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
+
+
+def open_loader(**options):
+    return DataLoader(Numbered(2 * BATCHES), batch_size=2, num_workers=2, **options)
+
+
+def prefetch(loader, depth):
+    """Yield batches that a thread has drawn ahead into a queue, as background prefetchers do."""
+    ahead = queue.Queue(depth)
+
+    def draw():
+        for made in loader:
+            ahead.put(made)
+            del made
+        ahead.put(None)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    while (made := ahead.get()) is not None:
+        yield made
+        del made
+    thread.join()
+
+
+def look_ahead(loader, depth):
+    """Yield batches of which the next `depth` have been drawn already."""
+    waiting = deque()
+    for made in loader:
+        waiting.append(made)
+        if len(waiting) > depth:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def drop_in_groups(loader, depth):
+    """Yield batches of which `depth` are collected and then dropped at once."""
+    group = []
+    for made in loader:
+        group.append(made)
+        yield made
+        if len(group) == depth:
+            group.clear()
+
+
+def spills_of(loader, habit, depth):
+    """Iterate once. Returns how many batches had been spilled after each."""
+    spilled = []
+    for number, made in enumerate(habit(loader, depth)):
+        assert made.equal(batch(number, 2))
+        del made
+        spilled.append(loader.stats().spilled)
+    assert len(spilled) == BATCHES
+    return spilled
+
+
+@pytest.mark.parametrize(
+    ("habit", "depth"), [(prefetch, 2), (prefetch, 3), (look_ahead, 4), (drop_in_groups, 4)]
+)
+def test_usual_habits_spill_nothing(habit, depth):
+    """The slots that there are by default are enough for them."""
+    with open_loader() as loader:
+        assert spills_of(loader, habit, depth)[-1] == 0
+
+
+@quiet
+@pytest.mark.parametrize(
+    ("habit", "depth"), [(prefetch, 6), (look_ahead, 8), (drop_in_groups, 8), (look_ahead, 12)]
+)
+def test_deep_habits_stop_spilling(habit, depth):
+    """After some batches there are slots for all that is held, and none is copied out any more."""
+    with open_loader() as loader:
+        spilled = spills_of(loader, habit, depth)
+        assert sum(loader.stats().slots.values()) == sum(open_shape(loader))
+
+    assert spilled[-1] == spilled[3 * BATCHES // 4]
+
+
+def open_shape(loader):
+    """Returns the numbers of slots and spares with which a loader's segment began."""
+    iterator = iter(loader)
+    shape = iterator._transport.segment.shape
+    return shape.slots, shape.spares
+
+
+@quiet
+def test_what_is_kept_gets_no_slots():
+    """Slots for batches that never come back would only move the moment when they run out."""
+    with open_loader() as loader:
+        kept = list(loader)
+        assert loader.stats().slots["spare"] == 2 * (2 * 2 + 6)
+    assert all(made.equal(batch(number, 2)) for number, made in enumerate(kept))
+
+
+@quiet
+def test_slots_that_were_asked_for_stay():
+    """A number of slots that the user set is not raised."""
+    with open_loader(slots=10) as loader:
+        assert spills_of(loader, look_ahead, 8)[-1] > BATCHES // 4
+        assert loader.stats().slots["spare"] == 20

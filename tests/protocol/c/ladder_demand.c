@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* What is learnt of batches, and which pages and slots there are because of it. */
+
+#include "check.h"
+#include "fixture.h"
+#include "budget.h"
+
+#define MEGABYTE (UINT64_C(1) << 20)
+#define FULL_PAGES (2 * MEGABYTE / 4096) /* of a fixture's range */
+#define MANY_SLOTS 40                    /* with all their pages more than is left alone */
+
+static struct demand demand_of(const uint64_t *sizes, size_t count) {
+  struct demand demand = {.batches = 0};
+  for (size_t i = 0; i < count; i++) demand_note(&demand, sizes[i]);
+  return demand;
+}
+
+static void equal_sizes_are_known(void) {
+  static const uint64_t sizes[] = {700, 700, 700, 700, 700};
+  for (size_t count = 1; count <= LENGTH(sizes); count++) {
+    struct demand demand = demand_of(sizes, count);
+    CHECK_EQUAL(700, demand.ahead_bytes);
+    CHECK_EQUAL(700, demand.keep_bytes);
+    CHECK(demand.mean_bytes > 690 && demand.mean_bytes <= 700);
+  }
+}
+
+/* The next batch probably needs the smaller size, and what waits for it may be the larger. */
+static void sizes_within_twice_are_steady(void) {
+  static const uint64_t sizes[] = {100, 200, 150, 190};
+  struct demand demand = demand_of(sizes, LENGTH(sizes));
+  CHECK_EQUAL(150, demand.ahead_bytes);
+  CHECK_EQUAL(200, demand.keep_bytes);
+}
+
+static void last_batch_of_an_epoch_may_be_small(void) {
+  static const uint64_t sizes[] = {800, 800, 800, 800, 800, 800, 800, 10};
+  struct demand demand = demand_of(sizes, LENGTH(sizes));
+  CHECK_EQUAL(800, demand.ahead_bytes);
+  CHECK_EQUAL(800, demand.keep_bytes);
+}
+
+static void one_large_batch_makes_sizes_unsteady(void) {
+  static const uint64_t sizes[] = {10, 10, 10, 800};
+  struct demand demand = demand_of(sizes, LENGTH(sizes));
+  CHECK_EQUAL(0, demand.ahead_bytes);
+  CHECK_EQUAL(0, demand.keep_bytes);
+}
+
+/* The last sizes count, not those of long ago. */
+static void unsteady_sizes_are_forgotten(void) {
+  struct demand demand = {.batches = 0};
+  for (int i = 0; i < 16; i++) demand_note(&demand, i % 2 ? 10 : 800);
+  CHECK_EQUAL(0, demand.keep_bytes);
+  for (int i = 0; i < 16; i++) demand_note(&demand, 300);
+  CHECK_EQUAL(300, demand.keep_bytes);
+}
+
+static void peak_is_forgotten_after_two_windows(void) {
+  struct demand demand = {.batches = 0};
+  demand_rise(&demand, 900);
+  demand_rise(&demand, 500);
+  for (int i = 0; i < 63; i++) {
+    demand_rise(&demand, 40);
+    demand_note(&demand, 1);
+    CHECK_EQUAL(900, demand_peak(&demand));
+  }
+  demand_note(&demand, 1);
+  CHECK_EQUAL(40, demand_peak(&demand));
+}
+
+static struct fixture fixture_of_many(void) {
+  return fixture_open(1, MANY_SLOTS, MANY_SLOTS, MANY_SLOTS * FULL_PAGES);
+}
+
+static void fill_all_at_once(struct fixture *fixture) {
+  for (uint32_t i = 0; i < MANY_SLOTS; i++) ready_slot(fixture, i, FULL_PAGES);
+  for (uint32_t i = 0; i < MANY_SLOTS; i++) ledger_free(fixture->ledger, i);
+}
+
+static void send(struct fixture *fixture, uint64_t first_ticket, uint64_t batches,
+                 uint64_t batch_pages) {
+  for (uint64_t i = 0; i < batches; i++) {
+    ledger_free(fixture->ledger, ready_slot(fixture, first_ticket + i, batch_pages));
+    check_ledger(fixture->ledger);
+  }
+}
+
+static uint64_t recount(const struct ledger *ledger) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < ledger->geometry.ranges; i++) total += ledger->entries[i].pages_bytes;
+  CHECK_EQUAL(total, ledger->existing_bytes);
+  return total;
+}
+
+static void what_was_in_use_at_once_is_kept(void) {
+  struct fixture fixture = fixture_of_many();
+  fill_all_at_once(&fixture);
+  CHECK_EQUAL(MANY_SLOTS * 2 * MEGABYTE, recount(fixture.ledger));
+  CHECK_EQUAL(0, fixture.ledger->used_bytes);
+  fixture_close(&fixture);
+}
+
+static void pages_go_when_batches_need_them_no_more(void) {
+  struct fixture fixture = fixture_of_many();
+  fill_all_at_once(&fixture);
+  send(&fixture, MANY_SLOTS, 20, 1);
+  CHECK(recount(fixture.ledger) > 70 * MEGABYTE);
+  send(&fixture, MANY_SLOTS + 20, 64, 1);
+  CHECK(recount(fixture.ledger) <= 32 * MEGABYTE);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void pages_go_at_once_where_memory_is_short(void) {
+  struct fixture fixture = fixture_of_many();
+  fixture.ledger->slack_bytes = 0;
+  for (uint32_t i = 0; i < MANY_SLOTS; i++) ready_slot(&fixture, i, FULL_PAGES);
+  CHECK_EQUAL(MANY_SLOTS * 2 * MEGABYTE, fixture.ledger->used_bytes);
+  for (uint32_t i = 0; i < MANY_SLOTS; i++) {
+    ledger_free(fixture.ledger, i);
+    uint64_t used = fixture.ledger->used_bytes;
+    CHECK(recount(fixture.ledger) <= max_u64(used, 32 * MEGABYTE));
+  }
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static uint64_t left_after_a_rest(const uint64_t *sizes, size_t count, bool is_final) {
+  struct fixture fixture = fixture_open(1, 4, 4, 4 * FULL_PAGES);
+  for (uint32_t i = 0; i < count; i++) ready_slot(&fixture, i, sizes[i]);
+  for (uint32_t i = 0; i < count; i++) ledger_free(fixture.ledger, i);
+  ledger_rest(fixture.ledger, is_final);
+  uint64_t left = recount(fixture.ledger);
+  check_resident(fixture.ledger);
+  fixture_close(&fixture);
+  return left;
+}
+
+static void rest_keeps_what_the_next_epoch_will_need(void) {
+  static const uint64_t steady[] = {8, 8, 8, 8};
+  static const uint64_t unsteady[] = {1, 1, 1, 8};
+  CHECK_EQUAL(pages(32), left_after_a_rest(steady, 4, false));
+  CHECK_EQUAL(0, left_after_a_rest(steady, 4, true));
+  CHECK_EQUAL(0, left_after_a_rest(unsteady, 4, false));
+}
+
+/* Hold this many batches at once, for as many batches as there are slots and `more`, then drop. */
+static void hold(struct fixture *fixture, uint32_t held, uint64_t more, uint64_t *ticket) {
+  struct lease *leases[8];
+  uint32_t slots = fixture->ledger->slots;
+  CHECK(held < slots && held <= LENGTH(leases));
+  for (uint32_t i = 0; i < held; i++) {
+    leases[i] = ledger_lease(fixture->ledger, ready_slot(fixture, (*ticket)++, 1), 1);
+  }
+  send(fixture, *ticket, slots + more, 1);
+  *ticket += slots + more;
+  for (uint32_t i = 0; i < held; i++) lease_drop(leases[i]);
+  ledger_collect(fixture->ledger);
+}
+
+static void late_drops_are_worth_a_slot(void) {
+  struct fixture fixture = fixture_open(1, 4, 12, 100);
+  uint64_t ticket = 0;
+  CHECK(!ledger_grow(fixture.ledger));
+  hold(&fixture, 2, 0, &ticket);
+  CHECK(ledger_grow(fixture.ledger));
+  CHECK_EQUAL(5, fixture.ledger->counts[SLOT_FREE]);
+  CHECK(!ledger_grow(fixture.ledger)); /* what it was seen by is used up */
+  check_ledger(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+static void drops_that_are_early_or_very_late_are_not(void) {
+  struct fixture fixture = fixture_open(1, 4, 12, 100);
+  uint64_t ticket = 0;
+  for (int i = 0; i < 6; i++) {
+    struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, ticket++, 1), 1);
+    lease_drop(lease);
+    ledger_collect(fixture.ledger);
+  }
+  CHECK(!ledger_grow(fixture.ledger));
+  hold(&fixture, 3, 100, &ticket);
+  CHECK(!ledger_grow(fixture.ledger));
+  fixture_close(&fixture);
+}
+
+static void half_of_the_spares_are_for_retired_slots(void) {
+  struct fixture fixture = fixture_open(1, 4, 8, 100);
+  uint64_t ticket = 0;
+  for (int i = 0; i < 2; i++) {
+    hold(&fixture, 3, 0, &ticket);
+    CHECK(ledger_grow(fixture.ledger));
+  }
+  hold(&fixture, 3, 0, &ticket);
+  CHECK(!ledger_grow(fixture.ledger));
+  CHECK_EQUAL(2, fixture.ledger->counts[SLOT_SPARE]);
+  fixture_close(&fixture);
+}
+
+/* A child that lives long takes no slot from the workers; its slot comes back when it is gone. */
+static void forked_slot_is_replaced(void) {
+  struct fixture fixture = fixture_open(1, 3, 9, 100);
+  uint8_t marks[9] = {0};
+  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
+  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, marks));
+  lease_drop(lease);
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(1, fixture.ledger->counts[SLOT_FORKED]);
+  CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
+  check_ledger(fixture.ledger);
+  ledger_unmark_child(fixture.ledger, marks);
+  CHECK_EQUAL(4, fixture.ledger->counts[SLOT_FREE]);
+  check_ledger(fixture.ledger);
+  fixture_close(&fixture);
+}
+
+/* While there are more slots than shall be, no further one comes for the next child. */
+static void another_child_takes_the_surplus(void) {
+  struct fixture fixture = fixture_open(1, 3, 9, 100);
+  for (uint64_t child = 0; child < 5; child++) {
+    uint8_t marks[9] = {0};
+    struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, child, 1), 1);
+    ledger_mark_child(fixture.ledger, marks);
+    lease_drop(lease);
+    ledger_collect(fixture.ledger);
+    CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
+    ledger_unmark_child(fixture.ledger, marks);
+  }
+  CHECK_EQUAL(5, fixture.ledger->counts[SLOT_SPARE]);
+  fixture_close(&fixture);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(equal_sizes_are_known);
+  RUN(sizes_within_twice_are_steady);
+  RUN(last_batch_of_an_epoch_may_be_small);
+  RUN(one_large_batch_makes_sizes_unsteady);
+  RUN(unsteady_sizes_are_forgotten);
+  RUN(peak_is_forgotten_after_two_windows);
+  RUN(what_was_in_use_at_once_is_kept);
+  RUN(pages_go_when_batches_need_them_no_more);
+  RUN(pages_go_at_once_where_memory_is_short);
+  RUN(rest_keeps_what_the_next_epoch_will_need);
+  RUN(late_drops_are_worth_a_slot);
+  RUN(drops_that_are_early_or_very_late_are_not);
+  RUN(half_of_the_spares_are_for_retired_slots);
+  RUN(forked_slot_is_replaced);
+  RUN(another_child_takes_the_surplus);
+}
