@@ -34,7 +34,17 @@ def main(arguments: list[str]) -> int:
     """Print a row per program; the exit code is 0 if none fails and every batch was right."""
     options = _options(arguments)
     if options.group:
-        return groups.main(options)
+        return groups.main(options.before)
+    failed = _print_table(options)
+    if options.is_whole:
+        print("\nIn memory control groups:")
+        failed += ["a control group"] if groups.main(options.before) else []
+    print(f"\nfailed: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
+
+
+def _print_table(options: argparse.Namespace) -> list[str]:
+    """Print the rows, and the reasons of those that may be above a limit. Returns what failed."""
     columns = {**_COLUMNS, **(_BEFORE_COLUMNS if options.before else {})}
     table = Rows(columns, options.json)
     failed, reasons = [], {}
@@ -51,8 +61,7 @@ def main(arguments: list[str]) -> int:
     print(f"{rule.MOST_MEMORY} times its memory.")
     for name, reason in reasons.items():
         print(f"- {name}: {reason}")
-    print(f"failed: {', '.join(failed) or 'none'}")
-    return 1 if failed else 0
+    return failed
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -77,6 +86,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     chosen = [name for name in names if not options.row or _is_wanted(name, options.row)]
     if not chosen:
         parser.error(f"no row is called {' or '.join(options.row)}")
+    options.is_whole = not options.row
     options.row = chosen
     if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
         parser.error(f"--before: no shmloader is built in {options.before}")

@@ -7,22 +7,38 @@ import numpy as np
 import torch
 
 
-def digest(value: object, seed: int = 0) -> int:
-    """Continue a checksum with a value: its type, its shape and its bytes, however deep."""
-    seed = zlib.crc32(type(value).__name__.encode(), seed)
+def digest(value: object, known: dict[int, int] | None = None) -> int:
+    """
+    Sum up a value: its type, its shape and its bytes, however deep.
+
+    Args:
+        known: Sums by the id of their object; an object that occurs again is not read again.
+    """
+    known = {} if known is None else known
+    if id(value) not in known:
+        known[id(value)] = zlib.crc32(type(value).__name__.encode(), _sum(value, known))
+    return known[id(value)]
+
+
+def _sum(value: object, known: dict[int, int]) -> int:
     if isinstance(value, torch.Tensor):
         value = value.numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:
-        seed = zlib.crc32(f"{value.dtype}{value.shape}".encode(), seed)
+        seed = zlib.crc32(f"{value.dtype}{value.shape}".encode())
         return zlib.crc32(np.ascontiguousarray(value).data.cast("B"), seed) if value.size else seed
     if isinstance(value, (bytes, bytearray)):
-        return zlib.crc32(value, seed)
+        return zlib.crc32(value)
     if isinstance(value, Mapping):
-        return digest(list(value.items()), seed)
+        return _parts([*value.keys(), *value.values()], known)
     if isinstance(value, (list, tuple, np.ndarray)):
-        for part in value:
-            seed = digest(part, seed)
-        return zlib.crc32(b"end", seed)
+        return _parts(value, known)
     if hasattr(value, "__dict__"):
-        return digest(vars(value), seed)
-    return zlib.crc32(repr(value).encode("utf-8", "surrogatepass"), seed)
+        parts = vars(value)
+        return _parts([*parts.keys(), *parts.values()], known)
+    return zlib.crc32(repr(value).encode("utf-8", "surrogatepass"))
+
+
+def _parts(values, known: dict[int, int]) -> int:
+    # A list of what an array makes when it is iterated keeps those objects, so ids stay unique.
+    values = list(values)
+    return zlib.crc32(np.array([digest(part, known) for part in values], np.uint32).tobytes())

@@ -1,12 +1,12 @@
 """Two programs in memory groups in which torch's runs: what a container does to a program."""
 
-import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,19 +34,19 @@ _COLUMNS = {
 }
 
 
-def main(options: argparse.Namespace) -> int:
-    """Print a row per program and loader; the exit code is 0 if all of them pass."""
+def main(before: Path | None) -> int:
+    """Print a row per program and loader; the exit code is 0 if torch's and ours pass."""
     try:
         _place()
     except OSError as reason:
         print(f"Nothing was run: {reason}.")
         return 0
-    table = Rows(_COLUMNS, options.json)
+    table = Rows(_COLUMNS)
     passed = True
     for name, limit_mb in _ROWS.items():
         checksums = {}
-        for contender in [BASELINE, SUBJECT, *([BEFORE] if options.before else [])]:
-            found = _run(name, contender, limit_mb, options.before)
+        for contender in [BASELINE, SUBJECT, *([BEFORE] if before else [])]:
+            found = _run(name, contender, limit_mb, before)
             checksums[contender] = found.pop("checksum", None)
             if found["outcome"] == "passes" and checksums[contender] != checksums[BASELINE]:
                 found["outcome"] = "WRONG: its batches are not torch's"
@@ -64,9 +64,10 @@ def _run(name: str, contender: str, limit_mb: int, before: Path | None) -> dict:
         done = _in_group(group, command, environment)
         most_mb = _most_mb(group)
     if done.returncode:
-        last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         killed = done.returncode in (-9, 137)
-        return {"outcome": "killed" if killed else last.replace("|", "/"), "most_mb": most_mb}
+        last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        outcome = "killed" if killed else textwrap.shorten(last.replace("|", "/"), 120)
+        return {"outcome": outcome, "most_mb": most_mb}
     found = json.loads(done.stdout.splitlines()[-1])
     return {"outcome": "passes", "most_mb": most_mb, "checksum": found["checksum"]}
 

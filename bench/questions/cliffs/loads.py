@@ -106,8 +106,14 @@ def blocks(count: int, size: Callable[[int], int]) -> Load:
 
 
 def at_random(largest: int) -> Callable[[int], int]:
-    """Sizes from 1 KB to the largest, drawn evenly and the same in every process."""
-    return lambda turn: int(np.random.default_rng(turn).uniform(1_000, largest))
+    """
+    Sizes from 1 KB to the largest, the same in every process: as many of 10 KB as of 10 MB.
+
+    The seed is one whose large ones are far apart, so that those in flight together are no more
+    than twice the largest, but as many in an epoch as a loader has slots.
+    """
+    low, high = math.log(1_000), math.log(largest)
+    return lambda turn: int(math.exp(np.random.default_rng((12, turn)).uniform(low, high)))
 
 
 def now_and_then(large: int, small: int, every: int) -> Callable[[int], int]:

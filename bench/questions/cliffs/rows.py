@@ -100,11 +100,11 @@ def _memory() -> list[Row]:
     return [
         Row(
             "sizes at random",
-            partial(loads.blocks, 30, loads.at_random(125 * MB)),
+            partial(loads.blocks, 40, loads.at_random(125 * MB)),
             epochs=1,
             persistent=False,
             gives_back=True,
-            large=partial(loads.blocks, 30, loads.at_random(500 * MB)),
+            large=partial(loads.blocks, 40, loads.at_random(500 * MB)),
         ),
         Row(
             "one of 300 MB among small ones",
