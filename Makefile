@@ -23,8 +23,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check bench bench-peers kept cliffs soak lint sanitize fuzz \
-  package clean always
+.PHONY: build demo test rest check bench bench-peers kept cliffs soak lint sanitize fuzz package clean always
 
 build: .venv/built
 

@@ -88,18 +88,19 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
     Run one epoch, and another one, in which memory is looked at and every batch is checked.
 
     Args:
-        look: Called with "before" when the dataset is there and the loaders are not, with "during"
-            every now and then while workers have time to run ahead, with "during" when the epoch
-            is over and what it keeps is there, and with "after" when that is dropped.
+        look: Called with "before" when the dataset is there and the loaders are not; with "during"
+            every now and then, for the largest batch so far, and when the epoch is over and what
+            it keeps is there; and with "after" when that is dropped. Workers run ahead meanwhile.
     """
-    checksum, turn, every = 0, 0, _UNKNOWN
+    checksum, turn, every, heaviest = 0, 0, _UNKNOWN, 0
 
     def see(batch: object) -> None:
-        nonlocal checksum, turn
+        nonlocal checksum, turn, heaviest
         checksum = checksum * 31 + digest(batch) & 0xFFFFFFFF  # in their order
         turn += 1
+        heavier, heaviest = _bytes(batch) > heaviest, max(heaviest, _bytes(batch))
         del batch
-        if every and turn % every == 0:
+        if every and (turn % every == 0 or heavier):
             look("during")
 
     with _opened(row, contender, see, look) as loaders:
@@ -107,7 +108,7 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
             every = 0
             kept = row.use(*loaders)
             del kept
-            every, turn, checksum = max(1, turn // _LOOKS), 0, 0
+            every, turn, checksum, heaviest = max(1, turn // _LOOKS), 0, 0, 0
         kept = row.use(*loaders)
         look("during")
         del kept
@@ -147,6 +148,11 @@ def loader_class(contender: str) -> type:
         use_strategy("file_descriptor")
         return TorchLoader
     return contenders.load(contender).loader_class()
+
+
+def _bytes(batch: object) -> int:
+    """Return the size of a batch that is one tensor: only of these do sizes differ in a row."""
+    return getattr(batch, "nbytes", 0)
 
 
 def _touch(batch: object) -> None:

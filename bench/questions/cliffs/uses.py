@@ -7,6 +7,7 @@ the epoch.
 
 import os
 import queue
+import signal
 import threading
 import time
 from collections import deque
@@ -98,7 +99,6 @@ class Children:
     """Forked children that hold what they inherited until the parent drops this object."""
 
     def __init__(self):
-        self._read, self._write = os.pipe()
         self._pids = []
 
     def fork(self, _batch: object) -> None:
@@ -107,13 +107,12 @@ class Children:
             return
         pid = os.fork()
         if pid == 0:
-            os.close(self._write)
-            os.read(self._read, 1)  # until the parent closes its end, or is gone
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pause()
             os._exit(0)
         self._pids.append(pid)
 
     def __del__(self):
-        os.close(self._write)
         for pid in self._pids:
+            os.kill(pid, signal.SIGTERM)
             os.waitpid(pid, 0)
-        os.close(self._read)
