@@ -96,11 +96,13 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
 
     def see(batch: object) -> None:
         nonlocal checksum, turn, heaviest
-        checksum = checksum * 31 + digest(batch) & 0xFFFFFFFF  # in their order
         turn += 1
+        if not every:  # the first epoch is for the second one's slots and lengths
+            return
+        checksum = checksum * 31 + digest(batch) & 0xFFFFFFFF  # in their order
         heavier, heaviest = _bytes(batch) > heaviest, max(heaviest, _bytes(batch))
         del batch
-        if every and (turn % every == 0 or heavier):
+        if turn % every == 0 or heavier:
             look("during")
 
     with _opened(row, contender, see, look) as loaders:
@@ -108,7 +110,7 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
             every = 0
             kept = row.use(*loaders)
             del kept
-            every, turn, checksum, heaviest = max(1, turn // _LOOKS), 0, 0, 0
+            every, turn = max(1, turn // _LOOKS), 0
         kept = row.use(*loaders)
         look("during")
         del kept
