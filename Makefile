@@ -23,7 +23,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check bench bench-peers kept soak lint sanitize fuzz package clean always
+.PHONY: build demo test rest check bench bench-peers kept cliffs soak lint sanitize fuzz package clean always
 
 build: .venv/built
 
@@ -49,6 +49,10 @@ bench-peers: .venv/peers
 kept: build
 	$(venv)/python -m bench kinds
 	$(venv)/python -m bench retention
+
+# Programs that were much worse than with torch: fails if one is again, and is not on the list.
+cliffs: build
+	$(venv)/python -m bench cliffs $(ARGS)
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows.
 soak: build

@@ -23,16 +23,21 @@ def run(load: str, name: str, options: argparse.Namespace, checkout: Path | None
         checkout: The folder that the run's shmloader comes from instead of this checkout.
     """
     with tempfile.TemporaryDirectory() as folder:
-        environment = _environment(checkout, Path(folder)) if checkout else None
-        return _run(load, name, options, environment)
+        variables = environment(checkout, Path(folder)) if checkout else None
+        return _run(load, name, options, variables)
 
 
-def _environment(checkout: Path, folder: Path) -> dict[str, str]:
+def environment(checkout: Path, folder: Path) -> dict[str, str]:
     """Let `import shmloader` find the other checkout's, and `import bench` still this one's."""
-    (folder / "shmloader").symlink_to(checkout.resolve() / "shmloader")
     # Safe path: otherwise the current folder, which has this checkout's shmloader, comes first.
-    path = os.pathsep.join([str(folder), str(machine.CHECKOUT)])
+    path = os.pathsep.join([package_alone(checkout, folder), str(machine.CHECKOUT)])
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def package_alone(checkout: Path, folder: Path) -> str:
+    """Return a folder for the import path that has another checkout's shmloader, nothing else."""
+    (folder / "shmloader").symlink_to(checkout.resolve() / "shmloader")
+    return str(folder)
 
 
 def _run(

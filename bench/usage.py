@@ -67,7 +67,7 @@ def resources() -> dict[str, float]:
     return {
         "trainer_descriptors": count_descriptors(trainer),
         "descriptors": sum(map(count_descriptors, pids)),
-        "shared_mb": _shared_bytes(pids) / 1e6,
+        "shared_mb": shared_bytes(pids) / 1e6,
         "private_mb": sum(memory_bytes(pid)["Pss_Anon"] for pid in pids) / 1e6,
     }
 
@@ -96,7 +96,7 @@ def count_descriptors(pid: int) -> int:
     return len(_listing(Path(f"/proc/{pid}/fd")))
 
 
-def _shared_bytes(pids: list[int]) -> int:
+def shared_bytes(pids: list[int]) -> int:
     """Sum over shared objects, each once: its blocks if it can be opened, otherwise its Rss."""
     sizes = {}
     for pid in pids:

@@ -12,6 +12,7 @@ from bench.report.machine import CHECKOUT
 
 label = "before"
 make_loader = ours.make_loader
+loader_class = ours.loader_class
 
 
 def available() -> str | None:

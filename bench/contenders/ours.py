@@ -13,7 +13,7 @@ label = "shmloader"
 def available() -> str | None:
     """Say why this contender cannot run here, or None."""
     try:
-        _loader_class()
+        loader_class()
     except (ImportError, AttributeError) as error:
         return f"shmloader is not built: {error}"
     return None
@@ -21,8 +21,9 @@ def available() -> str | None:
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> DataLoader:
     """Make the loader; it has its own `close()`."""
-    return make_like_torch(_loader_class(), workload, workers, persistent, context)
+    return make_like_torch(loader_class(), workload, workers, persistent, context)
 
 
-def _loader_class() -> type[DataLoader]:
+def loader_class() -> type[DataLoader]:
+    """Import shmloader only when it is asked for, so that a process may choose which."""
     return importlib.import_module("shmloader").DataLoader

@@ -1,5 +1,5 @@
 """
-One question per command: `python -m bench gil`, `kinds`, `retention`, `scaling` or `start`.
+One question per command: `python -m bench cliffs`, `gil`, `kinds`, `retention`, `scaling`, `start`.
 
 Each of these modules has `main(arguments) -> int`; the others are what two of them need.
 """

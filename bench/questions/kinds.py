@@ -51,12 +51,12 @@ def _delivered(table, loader_class: type, make) -> tuple:
 
 
 def _verdict(table, name: str, make, theirs, ours, failure: str | None) -> str:
-    if not failure and _equal(table, name, theirs, ours):
+    if not failure and equal(table, name, theirs, ours):
         return "equal"
-    return "better" if name in table.BETTER and _equal(table, name, make(), ours) else "DIFFERENT"
+    return "better" if name in table.BETTER and equal(table, name, make(), ours) else "DIFFERENT"
 
 
-def _equal(table, name: str, one, other) -> bool:
+def equal(table, name: str, one, other) -> bool:
     if name == "bound method":
         return one(2) == other(2)
     if name == "image":

@@ -1,0 +1,182 @@
+"""
+One row with one loader, in this process.
+
+    python -m bench.questions.cliffs.run "same bytes" ours
+
+prints a JSON line with a checksum of every batch. command.py forks a process for each run instead,
+which takes less time; memory is looked at from outside, by watch.py.
+"""
+
+import argparse
+import gc
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from itertools import islice
+from statistics import median
+
+from bench import contenders, usage
+from bench.batches import touch
+from bench.contenders._torch import TorchLoader, use_strategy
+from bench.questions.cliffs.digest import digest
+from bench.questions.cliffs.rows import Row, rows
+
+_WORKERS = 2
+_ENOUGH_S = 5  # a first epoch that takes longer is not repeated
+_LOOKS = 6  # how often an epoch is stopped for a look at memory
+_UNKNOWN = 3  # batches between looks in a first epoch, whose length is not known
+_TOUCHED = 64  # leaves of a batch that are touched
+
+
+class Seen:
+    """A loader whose batches are shown to a function on their way."""
+
+    def __init__(self, loader, see: Callable[[object], None]):
+        self._loader, self._see = loader, see
+
+    def __iter__(self) -> Iterator:
+        for batch in self._loader:
+            self._see(batch)
+            yield batch
+
+
+def find(name: str, full: bool) -> Row:
+    """Look a row up by its name, in its whole size if that is asked for and it has one."""
+    row = rows()[name]
+    return replace(row, load=row.large) if full and row.large else row
+
+
+def timed(row: Row, contender: str) -> dict:
+    """
+    Time epochs of a row from iter() to the end; what is kept is dropped off the clock.
+
+    The first epoch counts only if it is the only one, as when it takes so long that it is enough.
+    """
+    counted = 0
+
+    def see(batch: object) -> None:
+        nonlocal counted
+        counted += 1
+        _touch(batch)
+
+    found: list[tuple[float, float]] = []
+    with _opened(row, contender, see) as loaders:
+        first_s = 0.0
+        for _ in range(row.epochs + 1):
+            counted, before, begin = 0, usage.totals(), time.perf_counter()
+            kept = row.use(*loaders)
+            seconds, used = time.perf_counter() - begin, usage.totals()
+            del kept
+            cpu_s = sum(used[name] - before[name] for name in ("trainer_cpu_s", "worker_cpu_s"))
+            found.append((seconds / counted, cpu_s / counted))
+            first_s = first_s or seconds
+            if first_s > _ENOUGH_S:
+                break
+    found = found[1:] or found
+    return {
+        "ms": median(seconds for seconds, _ in found) * 1e3,
+        "cpu_ms": median(cpu_s for _, cpu_s in found) * 1e3,
+    }
+
+
+def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
+    """
+    Run one epoch, and another one, in which memory is looked at and every batch is checked.
+
+    Args:
+        look: Called with "before" when the dataset is there and the loaders are not; with "during"
+            every now and then, for the largest batch so far, and when the epoch is over and what
+            it keeps is there; and with "after" when that is dropped. Workers run ahead meanwhile.
+    """
+    checksum, turn, every, heaviest = 0, 0, _UNKNOWN, 0
+
+    def see(batch: object) -> None:
+        nonlocal checksum, turn, heaviest
+        turn += 1
+        if not every:  # the first epoch is for the second one's slots and lengths
+            return
+        checksum = checksum * 31 + digest(batch) & 0xFFFFFFFF  # in their order
+        heavier, heaviest = _bytes(batch) > heaviest, max(heaviest, _bytes(batch))
+        del batch
+        if turn % every == 0 or heavier:
+            look("during")
+
+    with _opened(row, contender, see, look) as loaders:
+        if row.epochs:
+            every = 0
+            kept = row.use(*loaders)
+            del kept
+            every, turn = max(1, turn // _LOOKS), 0
+        kept = row.use(*loaders)
+        look("during")
+        del kept
+        gc.collect()
+        look("after")
+        return {"checksum": checksum, "batches": turn}
+
+
+@contextmanager
+def _opened(
+    row: Row,
+    contender: str,
+    see: Callable[[object], None],
+    look: Callable[[str], None] | None = None,
+) -> Iterator[list[Seen]]:
+    """Open the loaders of a row; memory may be looked at when only the dataset is there."""
+    warnings.simplefilter("ignore")  # more workers than cores, and advice about what is kept
+    make_loader = loader_class(contender)
+    load = row.load()
+    if look:
+        look("before")
+    arguments = {
+        "num_workers": _WORKERS,
+        "persistent_workers": row.persistent,
+        **load.arguments,
+        **row.options,
+    }
+    with ExitStack() as stack:
+        yield [
+            Seen(stack.enter_context(closing(make_loader(load.dataset, **arguments))), see)
+            for _ in range(row.loaders)
+        ]
+
+
+def loader_class(contender: str) -> type:
+    if contender == contenders.BASELINE:
+        use_strategy("file_descriptor")
+        return TorchLoader
+    return contenders.load(contender).loader_class()
+
+
+def _bytes(batch: object) -> int:
+    """Return the size of a batch that is one tensor: only of these do sizes differ in a row."""
+    return getattr(batch, "nbytes", 0)
+
+
+def _touch(batch: object) -> None:
+    """Read a few elements of a few leaves; walking through all of many would hide what is asked."""
+    parts = batch.values() if isinstance(batch, dict) else batch
+    parts = islice(parts, _TOUCHED) if isinstance(batch, (list, tuple, dict)) else [batch]
+    touch([part for part in parts if hasattr(part, "nbytes")] or [0])
+
+
+def main() -> int:
+    """Run a row once, checked, and print its line; a process that is killed prints none."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.questions.cliffs.run", description=__doc__
+    )
+    parser.add_argument("row", choices=rows(), metavar="ROW")
+    parser.add_argument("contender", choices=[*contenders.own(), contenders.BEFORE])
+    parser.add_argument("--full", action="store_true", help="in its whole size")
+    options = parser.parse_args()
+    found = weighed(find(options.row, options.full), options.contender, lambda _: None)
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

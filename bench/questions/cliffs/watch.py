@@ -1,0 +1,109 @@
+"""
+A run in a process of its own that this one forks and, if asked, whose memory it looks at.
+
+A fork takes a hundredth of the time of a new interpreter that imports torch. This process has
+imported all that a row needs but shmloader, so that the run may import another checkout's. What
+both share after the fork counts once, because this process is counted too, and in every look alike.
+"""
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from bench import processes, usage
+from bench.contenders import BEFORE
+
+_LONGEST_S = 120  # a run that says nothing for longer has failed
+
+Look = Callable[[str], None]
+
+
+def run(work: Callable[[Look], dict], contender: str, before: Path | None) -> dict:
+    """
+    Fork a process for `work` and return what it returns, or its mistake.
+
+    Args:
+        work: Gets a function that stops it while this process looks at memory.
+        before: The checkout of the contender of that name.
+
+    Returns:
+        Its record and, for each word that it looked with, the highest MB of the process and those
+        below it: their own and shared memory ("mb"), and the sum of what ps shows ("rss_mb").
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = None
+        if contender == BEFORE and before:
+            path = processes.package_alone(before, Path(folder))
+        gc.collect()
+        gc.freeze()  # a collection in the child would copy every page
+        here, there = multiprocessing.Pipe()
+        pid = os.fork()
+        if pid == 0:
+            here.close()
+            _work(work, there, path)
+        there.close()
+        try:
+            return _watch(pid, here)
+        finally:
+            _end(pid)
+
+
+def _work(work: Callable[[Look], dict], pipe: Connection, path: str | None) -> None:
+    """Do the work in the child and leave without what the parent would do at its end."""
+    os.setsid()  # so that its workers can be found and ended when it is gone
+    status = 1
+    try:
+        if path:
+            sys.path.insert(0, path)
+
+        def look(when: str) -> None:
+            pipe.send(when)
+            pipe.recv()
+
+        pipe.send(work(look))
+        status = 0
+    except BaseException:  # whatever it is, it belongs into the record
+        pipe.send({"mistake": traceback.format_exc(limit=-3)})
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _watch(pid: int, pipe: Connection) -> dict:
+    """Answer every look of the run, until its record comes."""
+    peaks: dict[str, dict[str, float]] = {}
+    while True:
+        try:
+            word = pipe.recv() if pipe.poll(_LONGEST_S) else {"mistake": "it hangs"}
+        except EOFError:
+            word = {"mistake": "the process was killed"}
+        if isinstance(word, dict):
+            return {**word, **peaks}
+        found, highest = _memory(pid), peaks.get(word, {})
+        peaks[word] = {name: max(value, highest.get(name, 0.0)) for name, value in found.items()}
+        pipe.send(None)
+
+
+def _memory(pid: int) -> dict[str, float]:
+    """Weigh a run: what it shares with this process counts once, whoever holds it."""
+    pids = [pid, *usage.descendants(pid)]
+    accounts = [usage.memory_bytes(each) for each in pids]
+    forked_from = usage.memory_bytes(os.getpid())["Pss_Anon"]
+    own = sum(account["Pss_Anon"] for account in accounts) + forked_from
+    resident = sum(account["Rss"] for account in accounts)
+    return {"mb": (usage.shared_bytes(pids) + own) / 1e6, "rss_mb": resident / 1e6}
+
+
+def _end(pid: int) -> None:
+    """End what is left of a run's session, and reap its first process."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
