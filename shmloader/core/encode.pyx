@@ -4,12 +4,14 @@
 # the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
 # in the slot are in place already; the walk notes the others, and one pass copies them in
 # afterwards, so that pages are asked for once and leaves that overlap in memory stay aliases of
-# each other. Objects that can be met twice are numbered, and stand in the stream once.
+# each other. Objects that can be met twice are numbered, and stand in the stream once. A text to
+# which nobody but its container refers cannot be met twice, so most texts need no number.
 #
 # What no node can say is pickled by one pickler for the whole batch, which asks for the number of
 # each object that it meets. So an object is one in the trainer too, wherever it was met first: in
 # a list or in a pickle. If something refers to an object that the trainer cannot have yet, because
-# it is built from what is being written, the walk begins again, with one pickle of the batch.
+# it is built from what is being written, the walk begins again, with one pickle of the batch. Only
+# short texts are not told to the pickler: to ask it for one takes longer than to write it again.
 
 import copyreg
 import pickle
@@ -29,11 +31,14 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport Py_REFCNT
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcpy
 
-from shmloader.core.capi cimport NPY_HALF
+from shmloader.core.capi cimport (
+    NPY_HALF, PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
+)
 from shmloader.core.csrc cimport (
     CACHE_LINE, STEP, STEP_COPY, DLTensor, copy_bytes, round_up, slot_answer,
 )
@@ -41,7 +46,7 @@ from shmloader.core.csrc cimport (
 cdef object generic = numpy.generic
 cdef object new_object = copyreg.__newobj__
 cdef object UntypedStorage = torch.UntypedStorage
-cdef frozenset ATOMS = frozenset([str, int, float, bytes, bool, NoneType])   # are never numbered
+cdef frozenset ATOMS = frozenset([int, float, bool, NoneType])   # are never numbered
 cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
 
 cdef enum:
@@ -50,6 +55,8 @@ cdef enum:
     # it is asked for these alone: a given-up storage begins at address 0.
     LARGE_BYTES = 4096
     LOW_ADDRESS = 1 << 30
+    LARGE_TEXT = 4096   # of a str or bytes: costs more to write twice than to ask a pickler for
+    OWN_REFERENCES = 2  # to an item: its container's, and that of the walk over this
 
 
 class _Unfinished(Exception):
@@ -109,6 +116,12 @@ cdef bint is_described_by_text(cnp.dtype dtype):
         and dtype.byteorder in (c"=", c"|")
         and (dtype.kind != c"V" or (<object>dtype).type is numpy.void)
     )
+
+
+cdef inline bint is_small_text(object value, object kind):
+    if kind is str:
+        return PyUnicode_GET_LENGTH(value) < LARGE_TEXT
+    return kind is bytes and PyBytes_GET_SIZE(value) < LARGE_TEXT
 
 
 cdef inline bint is_number_type(int64_t number) noexcept:
@@ -188,14 +201,14 @@ cdef class Encoder:
         memcpy(self.extend(8), &value, 8)
         return 0
 
-    cdef int put_text(self, int tag, const char *text, Py_ssize_t length) except -1:
-        self.put_tag(tag)
+    cdef int put_text(self, const char *text, Py_ssize_t length) except -1:
         self.put_number(length)
         memcpy(self.extend(length), text, length)
         return 0
 
     cdef int put_bytes(self, int tag, bytes text) except -1:
-        return self.put_text(tag, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+        self.put_tag(tag)
+        return self.put_text(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
     cdef int put_source(self, char *start, uint64_t length) except -1:
         """Write where the bytes will lie: known if made in the slot, otherwise patched in."""
@@ -268,7 +281,7 @@ cdef class Encoder:
         elif kind is str:
             self.put_str(value)
         elif kind is bytes:
-            self.put_bytes(TAG_BYTES, value)
+            self.put_raw(value)
         elif kind is bool:
             self.put_tag(TAG_TRUE if value else TAG_FALSE)
         elif kind is complex:
@@ -314,7 +327,26 @@ cdef class Encoder:
         return self.put_number(number)
 
     cdef int put_str(self, object value) except -1:
-        return self.put_bytes(TAG_STR, value.encode("utf-8", "surrogatepass"))
+        cdef bytes text
+        if not self.begin_text(TAG_STR, TAG_NUMBERED_STR, value):
+            return 0
+        if PyUnicode_IS_COMPACT_ASCII(value):
+            return self.put_text(ascii_of(value), PyUnicode_GET_LENGTH(value))
+        # Not by PyUnicode_AsUTF8: the dataset's own text would keep a copy of itself.
+        text = encode_text(value, "utf-8", "surrogatepass")
+        return self.put_text(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+    cdef int put_raw(self, object value) except -1:
+        if not self.begin_text(TAG_BYTES, TAG_NUMBERED_BYTES, value):
+            return 0
+        return self.put_text(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    cdef bint begin_text(self, int tag, int numbered_tag, object value) except -1:
+        """Begin the node of a text, with a number only if it may be met again."""
+        if Py_REFCNT(value) > OWN_REFERENCES:
+            return self.begin(numbered_tag, value)
+        self.put_tag(tag)
+        return True
 
     cdef int put_list(self, list value) except -1:
         cdef object item
@@ -521,7 +553,7 @@ cdef class Encoder:
         """
         cdef object kind = type(value)
         cdef int64_t *known
-        if kind in ATOMS:
+        if kind in ATOMS or is_small_text(value, kind):
             return None
         known = self.known(value)
         if known[0] >= 0:
