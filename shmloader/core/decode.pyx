@@ -214,6 +214,7 @@ cdef class Decoder:
             self.broken("a reference to no object")
         return found
 
+    @cython.always_allow_keywords(False)   # it may be called for every object of a pickle
     def object_of(self, number):
         """Find the object with a number, for a pickle that refers to it."""
         # Compared before it is a number of C, which it may be too large for.

@@ -544,6 +544,7 @@ cdef class Encoder:
             self.put_part(part)
         return 0
 
+    @cython.always_allow_keywords(False)   # it is called for every object of a pickle
     def number_of(self, value):
         """
         Tell the pickler the number of an object that has a node of its own.
