@@ -33,7 +33,7 @@ from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport Py_REFCNT
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, qsort, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from shmloader.core.capi cimport (
@@ -61,21 +61,6 @@ cdef enum:
 
 class _Unfinished(Exception):
     """An object is referred to that the trainer cannot have yet."""
-
-
-cdef struct Source:
-    char *start
-    uint64_t length
-    size_t patch      # where in the stream the offset stands
-    uint64_t offset
-
-
-cdef int by_start(const void *a, const void *b) noexcept nogil:
-    cdef const Source *x = <const Source *>a
-    cdef const Source *y = <const Source *>b
-    if x.start != y.start:
-        return 1 if x.start > y.start else -1
-    return (x.length < y.length) - (x.length > y.length)
 
 
 cdef bint is_builtin_function(object value):
@@ -139,13 +124,9 @@ cdef class Encoder:
     cdef char *stream
     cdef size_t used
     cdef size_t capacity
-    cdef Source *sources
-    cdef size_t source_count
-    cdef size_t source_capacity
+    cdef Sources sources
     cdef Stretches stretches
     cdef uint64_t joined_bytes   # as many at the payload's start are one stretch
-    cdef char *stretch_end     # of the stretch that was looked at last
-    cdef uint64_t copied_bytes
     cdef uint64_t pickled_bytes
     cdef list kept
     cdef Numbers numbers
@@ -167,13 +148,13 @@ cdef class Encoder:
 
     def __dealloc__(self):
         free(self.stream)
-        free(self.sources)
+        free(self.sources.items)
         free(self.stretches.items)
         forget_numbers(&self.numbers)
 
     cdef int begin_again(self) except -1:
         """Forget all that was written."""
-        self.used = self.source_count = self.stretches.count = 0
+        self.used = self.sources.count = self.stretches.count = 0
         self.pickled_bytes = 0
         self.numbered = self.depth = 0
         self.pickler = None
@@ -212,22 +193,12 @@ cdef class Encoder:
 
     cdef int put_source(self, char *start, uint64_t length) except -1:
         """Write where the bytes will lie: known if made in the slot, otherwise patched in."""
-        cdef size_t capacity
-        cdef Source *grown
         cdef int64_t offset = self.memory.offset_of(start, length)
         if length == 0 or offset >= 0:
             if length > 0 and <uint64_t>offset >= self.joined_bytes:
                 add_stretch(&self.stretches, offset, length)
             return self.put_number(max(offset, 0))
-        if self.source_count == self.source_capacity:
-            capacity = 2 * self.source_capacity + 16
-            grown = <Source *>realloc(self.sources, capacity * sizeof(Source))
-            if grown == NULL:
-                raise MemoryError(f"no memory for {capacity} leaves")
-            self.sources = grown
-            self.source_capacity = capacity
-        self.sources[self.source_count] = Source(start, length, self.used, 0)
-        self.source_count += 1
+        add_source(&self.sources, start, length, self.used)
         return self.put_number(0)
 
     cdef int64_t *known(self, object value) except NULL:
@@ -611,60 +582,17 @@ cdef class Encoder:
             PyBuffer_Release(&view)
         return 0
 
-    cdef size_t end_of_stretch(self, size_t first) noexcept nogil:
-        """Returns the number of the first source that shares no memory with those before it."""
-        cdef char *end = self.sources[first].start + self.sources[first].length
-        cdef size_t i = first + 1
-        while i < self.source_count and self.sources[i].start < end:
-            end = max(end, self.sources[i].start + self.sources[i].length)
-            i += 1
-        self.stretch_end = end
-        return i
-
-    cdef uint64_t place_sources(self, uint64_t cursor):
-        """Give every source its offset, overlapping ones a common stretch; returns the end."""
-        cdef size_t first = 0
-        cdef size_t i, after
-        cdef char *start
-        qsort(self.sources, self.source_count, sizeof(Source), by_start)
-        self.copied_bytes = 0
-        while first < self.source_count:
-            after = self.end_of_stretch(first)
-            start = self.sources[first].start
-            cursor = round_up(cursor, CACHE_LINE)
-            if after > first + 1:
-                # Leaves that overlap stay aligned as they were.
-                cursor += <size_t>start % CACHE_LINE
-            for i in range(first, after):
-                self.sources[i].offset = cursor + (self.sources[i].start - start)
-            cursor += self.stretch_end - start
-            self.copied_bytes += self.stretch_end - start
-            first = after
-        return cursor
-
-    cdef void copy_sources(self, char *slot) noexcept nogil:
-        """Copy every stretch once, and write the offsets into the layout."""
-        cdef size_t first = 0
-        cdef size_t i, after
-        cdef Source *source
-        while first < self.source_count:
-            after = self.end_of_stretch(first)
-            source = &self.sources[first]
-            copy_bytes(slot + source.offset, source.start, self.stretch_end - source.start,
-                       self.copied_bytes)
-            first = after
-        for i in range(self.source_count):
-            memcpy(self.stream + self.sources[i].patch, &self.sources[i].offset, 8)
-
     cdef uint64_t join_stretches(self, uint64_t payload_bytes) except? 0:
         """Find what of the payload can live apart; returns the length of the list, 0 for none."""
+        cdef const Source *source
         cdef size_t i
         if payload_bytes <= SHARED_BYTES:
             return 0
         if self.joined_bytes > 0:
             add_stretch(&self.stretches, 0, self.joined_bytes)
-        for i in range(self.source_count):
-            add_stretch(&self.stretches, self.sources[i].offset, self.sources[i].length)
+        for i in range(self.sources.count):
+            source = &self.sources.items[i]
+            add_stretch(&self.stretches, source.offset, source.length)
         settle_stretches(&self.stretches)
         if are_whole(&self.stretches, payload_bytes):
             return 0
@@ -672,7 +600,7 @@ cdef class Encoder:
 
     cdef int finish(self, slot_answer *draft) except -1:
         """Copy what is not in the slot yet, write the layout behind it and describe both."""
-        cdef uint64_t payload = self.place_sources(self.memory.cursor)
+        cdef uint64_t payload = place_sources(&self.sources, self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef uint64_t head = self.join_stretches(payload)
         cdef char *slot
@@ -682,7 +610,8 @@ cdef class Encoder:
         if head > 0:
             write_stretches(&self.stretches, slot + layout)
         with nogil:
-            self.copy_sources(slot)
+            copy_sources(&self.sources, slot)
+            patch_offsets(&self.sources, self.stream)
             STEP("write: payload")
             STEP_COPY("write: half a layout", slot + layout + head, self.stream, self.used)
             STEP("write: layout")
