@@ -40,7 +40,7 @@ from shmloader.core.capi cimport (
     NPY_HALF, PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
 )
 from shmloader.core.csrc cimport (
-    CACHE_LINE, STEP, STEP_COPY, DLTensor, copy_bytes, round_up, slot_answer,
+    CACHE_LINE, STEP, STEP_COPY, DLTensor, round_up, slot_answer,
 )
 
 cdef object generic = numpy.generic

@@ -1,7 +1,7 @@
 # The leaves of a batch that are not in the slot yet: where they lie, where they go, and the copy.
 #
-# Sources that overlap in memory make up a stretch. A stretch is copied once, however many leaves lie
-# in it, so that these stay aliases of each other.
+# Sources that overlap in memory make up a stretch. A stretch is copied once, however many leaves
+# lie in it, so that these stay aliases of each other.
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport qsort, realloc
