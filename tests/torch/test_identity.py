@@ -242,8 +242,8 @@ def large_text_in_objects():
 
 def tuples_and_sets():
     """Tuples and frozen sets that hold a text, each twice."""
-    text = "the text of both"
-    both, items = (text, 1), frozenset([text])
+    text = "the text of the tuple"
+    both, items = (text, 1), frozenset(["the text of the set"])
     return [both, items, [both, items], {both: text, items: text}]
 
 
@@ -322,6 +322,14 @@ def test_texts_share_as_with_torch(name):
     delivered = deliver(DataLoader, TEXTS[name])
 
     assert picture(expected, {}, NUMBERS_AND_NAMES) == picture(delivered, {}, NUMBERS_AND_NAMES)
+
+
+def test_short_texts_are_at_most_two_objects():
+    """A short text in containers and in pickles is one object in all of each."""
+    text = "a short text"
+    batch = deliver(DataLoader, lambda: [text, (text,), Node(text=text), Node(text=[text])])
+
+    assert batch[0] is batch[1][0] == batch[2].text is batch[3].text[0]
 
 
 def test_objects_share_memory():
