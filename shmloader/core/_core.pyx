@@ -14,6 +14,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     gather         samples side by side into one piece of memory: what collating is
     stretches      what of a payload can live apart, and where it lies once delivered
     numbers        the objects of a batch that a walk has met, by their addresses
+    sources        the leaves that are not in the slot yet, and the copy that brings them there
     encode         a batch into a slot: payload and layout
     decode         a slot, or the blocks that it was copied out to, into a batch
     ledger         the trainer's end: place, receive, deliver
@@ -37,6 +38,7 @@ include "slot_memory.pyx"
 include "gather.pyx"
 include "stretches.pyx"
 include "numbers.pyx"
+include "sources.pyx"
 include "encode.pyx"
 include "decode.pyx"
 include "ledger.pyx"

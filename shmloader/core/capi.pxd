@@ -10,6 +10,13 @@ cdef extern from "Python.h":
     void Py_LeaveRecursiveCall()
     void drop_reference "Py_DECREF"(void *)
 
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    const char *ascii_of "(const char *) PyUnicode_DATA"(object text)   # of a compact one
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    object encode_text "PyUnicode_AsEncodedString"(
+        object text, const char *encoding, const char *errors)
+    str decode_utf8 "PyUnicode_DecodeUTF8"(const char *text, Py_ssize_t length, const char *errors)
+
     ctypedef object (*PyCFunction)(object, PyObject *)
     ctypedef object (*getter)(object, void *)
     ctypedef struct PyMethodDef:

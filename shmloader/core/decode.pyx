@@ -10,6 +10,7 @@
 import pickle
 import re
 import zlib
+from sys import intern
 
 import numpy
 
@@ -20,7 +21,7 @@ from cpython.long cimport PyLong_FromLongLong
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall
+from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall, decode_utf8
 from shmloader.core.csrc cimport (
     DLDataType, lease, lease_block_new, lease_block_start, lease_drop,
 )
@@ -144,23 +145,31 @@ cdef class Decoder:
         cdef double real
         if tag == TAG_TENSOR:
             return self.get_tensor()
-        if tag == TAG_ARRAY:
+        elif tag == TAG_ARRAY:
             return self.get_array()
-        if tag == TAG_INT:
+        elif tag == TAG_INT:
             return PyLong_FromLongLong(self.take_number())
-        if tag == TAG_NONE:
+        elif tag == TAG_NONE:
             return None
-        if tag == TAG_STR:
+        elif tag == TAG_STR:
             return self.get_str()
-        if tag == TAG_TRUE:
+        elif tag == TAG_TRUE:
             return True
-        if tag == TAG_FALSE:
+        elif tag == TAG_FALSE:
             return False
-        if tag == TAG_FLOAT:
+        elif tag == TAG_FLOAT:
             memcpy(&real, self.take(8), 8)
             return real
-        if tag == TAG_BYTES:
+        elif tag == TAG_AGAIN:
+            return self.get_again()
+        elif tag == TAG_NUMBERED_STR:
+            self.check_ordinal()
+            return self.note(self.get_str())
+        elif tag == TAG_BYTES:
             return self.take_bytes()
+        elif tag == TAG_NUMBERED_BYTES:
+            self.check_ordinal()
+            return self.note(self.take_bytes())
         Py_EnterRecursiveCall(b" while a batch is read")
         try:
             return self.get_container(tag)
@@ -188,8 +197,6 @@ cdef class Decoder:
         if tag == TAG_COMPLEX:
             memcpy(parts, self.take(16), 16)
             return complex(parts[0], parts[1])
-        if tag == TAG_AGAIN:
-            return self.get_again()
         if tag == TAG_STORAGE:
             return self.get_storage()
         self.broken(f"tag {tag}")
@@ -197,20 +204,33 @@ cdef class Decoder:
     cdef object get_again(self):
         cdef uint32_t number
         memcpy(&number, self.take(4), 4)
-        return self.object_of(number)
+        return self.find_object(number)
 
-    def object_of(self, number):
-        """Find the object with a number, for a node or a pickle that refers to it."""
+    cdef object find_object(self, Py_ssize_t number):
         cdef object found = unfinished
-        if type(number) is int and 0 <= number < len(self.memo):
+        if 0 <= number < len(self.memo):
             found = self.memo[number]
         if found is unfinished:
             self.broken("a reference to no object")
         return found
 
+    @cython.always_allow_keywords(False)   # it may be called for every object of a pickle
+    def object_of(self, number):
+        """Find the object with a number, for a pickle that refers to it."""
+        # Compared before it is a number of C, which it may be too large for.
+        if type(number) is int and 0 <= number < len(self.memo):
+            return self.find_object(number)
+        self.broken("a reference to no object")
+
+    cdef object note(self, object made):
+        """Keep an object, whose number was checked, for the references to it."""
+        self.memo.append(made)
+        return made
+
     cdef str get_str(self):
+        cdef Py_ssize_t length = self.take_count()
         try:
-            return self.take_bytes().decode("utf-8", "surrogatepass")
+            return decode_utf8(self.take(length), length, "surrogatepass")
         except UnicodeDecodeError:
             self.broken("a text that is not UTF-8")
 
@@ -505,6 +525,7 @@ cdef inline bint lies_in(const Place *place, uint64_t offset, uint64_t length) n
 cdef int set_state(object value, object state) except -1:
     """Give a rebuilt object its state, as pickle's BUILD does."""
     cdef object slots = None
+    cdef object attributes, name, item
     cdef object setter = getattr(value, "__setstate__", None)
     if setter is not None:
         setter(state)
@@ -512,7 +533,13 @@ cdef int set_state(object value, object state) except -1:
     if type(state) is tuple and len(state) == 2:
         state, slots = state
     if state:
-        value.__dict__.update(state)
+        attributes = value.__dict__
+        if type(state) is not dict:
+            attributes.update(state)
+        else:
+            for name, item in (<dict>state).items():
+                # One name for all objects of the process, as those that Python sets have.
+                attributes[intern(name) if type(name) is str else name] = item
     if slots:
         for name, item in slots.items():
             setattr(value, name, item)

@@ -4,12 +4,14 @@
 # the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
 # in the slot are in place already; the walk notes the others, and one pass copies them in
 # afterwards, so that pages are asked for once and leaves that overlap in memory stay aliases of
-# each other. Objects that can be met twice are numbered, and stand in the stream once.
+# each other. Objects that can be met twice are numbered, and stand in the stream once. A text to
+# which nobody but its container refers cannot be met twice, so most texts need no number.
 #
 # What no node can say is pickled by one pickler for the whole batch, which asks for the number of
 # each object that it meets. So an object is one in the trainer too, wherever it was met first: in
 # a list or in a pickle. If something refers to an object that the trainer cannot have yet, because
-# it is built from what is being written, the walk begins again, with one pickle of the batch.
+# it is built from what is being written, the walk begins again, with one pickle of the batch. Only
+# short texts are not told to the pickler: to ask it for one takes longer than to write it again.
 
 import copyreg
 import pickle
@@ -29,19 +31,22 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.ref cimport Py_REFCNT
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, qsort, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from shmloader.core.capi cimport NPY_HALF
+from shmloader.core.capi cimport (
+    NPY_HALF, PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
+)
 from shmloader.core.csrc cimport (
-    CACHE_LINE, STEP, STEP_COPY, DLTensor, copy_bytes, round_up, slot_answer,
+    CACHE_LINE, STEP, STEP_COPY, DLTensor, round_up, slot_answer,
 )
 
 cdef object generic = numpy.generic
 cdef object new_object = copyreg.__newobj__
 cdef object UntypedStorage = torch.UntypedStorage
-cdef frozenset ATOMS = frozenset([str, int, float, bytes, bool, NoneType])   # are never numbered
+cdef frozenset ATOMS = frozenset([int, float, bool, NoneType])   # are never numbered
 cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
 
 cdef enum:
@@ -50,25 +55,12 @@ cdef enum:
     # it is asked for these alone: a given-up storage begins at address 0.
     LARGE_BYTES = 4096
     LOW_ADDRESS = 1 << 30
+    LARGE_TEXT = 4096   # of a str or bytes: costs more to write twice than to ask a pickler for
+    OWN_REFERENCES = 2  # to an item: its container's, and that of the walk over this
 
 
 class _Unfinished(Exception):
     """An object is referred to that the trainer cannot have yet."""
-
-
-cdef struct Source:
-    char *start
-    uint64_t length
-    size_t patch      # where in the stream the offset stands
-    uint64_t offset
-
-
-cdef int by_start(const void *a, const void *b) noexcept nogil:
-    cdef const Source *x = <const Source *>a
-    cdef const Source *y = <const Source *>b
-    if x.start != y.start:
-        return 1 if x.start > y.start else -1
-    return (x.length < y.length) - (x.length > y.length)
 
 
 cdef bint is_builtin_function(object value):
@@ -111,6 +103,12 @@ cdef bint is_described_by_text(cnp.dtype dtype):
     )
 
 
+cdef inline bint is_small_text(object value, object kind):
+    if kind is str:
+        return PyUnicode_GET_LENGTH(value) < LARGE_TEXT
+    return kind is bytes and PyBytes_GET_SIZE(value) < LARGE_TEXT
+
+
 cdef inline bint is_number_type(int64_t number) noexcept:
     return 0 <= number < cnp.NPY_OBJECT or number == NPY_HALF
 
@@ -126,13 +124,9 @@ cdef class Encoder:
     cdef char *stream
     cdef size_t used
     cdef size_t capacity
-    cdef Source *sources
-    cdef size_t source_count
-    cdef size_t source_capacity
+    cdef Sources sources
     cdef Stretches stretches
     cdef uint64_t joined_bytes   # as many at the payload's start are one stretch
-    cdef char *stretch_end     # of the stretch that was looked at last
-    cdef uint64_t copied_bytes
     cdef uint64_t pickled_bytes
     cdef list kept
     cdef Numbers numbers
@@ -154,13 +148,13 @@ cdef class Encoder:
 
     def __dealloc__(self):
         free(self.stream)
-        free(self.sources)
+        free(self.sources.items)
         free(self.stretches.items)
         forget_numbers(&self.numbers)
 
     cdef int begin_again(self) except -1:
         """Forget all that was written."""
-        self.used = self.source_count = self.stretches.count = 0
+        self.used = self.sources.count = self.stretches.count = 0
         self.pickled_bytes = 0
         self.numbered = self.depth = 0
         self.pickler = None
@@ -188,33 +182,23 @@ cdef class Encoder:
         memcpy(self.extend(8), &value, 8)
         return 0
 
-    cdef int put_text(self, int tag, const char *text, Py_ssize_t length) except -1:
-        self.put_tag(tag)
+    cdef int put_text(self, const char *text, Py_ssize_t length) except -1:
         self.put_number(length)
         memcpy(self.extend(length), text, length)
         return 0
 
     cdef int put_bytes(self, int tag, bytes text) except -1:
-        return self.put_text(tag, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+        self.put_tag(tag)
+        return self.put_text(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
     cdef int put_source(self, char *start, uint64_t length) except -1:
         """Write where the bytes will lie: known if made in the slot, otherwise patched in."""
-        cdef size_t capacity
-        cdef Source *grown
         cdef int64_t offset = self.memory.offset_of(start, length)
         if length == 0 or offset >= 0:
             if length > 0 and <uint64_t>offset >= self.joined_bytes:
                 add_stretch(&self.stretches, offset, length)
             return self.put_number(max(offset, 0))
-        if self.source_count == self.source_capacity:
-            capacity = 2 * self.source_capacity + 16
-            grown = <Source *>realloc(self.sources, capacity * sizeof(Source))
-            if grown == NULL:
-                raise MemoryError(f"no memory for {capacity} leaves")
-            self.sources = grown
-            self.source_capacity = capacity
-        self.sources[self.source_count] = Source(start, length, self.used, 0)
-        self.source_count += 1
+        add_source(&self.sources, start, length, self.used)
         return self.put_number(0)
 
     cdef int64_t *known(self, object value) except NULL:
@@ -268,7 +252,7 @@ cdef class Encoder:
         elif kind is str:
             self.put_str(value)
         elif kind is bytes:
-            self.put_bytes(TAG_BYTES, value)
+            self.put_raw(value)
         elif kind is bool:
             self.put_tag(TAG_TRUE if value else TAG_FALSE)
         elif kind is complex:
@@ -314,7 +298,26 @@ cdef class Encoder:
         return self.put_number(number)
 
     cdef int put_str(self, object value) except -1:
-        return self.put_bytes(TAG_STR, value.encode("utf-8", "surrogatepass"))
+        cdef bytes text
+        if not self.begin_text(TAG_STR, TAG_NUMBERED_STR, value):
+            return 0
+        if PyUnicode_IS_COMPACT_ASCII(value):
+            return self.put_text(ascii_of(value), PyUnicode_GET_LENGTH(value))
+        # Not by PyUnicode_AsUTF8: the dataset's own text would keep a copy of itself.
+        text = encode_text(value, "utf-8", "surrogatepass")
+        return self.put_text(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+    cdef int put_raw(self, object value) except -1:
+        if not self.begin_text(TAG_BYTES, TAG_NUMBERED_BYTES, value):
+            return 0
+        return self.put_text(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    cdef bint begin_text(self, int tag, int numbered_tag, object value) except -1:
+        """Begin the node of a text, with a number only if it may be met again."""
+        if Py_REFCNT(value) > OWN_REFERENCES:
+            return self.begin(numbered_tag, value)
+        self.put_tag(tag)
+        return True
 
     cdef int put_list(self, list value) except -1:
         cdef object item
@@ -512,6 +515,7 @@ cdef class Encoder:
             self.put_part(part)
         return 0
 
+    @cython.always_allow_keywords(False)   # it is called for every object of a pickle
     def number_of(self, value):
         """
         Tell the pickler the number of an object that has a node of its own.
@@ -521,7 +525,7 @@ cdef class Encoder:
         """
         cdef object kind = type(value)
         cdef int64_t *known
-        if kind in ATOMS:
+        if kind in ATOMS or is_small_text(value, kind):
             return None
         known = self.known(value)
         if known[0] >= 0:
@@ -578,60 +582,17 @@ cdef class Encoder:
             PyBuffer_Release(&view)
         return 0
 
-    cdef size_t end_of_stretch(self, size_t first) noexcept nogil:
-        """Returns the number of the first source that shares no memory with those before it."""
-        cdef char *end = self.sources[first].start + self.sources[first].length
-        cdef size_t i = first + 1
-        while i < self.source_count and self.sources[i].start < end:
-            end = max(end, self.sources[i].start + self.sources[i].length)
-            i += 1
-        self.stretch_end = end
-        return i
-
-    cdef uint64_t place_sources(self, uint64_t cursor):
-        """Give every source its offset, overlapping ones a common stretch; returns the end."""
-        cdef size_t first = 0
-        cdef size_t i, after
-        cdef char *start
-        qsort(self.sources, self.source_count, sizeof(Source), by_start)
-        self.copied_bytes = 0
-        while first < self.source_count:
-            after = self.end_of_stretch(first)
-            start = self.sources[first].start
-            cursor = round_up(cursor, CACHE_LINE)
-            if after > first + 1:
-                # Leaves that overlap stay aligned as they were.
-                cursor += <size_t>start % CACHE_LINE
-            for i in range(first, after):
-                self.sources[i].offset = cursor + (self.sources[i].start - start)
-            cursor += self.stretch_end - start
-            self.copied_bytes += self.stretch_end - start
-            first = after
-        return cursor
-
-    cdef void copy_sources(self, char *slot) noexcept nogil:
-        """Copy every stretch once, and write the offsets into the layout."""
-        cdef size_t first = 0
-        cdef size_t i, after
-        cdef Source *source
-        while first < self.source_count:
-            after = self.end_of_stretch(first)
-            source = &self.sources[first]
-            copy_bytes(slot + source.offset, source.start, self.stretch_end - source.start,
-                       self.copied_bytes)
-            first = after
-        for i in range(self.source_count):
-            memcpy(self.stream + self.sources[i].patch, &self.sources[i].offset, 8)
-
     cdef uint64_t join_stretches(self, uint64_t payload_bytes) except? 0:
         """Find what of the payload can live apart; returns the length of the list, 0 for none."""
+        cdef const Source *source
         cdef size_t i
         if payload_bytes <= SHARED_BYTES:
             return 0
         if self.joined_bytes > 0:
             add_stretch(&self.stretches, 0, self.joined_bytes)
-        for i in range(self.source_count):
-            add_stretch(&self.stretches, self.sources[i].offset, self.sources[i].length)
+        for i in range(self.sources.count):
+            source = &self.sources.items[i]
+            add_stretch(&self.stretches, source.offset, source.length)
         settle_stretches(&self.stretches)
         if are_whole(&self.stretches, payload_bytes):
             return 0
@@ -639,7 +600,7 @@ cdef class Encoder:
 
     cdef int finish(self, slot_answer *draft) except -1:
         """Copy what is not in the slot yet, write the layout behind it and describe both."""
-        cdef uint64_t payload = self.place_sources(self.memory.cursor)
+        cdef uint64_t payload = place_sources(&self.sources, self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef uint64_t head = self.join_stretches(payload)
         cdef char *slot
@@ -649,7 +610,8 @@ cdef class Encoder:
         if head > 0:
             write_stretches(&self.stretches, slot + layout)
         with nogil:
-            self.copy_sources(slot)
+            copy_sources(&self.sources, slot)
+            patch_offsets(&self.sources, self.stream)
             STEP("write: payload")
             STEP_COPY("write: half a layout", slot + layout + head, self.stream, self.used)
             STEP("write: layout")

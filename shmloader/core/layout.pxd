@@ -28,3 +28,5 @@ cdef enum Tag:
     TAG_STORAGE      # number, length, offset
     TAG_DTYPE        # number, bytes: the pickle of an array's type, checksum
     TAG_STRETCHES    # count, start and end of each; at most once, before all nodes
+    TAG_NUMBERED_STR     # number, bytes, as those of TAG_STR
+    TAG_NUMBERED_BYTES   # number, bytes

@@ -23,7 +23,7 @@ from tests.helpers.programs import run
 # The tags of a layout's nodes, in their order.
 NAMES = (
     "none true false int big_int float complex str bytes list tuple dict tensor array scalar again "
-    "named reduced pickled pickle storage dtype stretches"
+    "named reduced pickled pickle storage dtype stretches numbered_str numbered_bytes"
 )
 TAGS = NAMES.split()
 TAG = {name: bytes([number]) for number, name in enumerate(TAGS)}
@@ -45,7 +45,7 @@ class Odd:
         self.tensor = tensor
 
     def __eq__(self, other):
-        return type(other) is Odd and torch.equal(self.tensor, other.tensor)
+        return type(other) is Odd and same(self.tensor, other.tensor)
 
 
 @pytest.fixture
@@ -113,6 +113,7 @@ BATCHES = {
     "dataclass": Sample(torch.zeros(2, 2), 7),
     "ordered dict": collections.OrderedDict(b=1, a=torch.ones(1)),
     "deque": collections.deque([1, 2]),
+    "keys met twice": [{"key": 1}, {"key": b"value"}, b"value"],
     "class": [torch.float32, Point, int],
     "pickled": Odd(torch.arange(5)),
     "large and small": [torch.arange(2000), torch.arange(3), numpy.arange(4), numpy.ones(2000)],
@@ -133,7 +134,7 @@ def test_round_trip(forger, name, spill):
 
 
 def test_all_tags_are_written(forger):
-    """The batches above lead to every tag that can stand first in a layout."""
+    """The batches above lead to every tag that can stand first in a layout, where all are held."""
     first_tags = set()
     for batch in BATCHES.values():
         for item in [batch, *batch] if isinstance(batch, list) else [batch]:
@@ -141,7 +142,7 @@ def test_all_tags_are_written(forger):
             first_tags.add(TAGS[forger.layout(slot)[0]])
             forger.read()
 
-    inner_tags = {"again", "pickle", "storage", "dtype"}
+    inner_tags = {"again", "pickle", "storage", "dtype", "str", "bytes"}
     assert set(TAGS) - inner_tags - first_tags <= {"reduced", "named"}
 
 
@@ -159,6 +160,34 @@ def test_objects_met_twice_stay_one(forger):
     assert again[0][0] is again[1]
     assert again[1][0] is again[1]
     assert [True] * 5 == [x is y for x, y in zip(again[0], again[2:], strict=True)]
+
+
+def test_text_is_written_once(forger):
+    """A text that a batch refers to often costs its bytes once, and a few for each reference."""
+    text, raw = "text" * 25_000, bytes(100_000)
+    keys = [f"the name of column {number}" for number in range(20)]
+    rows = [dict.fromkeys(keys) for _ in range(1000)]
+
+    assert 100_000 < size(forger, [text] * 64) < 101_000
+    assert 100_000 < size(forger, [raw] * 64) < 101_000
+    # A row is its own node, and for each key a reference and a value.
+    assert size(forger, rows) <= 1000 * (13 + 20 * (5 + 1)) + 20 * 40 + 13
+
+
+def test_text_that_is_met_once_has_no_number(forger):
+    """A text to which only its container refers costs no more than its length and itself."""
+    made = [f"text {number}" for number in range(100)], [b"%05d" % number for number in range(100)]
+
+    for texts in made:
+        assert 13 + sum(9 + len(text) for text in texts) == size(forger, texts)
+
+
+def test_text_in_a_pickle_is_written_once(forger):
+    """A large text is written once for the pickles and the containers of a batch."""
+    text, raw = "text" * 25_000, bytes(100_000)
+    for thing in (text, raw):
+        for batch in ([thing, Odd(thing), Odd(thing)], [Odd(thing), thing, {"key": thing}]):
+            assert 100_000 < size(forger, batch) < 102_000
 
 
 def test_overlapping_tensors_stay_aliases(forger):
@@ -181,6 +210,13 @@ def test_last_alias_frees_the_slot(forger):
     assert 1 == forger.ledger.counts()["leased"]
     del array
     assert 0 == forger.ledger.counts()["leased"]
+
+
+def size(forger, batch):
+    """How many bytes of a slot a batch takes, and look that it arrives equal."""
+    answer = forger.answer(forger.write(batch))
+    assert same(batch, forger.read())
+    return answer["payload_bytes"] + answer["layout_bytes"]
 
 
 # Bytes that no honest worker wrote
@@ -222,6 +258,16 @@ def checked(text, checksum=None):
     """Write bytes with their checksum."""
     checksum = zlib.crc32(text) if checksum is None else checksum
     return number(len(text)) + text + checksum.to_bytes(4, "little")
+
+
+def numbered_text(text, ordinal, tag="numbered_str"):
+    """Write the node of a text that may be met again."""
+    return begin(tag, ordinal) + number(len(text)) + text
+
+
+def list_of(*nodes):
+    """Write the node of a list, the first object of its layout."""
+    return begin("list") + number(len(nodes)) + b"".join(nodes)
 
 
 def named_node(name, checksum=None, ordinal=0):
@@ -277,6 +323,38 @@ BROKEN_LAYOUTS = {
     "too many dimensions": begin("tensor") + FLOAT32 + bytes([65]) + number(0, *[1] * 130),
     "unknown tensor type": begin("tensor") + bytes([2, 7, 0]) + number(0),
     "text that is not UTF-8": TAG["str"] + number(1) + b"\xff",
+    "numbered text that is not UTF-8": numbered_text(b"\xff", 0),
+    "numbered text with another's number": numbered_text(b"x", 1),
+    "numbered bytes with another's number": numbered_text(b"x", 7, "numbered_bytes"),
+    "numbered bytes beyond the layout": begin("numbered_bytes") + number(1 << 62),
+    "text of a negative length": begin("numbered_str") + number(-1),
+    "number of a text cut short": TAG["numbered_str"] + b"\x00" * 3,
+    "reference to a text that comes later": list_of(again(1), numbered_text(b"x", 1)),
+    "reference to a text that has no number": list_of(TAG["str"] + number(1) + b"x", again(1)),
+    "key that refers to what cannot be hashed": list_of(
+        begin("list", 1) + number(0), begin("dict", 2) + number(1) + again(1) + TAG["none"]
+    ),
+    "key that refers to a tuple of what cannot be hashed": list_of(
+        begin("tuple", 1) + number(1) + again(0),
+        begin("dict", 2) + number(1) + again(1) + TAG["none"],
+    ),
+    "key that refers to its dict": begin("dict") + number(1) + again(0) + TAG["none"],
+    "array whose type refers to a text": list_of(
+        numbered_text(b"<i4", 1), array_node([1], again(1), ordinal=2)
+    ),
+    "object built by a text": list_of(
+        numbered_text(b"int", 1), begin("reduced", 2) + again(1) + begin("tuple", 3) + number(0)
+    ),
+    "object built of a text": list_of(
+        numbered_text(b"int", 1), begin("reduced", 2) + TAG["none"] + again(1)
+    ),
+    "object of a class that is a text": list_of(
+        numbered_text(b"int", 1),
+        begin("reduced", 2) + TAG["none"] + begin("tuple", 3) + number(1) + again(1),
+    ),
+    "object whose items are a text": reduced_node(
+        numbered_text(b"x", 3), begin("dict", 4) + number(0)
+    ),
     "key that cannot be hashed": begin("dict")
     + number(1)
     + begin("list", 1)

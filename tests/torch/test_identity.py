@@ -16,7 +16,8 @@ from tests.helpers.datasets import Computed
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
 Pair = collections.namedtuple("Pair", "left right")
-ATOMS = (int, float, str, bytes, bool, complex, types.NoneType, type, types.FunctionType)
+NUMBERS_AND_NAMES = (int, float, bool, complex, types.NoneType, type, types.FunctionType)
+ATOMS = (*NUMBERS_AND_NAMES, str, bytes)
 
 
 class Node:
@@ -49,18 +50,20 @@ def deliver(loader_class, make):
     return batch
 
 
-def picture(value, seen):
+def picture(value, seen, atoms=ATOMS):
     """
     Draw a batch so that two are drawn alike only if they share alike.
 
     An object is drawn where it is met first, and after that by its turn.
     """
-    if isinstance(value, ATOMS):
+    if isinstance(value, atoms):
         return value
     if id(value) in seen:
         return f"object {seen[id(value)][0]}"
     seen[id(value)] = len(seen), value
-    return type(value).__name__, [picture(part, seen) for part in parts_of(value)]
+    if isinstance(value, str | bytes):
+        return [value]
+    return type(value).__name__, [picture(part, seen, atoms) for part in parts_of(value)]
 
 
 def parts_of(value):
@@ -68,7 +71,7 @@ def parts_of(value):
         return [value.tolist()]
     if isinstance(value, dict):
         return [*value.keys(), *value.values(), vars_of(value)]
-    if isinstance(value, list | tuple | collections.deque):
+    if isinstance(value, list | tuple | frozenset | collections.deque):
         return [*value, vars_of(value)]
     if isinstance(value, functools.partial):
         return [value.func, *value.args]
@@ -208,6 +211,54 @@ def structured():
     return [scalar, array, Node(scalar=scalar, array=array), scalar, array]
 
 
+def classes():
+    """Names of classes, which stand in a list more often than there are classes."""
+    return ["one class", "another", "one class", *["another"] * 5, "", "", "x", b"", b"x", b"x"]
+
+
+def made_for_the_batch():
+    """Texts that are equal, and are as many objects as there are."""
+    return [f"text {number % 2} of many" for number in range(6)] * 2
+
+
+def literal_keys():
+    """Dictionaries of the same keys, which are values too."""
+    rows = [{"the key": number, "of all": "the key", 7: b"seven"} for number in range(4)]
+    return [*rows, "the key", collections.OrderedDict(rows[0]), Ordered(rows[1])]
+
+
+def texts_beyond_ascii():
+    """Texts of every width that Python stores, and one that is no Unicode."""
+    return ["äöü", "łąka", "\U0001f40d snake", "\udc80 alone"] * 2
+
+
+def large_text_in_objects():
+    """A large text and large bytes, in containers before the objects and after them."""
+    text, raw = "word " * 2000, bytes(10_000)
+    first = [text, raw, Node(text=text, raw=raw), Node(text=[text])]
+    other = "other " * 2000
+    return [*first, Node(other=other), {"other": other}, Record(other, text)]
+
+
+def tuples_and_sets():
+    """Tuples and frozen sets that hold a text, each twice."""
+    text = "the text of the tuple"
+    both, items = (text, 1), frozenset(["the text of the set"])
+    return [both, items, [both, items], {both: text, items: text}]
+
+
+def texts_of_parts():
+    """Texts in what travels as its parts."""
+    text, raw = "the text of all", b"the bytes of all"
+    pair = Pair(text, raw)
+    return [Record(text, raw), pair, Pair(raw, text), collections.deque([text, raw, pair])]
+
+
+def names_of_attributes():
+    """The names of attributes, which Python keeps once for all objects."""
+    return [vars(Record(1)), vars(Record(2)), Record(3), Record(4)]
+
+
 THINGS = {
     "list": lambda: [1, [2]],
     "dict": lambda: {"a": [1]},
@@ -252,6 +303,33 @@ def test_objects_share_as_with_torch(name):
 
     assert picture(made, {}) == picture(expected, {})
     assert picture(expected, {}) == picture(delivered, {})
+
+
+TEXTS = {
+    make.__name__.replace("_", " "): make
+    for make in (
+        classes, made_for_the_batch, literal_keys, texts_beyond_ascii, large_text_in_objects,
+        tuples_and_sets, texts_of_parts, names_of_attributes,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_share_as_with_torch(name):
+    """A str or bytes object that stands in a batch more than once arrives as one object."""
+    expected = deliver(torch.utils.data.DataLoader, TEXTS[name])
+    delivered = deliver(DataLoader, TEXTS[name])
+
+    assert picture(expected, {}, NUMBERS_AND_NAMES) == picture(delivered, {}, NUMBERS_AND_NAMES)
+
+
+def test_short_texts_are_at_most_two_objects():
+    """A short text in containers and in pickles is one object in all of each."""
+    text = "a short text"
+    batch = deliver(DataLoader, lambda: [text, (text,), Node(text=text), Node(text=[text])])
+
+    assert batch[0] is batch[1][0] == batch[2].text is batch[3].text[0]
 
 
 def test_objects_share_memory():

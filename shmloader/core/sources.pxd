@@ -1,0 +1,20 @@
+# The leaves of a batch that are not in the slot yet.
+
+from libc.stdint cimport uint64_t
+
+cdef struct Source:
+    char *start
+    uint64_t length
+    size_t patch      # where in the stream the offset stands
+    uint64_t offset
+
+cdef struct Sources:
+    Source *items
+    size_t count
+    size_t capacity
+    uint64_t copied_bytes   # by `copy_sources`, all together
+
+cdef int add_source(Sources *sources, char *start, uint64_t length, size_t patch) except -1
+cdef uint64_t place_sources(Sources *sources, uint64_t cursor) noexcept
+cdef void copy_sources(const Sources *sources, char *slot) noexcept nogil
+cdef void patch_offsets(const Sources *sources, char *stream) noexcept nogil

@@ -1,0 +1,89 @@
+# The leaves of a batch that are not in the slot yet: where they lie, where they go, and the copy.
+#
+# Sources that overlap in memory make up a stretch. A stretch is copied once, however many leaves
+# lie in it, so that these stay aliases of each other.
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport qsort, realloc
+from libc.string cimport memcpy
+
+from shmloader.core.csrc cimport CACHE_LINE, copy_bytes, round_up
+
+
+cdef int add_source(Sources *sources, char *start, uint64_t length, size_t patch) except -1:
+    """Note a leaf, and where in the stream its offset is missing."""
+    cdef size_t capacity
+    cdef Source *grown
+    if sources.count == sources.capacity:
+        capacity = 2 * sources.capacity + 16
+        grown = <Source *>realloc(sources.items, capacity * sizeof(Source))
+        if grown == NULL:
+            raise MemoryError(f"no memory for {capacity} leaves")
+        sources.items = grown
+        sources.capacity = capacity
+    sources.items[sources.count] = Source(start, length, patch, 0)
+    sources.count += 1
+    return 0
+
+
+cdef int by_start(const void *a, const void *b) noexcept nogil:
+    cdef const Source *x = <const Source *>a
+    cdef const Source *y = <const Source *>b
+    if x.start != y.start:
+        return 1 if x.start > y.start else -1
+    return (x.length < y.length) - (x.length > y.length)
+
+
+cdef size_t end_of_stretch(const Sources *sources, size_t first, char **end) noexcept nogil:
+    """Returns the number of the first source that shares no memory with those before it."""
+    cdef const Source *items = sources.items
+    cdef size_t i = first + 1
+    end[0] = items[first].start + items[first].length
+    while i < sources.count and items[i].start < end[0]:
+        end[0] = max(end[0], items[i].start + items[i].length)
+        i += 1
+    return i
+
+
+cdef uint64_t place_sources(Sources *sources, uint64_t cursor) noexcept:
+    """Give every source its offset, overlapping ones a common stretch; returns the end."""
+    cdef Source *items = sources.items
+    cdef size_t first = 0
+    cdef size_t i, after
+    cdef char *start
+    cdef char *end
+    qsort(items, sources.count, sizeof(Source), by_start)
+    sources.copied_bytes = 0
+    while first < sources.count:
+        after = end_of_stretch(sources, first, &end)
+        start = items[first].start
+        cursor = round_up(cursor, CACHE_LINE)
+        if after > first + 1:
+            # Leaves that overlap stay aligned as they were.
+            cursor += <size_t>start % CACHE_LINE
+        for i in range(first, after):
+            items[i].offset = cursor + (items[i].start - start)
+        cursor += end - start
+        sources.copied_bytes += end - start
+        first = after
+    return cursor
+
+
+cdef void copy_sources(const Sources *sources, char *slot) noexcept nogil:
+    """Copy every stretch once, to where it was placed."""
+    cdef const Source *source
+    cdef size_t first = 0
+    cdef size_t after
+    cdef char *end
+    while first < sources.count:
+        after = end_of_stretch(sources, first, &end)
+        source = &sources.items[first]
+        copy_bytes(slot + source.offset, source.start, end - source.start, sources.copied_bytes)
+        first = after
+
+
+cdef void patch_offsets(const Sources *sources, char *stream) noexcept nogil:
+    """Write into the layout where the leaves lie."""
+    cdef size_t i
+    for i in range(sources.count):
+        memcpy(stream + sources.items[i].patch, &sources.items[i].offset, 8)
