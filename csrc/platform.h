@@ -33,6 +33,7 @@
 
 #if defined(__linux__)
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #endif
 
@@ -62,6 +63,13 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit grants are read while they a
 static inline int64_t platform_now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The processor time of this thread. */
+static inline int64_t platform_thread_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
@@ -285,6 +293,46 @@ static inline void platform_populate(void *start, size_t bytes) {
 #else
   (void)start, (void)bytes;
 #endif
+}
+
+/*
+ * Make huge pages of a range of shared memory, one for each whole 2 MiB in which a page exists,
+ * without regard to what the kernel does by default. A hint. 0, or -errno.
+ */
+static inline int platform_collapse(void *start, size_t bytes) {
+#if defined(__linux__)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+  int error = errno;
+  int outcome = madvise(start, bytes, MADV_COLLAPSE) == 0 ? 0 : -errno;
+  errno = error;
+  return outcome;
+#else
+  (void)start, (void)bytes;
+  return -EOPNOTSUPP;
+#endif
+}
+
+/* Forget pages of shared memory in this process alone; the next use maps them again. A hint. */
+static inline void platform_unmap_pages(void *start, size_t bytes) {
+#if defined(__linux__)
+  int error = errno;
+  (void)madvise(start, bytes, MADV_DONTNEED);
+  errno = error;
+#else
+  (void)start, (void)bytes;
+#endif
+}
+
+/* Page faults of this thread so far; counts up at each call if they are not known here. */
+static inline uint64_t platform_faults(void) {
+#if defined(__linux__) && defined(RUSAGE_THREAD)
+  struct rusage usage;
+  if (getrusage(RUSAGE_THREAD, &usage) == 0) return (uint64_t)usage.ru_minflt;
+#endif
+  static _Thread_local uint64_t unknown;
+  return unknown += HUGE_BYTES;
 }
 
 /*

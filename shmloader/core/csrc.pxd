@@ -13,9 +13,23 @@ cdef extern from "platform.h" nogil:
     void platform_adopt_orphans()
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
     void platform_leave_undumped(void *start, size_t bytes)
-    void platform_populate(void *start, size_t bytes)
     void STEP(const char *name)
     void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
+
+
+cdef extern from "pages.h" nogil:
+    struct mapped_pages:
+        uint64_t from_ "from"
+        uint64_t to
+
+    struct huge_supply:
+        c_bool paused
+
+    int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
+                      huge_supply *supply)
+    void pages_begin(mapped_pages *self, uint64_t bytes)
+    void pages_map(mapped_pages *self, uint8_t *start, uint64_t bytes)
+    void pages_drop(mapped_pages *self, uint8_t *start)
 
 
 cdef extern from "words.h" nogil:
@@ -86,6 +100,7 @@ cdef extern from "segment.h" nogil:
         CACHE_LINE
         SEGMENT_WORKERS_MAX
         SLOTS_MAX
+        HUGE_BYTES
 
     struct slot_order:
         uint64_t ticket

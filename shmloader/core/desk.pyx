@@ -252,6 +252,8 @@ cdef class Desk:
         draft.ticket = memory.ticket
         draft.pages_bytes = memory.pages
         draft.flags = 0
+        if draft.kind == ANSWER_BATCH:
+            memory.usual = answer_end(draft)
         if memory.guarded and (draft.kind == ANSWER_BATCH or draft.kind == ANSWER_ERROR):
             memory.put_canary(answer_end(draft))
         if memory.close():
@@ -263,6 +265,7 @@ cdef class Desk:
         clock_add(&memory.seat.block.clock, busy_ns, 0, memory.blocked_ns)
         memory.leave()
         memory.tell(VERB_READY, slot)
+        memory.drop_pages(slot)
 
     def empty(self, shape, dtype):
         """

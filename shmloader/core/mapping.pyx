@@ -6,12 +6,14 @@ import os
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t, uint64_t
 from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
-from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap
+from posix.mman cimport (
+    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap,
+)
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry, geometry_init,
-    platform_leave_undumped,
+    HUGE_BYTES, PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
+    geometry_init, platform_leave_undumped,
 )
 
 
@@ -76,12 +78,25 @@ cdef int duplicate(int fd) except -1:
 
 cdef void *map_segment(int fd, const geometry *shape):
     cdef uint64_t length = shape.total_bytes
-    cdef void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+    cdef void *base = map_at(NULL, fd, length)
+    cdef size_t past
     if base == MAP_FAILED:
         return NULL
+    past = <size_t>base % HUGE_BYTES
+    if past != 0:
+        # Huge pages must lie as in the file. The addresses below are probably free, too.
+        munmap(base, length)
+        base = map_at(<char *>base - past, fd, length)
+        if base == MAP_FAILED:
+            return NULL
     # The table stays in core dumps: it is small, and says what the processes were at.
     platform_leave_undumped(<char *>base + shape.slots_offset, length - shape.slots_offset)
     return base
+
+
+cdef void *map_at(void *wish, int fd, uint64_t length) noexcept:
+    """Map a segment's file at an address if it is free, otherwise anywhere."""
+    return mmap(wish, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
 
 
 cdef int raise_mapping_error(int fd, uint64_t length) except -1:

@@ -3,7 +3,9 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from shmloader.core.csrc cimport DLDataType, desk, geometry, lease, slot_answer, slot_order
+from shmloader.core.csrc cimport (
+    DLDataType, desk, geometry, huge_supply, lease, mapped_pages, slot_answer, slot_order,
+)
 
 cdef enum:
     SLICE_NS = 1000000000   # longest park of a worker before it looks again
@@ -15,7 +17,9 @@ cdef class SlotMemory:
     cdef desk seat
     cdef object check_available
     cdef uint64_t ring_bytes
-    cdef uint64_t *populated   # per range: how many bytes this process has mapped ahead
+    cdef mapped_pages *mapped        # per range: what of it is in this process's page tables
+    cdef huge_supply supply    # how well huge pages come by
+    cdef uint64_t usual        # the length of the last batch here
     # The slot in hand.
     cdef int64_t slot          # -1: none
     cdef char *start
@@ -54,7 +58,8 @@ cdef class SlotMemory:
     cdef int add_pages(self, uint64_t end) except -1
     cdef int add_pieces(self, uint64_t target) except -1
     cdef int reserve(self, uint64_t piece, uint64_t missing) except -1
-    cdef int populate(self) except -1
+    cdef int map_pages(self) except -1
+    cdef void drop_pages(self, uint32_t slot) noexcept
 
     cdef int ask(self, uint64_t wanted) except -1
     cdef int raise_refusal(self, uint64_t wanted) except -1

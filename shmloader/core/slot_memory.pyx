@@ -8,12 +8,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from shmloader.core.csrc cimport (
-    CACHE_LINE, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS, VERB_WANT, DLDataType,
+    CACHE_LINE, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS, VERB_WANT, DLDataType,
     canary_bytes, canary_damage, canary_write, desk_accept, desk_init, desk_stopping, desk_tell,
     doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry, lease,
-    lease_aliases, lease_block_new, lease_block_start, lease_count_new, lease_drop, order_grant,
-    order_refused, platform_now_ns, platform_populate, platform_reserve, round_up,
-    segment_header, segment_slot_offset, slot_answer, slot_header, slot_order,
+    lease_aliases, lease_block_new, lease_block_start, lease_count_new, lease_drop,
+    mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
+    platform_now_ns, round_up, segment_header, segment_slot_offset, slot_answer, slot_header,
+    slot_order,
 )
 
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
@@ -47,17 +48,17 @@ cdef class SlotMemory:
         """Take a worker's seat at a mapped segment."""
         if extent_enter(base, shape.total_bytes) == NULL:
             raise MemoryError("no memory to note where a segment lies")
-        self.populated = <uint64_t *>malloc(shape.ranges * sizeof(uint64_t))
-        if self.populated == NULL:
+        self.mapped = <mapped_pages *>malloc(shape.ranges * sizeof(mapped_pages))
+        if self.mapped == NULL:
             raise MemoryError(f"no memory for {shape.ranges} ranges")
-        memset(self.populated, 0, shape.ranges * sizeof(uint64_t))
+        memset(self.mapped, 0, shape.ranges * sizeof(mapped_pages))
         desk_init(&self.seat, base, fd, shape, worker)
         return 0
 
     # The mapping stays until the process ends, and stays entered: an alias may outlive this object.
 
     def __dealloc__(self):
-        free(self.populated)
+        free(self.mapped)
 
     cdef slot_order *order(self) noexcept:
         return &segment_header(self.seat.base, &self.seat.geometry, self.slot).order
@@ -83,7 +84,9 @@ cdef class SlotMemory:
         self.ticket = order.ticket
         self.pages = order.pages_bytes
         self.grant = order.grant_bytes
-        self.expected = order.expect_bytes
+        self.expected = order.expect_bytes or self.usual
+        self.supply.paused = False
+        pages_begin(&self.mapped[slot], order.pages_bytes)
         self.copy_in = order.mode & ORDER_COPY_IN
         self.guarded = order.mode & ORDER_GUARDED
         self.canary = 0
@@ -189,8 +192,8 @@ cdef class SlotMemory:
         """Make sure that the slot's first end bytes exist."""
         if end > self.pages:
             self.add_pages(end)
-        elif self.populated[self.slot] < end:
-            self.populate()
+        elif self.mapped[self.slot].to < end or self.mapped[self.slot].from_ > 0:
+            self.map_pages()
         return 0
 
     cdef void put_canary(self, uint64_t end) noexcept:
@@ -224,11 +227,13 @@ cdef class SlotMemory:
         target = self.expected
         if wanted > target:
             target = wanted + self.pages // 8 // page * page
+            if target // HUGE_BYTES * HUGE_BYTES >= wanted:
+                target = target // HUGE_BYTES * HUGE_BYTES
         target = min(round_up(target, page), self.grant)
         try:
             self.add_pieces(max(target, wanted))
         finally:
-            self.populate()
+            self.map_pages()
         return 0
 
     cdef int add_pieces(self, uint64_t target) except -1:
@@ -247,7 +252,8 @@ cdef class SlotMemory:
         cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, self.slot) + self.pages
         cdef int64_t added
         with nogil:
-            added = platform_reserve(self.seat.fd, offset, piece, self.seat.geometry.page_bytes)
+            added = pages_add(self.seat.fd, self.seat.base, offset, piece,
+                              self.seat.geometry.page_bytes, &self.supply)
         if added < 0:
             raise OutOfSharedMemory(
                 f"no room for {missing} more bytes of shared memory ({errno_name(-added)}): free "
@@ -259,15 +265,16 @@ cdef class SlotMemory:
         PyErr_CheckSignals()
         return 0
 
-    cdef int populate(self) except -1:
+    cdef int map_pages(self) except -1:
         """Map the slot's pages into this process at once, which is cheaper than one by one."""
-        cdef uint64_t done = self.populated[self.slot]
-        cdef uint64_t end = self.pages
-        if end > done:
-            with nogil:
-                platform_populate(self.start + done, end - done)
-            self.populated[self.slot] = end
+        with nogil:
+            pages_map(&self.mapped[self.slot], <uint8_t *>self.start, self.pages)
         return 0
+
+    cdef void drop_pages(self, uint32_t slot) noexcept:
+        """Keep a committed slot out of this process's page tables, if it is cheap to map again."""
+        cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, slot)
+        pages_drop(&self.mapped[slot], self.seat.base + offset)
 
     cdef int ask(self, uint64_t wanted) except -1:
         """Ask the trainer for a larger grant and wait for its answer."""

@@ -1,0 +1,106 @@
+"""
+What a worker keeps in its page tables: a slot's small pages for good, huge pages for one batch.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader
+
+BATCH_BYTES = 12 << 20
+WORKERS = 2
+
+
+class Blocks(Dataset):
+    """Samples of 6 MiB, for which a worker allocates nothing."""
+
+    def __init__(self):
+        self.bytes = (torch.arange(BATCH_BYTES // 2 + 48) % 251).to(torch.uint8)
+
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        return self.bytes[index : index + BATCH_BYTES // 2]
+
+
+def children(pid):
+    """The processes below one."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+def faults(pid):
+    """Minor page faults of a process so far."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+def in_page_tables(pid):
+    """Bytes of segments in a process's page tables, and how many of those are huge pages."""
+    found, is_segment = {"Rss": 0, "ShmemPmdMapped": 0}, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            is_segment = "/memfd:shmloader " in line
+        name, _, value = line.partition(":")
+        if is_segment and name in found:
+            found[name] += int(value.split()[0]) * 1024
+    return found["Rss"], found["ShmemPmdMapped"]
+
+
+@pytest.fixture
+def loader():
+    """A loader whose slots have all had batches, two epochs ago."""
+    with DataLoader(
+        Blocks(), batch_size=2, num_workers=WORKERS, persistent_workers=True,
+        multiprocessing_context="fork",
+    ) as loader:  # fmt: skip
+        for _ in range(3):
+            for batch in loader:
+                del batch
+        yield loader
+
+
+def test_a_batch_costs_few_faults(loader):
+    """Besides small pages that were never mapped there, a batch costs its worker few faults."""
+    workers = children(os.getpid())
+    before = [(faults(worker), in_page_tables(worker)) for worker in workers]
+    count = sum(1 for _ in loader)
+    after = [(faults(worker), in_page_tables(worker)) for worker in workers]
+    repeated = 0
+    for (faults_before, (bytes_before, _)), (faults_after, (bytes_after, _)) in zip(
+        before, after, strict=True
+    ):
+        new_pages = max(bytes_after - bytes_before, 0) // os.sysconf("SC_PAGESIZE")
+        repeated += max(faults_after - faults_before - new_pages, 0)
+
+    assert repeated < 100 * count  # of 3,072 pages each
+
+
+def test_workers_drop_huge_pages(loader):
+    """If the trainer's pages are huge, no worker keeps more than the rests of slots."""
+    touched, huge = in_page_tables(os.getpid())
+    if huge < touched // 2:
+        pytest.skip("huge pages are not to be had here, or too dear")
+    slots = loader.stats().slots
+    for worker in children(os.getpid()):
+        mapped, _ = in_page_tables(worker)
+        assert mapped <= sum(slots.values()) * (2 << 20) + BATCH_BYTES
+
+
+def test_dropped_pages_are_the_files(loader):
+    """What workers drop is still there: the batches of another epoch are right."""
+    expected = Blocks()
+    rights = [
+        torch.equal(batch, torch.stack([expected[2 * turn], expected[2 * turn + 1]]))
+        for turn, batch in enumerate(loader)
+    ]
+
+    assert 24 * [True] == rights

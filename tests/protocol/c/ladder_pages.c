@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* A worker's pages: what exists is what was counted, and which of it stays mapped here. */
+
+#include "pages.h"
+
+#include <sys/resource.h>
+
+#include "check.h"
+
+enum { SLOT_BLOCKS = 4 };
+
+static const uint64_t slot_bytes = SLOT_BLOCKS * HUGE_BYTES;
+
+struct file {
+  int fd;
+  uint8_t *base;
+};
+
+static struct file file_open(void) {
+  int fd = memfd_create("pages", MFD_CLOEXEC);
+  CHECK(fd >= 0 && ftruncate(fd, (off_t)(2 * slot_bytes)) == 0);
+  void *base = mmap(NULL, 2 * slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(base != MAP_FAILED);
+  return (struct file){.fd = fd, .base = base};
+}
+
+static void file_close(const struct file *file) {
+  munmap(file->base, 2 * slot_bytes);
+  close(file->fd);
+}
+
+static uint64_t existing(const struct file *file) {
+  struct stat found;
+  CHECK_EQUAL(0, fstat(file->fd, &found));
+  return (uint64_t)found.st_blocks * 512;
+}
+
+static uint64_t page(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
+
+/* Whatever the kernel makes of the hint, the bytes asked for exist, and no others. */
+static void pages_exist_as_they_are_counted(void) {
+  const uint64_t ends[] = {1, 511, 512, 513, 1024, 1500, 2047, 2048};
+  for (int ended = 0; ended < 2; ended++) {
+    struct file file = file_open();
+    struct huge_supply supply = {.ended = ended};
+    uint64_t done = 0;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+      uint64_t bytes = ends[i] * page() - done;
+      CHECK_EQUAL(bytes, pages_add(file.fd, file.base, slot_bytes + done, bytes, page(), &supply));
+      done += bytes;
+      CHECK_EQUAL(done, existing(&file));
+    }
+    file_close(&file);
+  }
+}
+
+/* The file's length ends in the middle: nothing of the call is left, in huge pages or small. */
+static void refused_pages_are_gone(void) {
+  struct file file = file_open();
+  struct huge_supply supply = {.blocks = 0};
+  struct rlimit whole;
+  CHECK_EQUAL(0, getrlimit(RLIMIT_FSIZE, &whole));
+  signal(SIGXFSZ, SIG_IGN);
+  /* The file may not even grow to where the slot ends. */
+  CHECK_EQUAL(0, ftruncate(file.fd, (off_t)(slot_bytes + HUGE_BYTES)));
+  struct rlimit short_one = {.rlim_cur = slot_bytes + HUGE_BYTES, .rlim_max = whole.rlim_max};
+  CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &short_one));
+  CHECK_EQUAL(-EFBIG, pages_add(file.fd, file.base, slot_bytes, slot_bytes, page(), &supply));
+  CHECK_EQUAL(0, existing(&file));
+  CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &whole));
+  file_close(&file);
+}
+
+/* Contents survive: a request lies in the first page when the others come. */
+static void contents_stay(void) {
+  struct file file = file_open();
+  struct huge_supply supply = {.blocks = 0};
+  CHECK_EQUAL(page(), pages_add(file.fd, file.base, 0, page(), page(), &supply));
+  memset(file.base, 7, page());
+  uint64_t rest = slot_bytes - page();
+  CHECK_EQUAL(rest, pages_add(file.fd, file.base, page(), rest, page(), &supply));
+  for (uint64_t i = 0; i < page(); i++) CHECK_EQUAL(7, file.base[i]);
+  for (uint64_t i = page(); i < slot_bytes; i += page()) CHECK_EQUAL(0, file.base[i]);
+  file_close(&file);
+}
+
+/* Small pages stay mapped: to map them for each batch would cost more than it gives. */
+static void small_pages_stay_mapped(void) {
+  struct file file = file_open();
+  struct huge_supply supply = {.ended = true};
+  struct mapped_pages mapped = {.to = 0};
+  CHECK_EQUAL(slot_bytes, pages_add(file.fd, file.base, 0, slot_bytes, page(), &supply));
+  pages_map(&mapped, file.base, slot_bytes);
+  pages_drop(&mapped, file.base);
+  CHECK_EQUAL(0, mapped.from);
+  uint64_t before = platform_faults();
+  memset(file.base, 1, slot_bytes);
+  CHECK(platform_faults() - before < SLOT_BLOCKS);
+  file_close(&file);
+}
+
+/* A slot whose pages the trainer took back is mapped anew. */
+static void trimmed_slot_is_mapped_anew(void) {
+  struct mapped_pages mapped = {.from = HUGE_BYTES, .to = slot_bytes, .keeps = true};
+  pages_begin(&mapped, slot_bytes);
+  CHECK_EQUAL(slot_bytes, mapped.to);
+  pages_begin(&mapped, page());
+  CHECK(mapped.from == 0 && mapped.to == 0 && !mapped.keeps);
+}
+
+int main(int argc, char **argv) {
+  check_start(argc, argv);
+  RUN(pages_exist_as_they_are_counted);
+  RUN(refused_pages_are_gone);
+  RUN(contents_stay);
+  RUN(small_pages_stay_mapped);
+  RUN(trimmed_slot_is_mapped_anew);
+}
