@@ -97,7 +97,8 @@ void budget_shed(struct ledger *ledger) {
   for (uint32_t i = 0; i < ledger->free_count && missing > 0; i++) {
     uint32_t slot = ledger->free_slots[i];
     uint64_t pages = ledger->entries[slot].pages_bytes;
-    uint64_t keep = pages - min_u64(pages, round_up(missing, ledger->geometry.page_bytes));
+    /* A hole within a huge page would break that into small ones. */
+    uint64_t keep = (pages - min_u64(pages, missing)) / HUGE_BYTES * HUGE_BYTES;
     if (keep < pages) budget_retake(ledger, slot, keep);
     missing -= min_u64(missing, pages - ledger->entries[slot].pages_bytes);
   }

@@ -503,8 +503,7 @@ void ledger_restart(struct ledger *ledger) {
 void ledger_rest(struct ledger *ledger, bool is_final) {
   if (ledger_is_copy(ledger)) return;
   ledger_collect(ledger);
-  uint64_t page_bytes = ledger->geometry.page_bytes;
-  uint64_t keep_bytes = is_final ? 0 : round_up(ledger->demand.keep_bytes, page_bytes);
+  uint64_t keep_bytes = is_final ? 0 : round_up(ledger->demand.keep_bytes, HUGE_BYTES);
   for (uint32_t i = 0; i < ledger->free_count; i++) {
     uint32_t slot = ledger->free_slots[i];
     if (ledger->entries[slot].pages_bytes > keep_bytes) budget_retake(ledger, slot, keep_bytes);

@@ -3,9 +3,9 @@
 /*
  * A worker's pages: how they come into a slot, and which of them stay in its page tables.
  *
- * Huge pages. A small page costs some 3 us when it is used first, of which its zeroing is a tenth:
- * the rest is one allocation and one fault for each 4 KiB, and the trainer faults once more for
- * each 16. A huge page costs one of each for 2 MiB. Kernels make none for a memfd unless
+ * Huge pages. A small page costs some 3 us when it is used first, most of it not for its bytes: there
+ * is an allocation and a fault for each 4 KiB, and the trainer faults once more for each 16. A huge
+ * page costs one of each for 2 MiB. Kernels make none for a memfd unless
  * shmem_enabled says so, and by default it says never. But MADV_COLLAPSE, the explicit request for
  * one range, is obeyed by all settings except "deny", as long as one page of the 2 MiB exists. So
  * one page is placed in each, and the range is collapsed before the rest is reserved.
