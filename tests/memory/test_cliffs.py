@@ -22,11 +22,6 @@ PAGES = 1 << 16  # what rounding to pages adds, and what the parts of a layout w
 quiet = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
 
-def not_yet(point):
-    """Mark a case that is not true before a point of the issue about cliffs is done."""
-    return pytest.mark.xfail(strict=True, reason=f"no cliff, point {point}")
-
-
 def open_loader(load, **options):
     return DataLoader(load.dataset, **{"num_workers": 2, **load.arguments, **options})
 
@@ -67,15 +62,11 @@ WEIGHED = {
     "tensors": partial(loads.many_tensors, 3, 200),
     "arrays": partial(loads.many_arrays, 3, 2_000),
 }
-HEAVY = {"same bytes": 2, "same str": 2}
 
 
 @quiet
 @pytest.mark.core(every=3)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=not_yet(HEAVY[name])) if name in HEAVY else name for name in WEIGHED],
-)
+@pytest.mark.parametrize("name", WEIGHED)
 def test_a_slot_holds_little_more_than_torch_sends(name):
     """A batch fills as many pages as torch shares and pickles, whatever its leaves share."""
     load = WEIGHED[name]()
@@ -110,10 +101,7 @@ SHARING = {
 
 
 @pytest.mark.core(every=3)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=not_yet(2)) if name != "vocabulary" else name for name in SHARING],
-)
+@pytest.mark.parametrize("name", SHARING)
 def test_what_torch_delivers_once_is_one_object(name):
     """A kept batch has as many texts, bytes and dicts as what torch's pickle makes."""
     load = SHARING[name]()
@@ -136,7 +124,6 @@ def test_as_many_slots_have_pages_as_batches_are_in_flight():
 
 
 @pytest.mark.parametrize("sizes", ["one large", "at random"])
-@not_yet(5)
 def test_large_batches_give_their_pages_back(sizes):
     """After an epoch slots keep what the learnt size needs, not the largest batch of each."""
     size = {
@@ -160,10 +147,7 @@ PIPELINES = {
 
 
 @quiet
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=not_yet(8)) if name == "children" else name for name in PIPELINES],
-)
+@pytest.mark.parametrize("name", PIPELINES)
 def test_usual_pipelines_spill_nothing(name):
     """With the defaults no batch is copied that the program drops in time."""
     with open_loader(loads.images(40, MB)) as loader:
