@@ -33,6 +33,9 @@ const char *desk_accept(struct desk *desk, uint32_t slot, struct slot_order *ord
 /* True from the moment the trainer wants all workers to leave. Any process; wait-free. */
 bool desk_stopping(struct desk *desk);
 
+/* True if the trainer has read all that was told. Worker only; wait-free. */
+bool desk_is_heard(struct desk *desk);
+
 /* Publish the answer that stands in the slot's header, and ring. Worker only; wait-free. */
 bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot);
 

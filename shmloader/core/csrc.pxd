@@ -206,6 +206,7 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_free(ledger *self, uint32_t slot)
     void ledger_reclaim(ledger *self, uint32_t worker)
     void ledger_restart(ledger *self)
+    void ledger_trim(ledger *self)
     void ledger_close(ledger *self)
     void ledger_note_fork()
     void ledger_stop(ledger *self, c_bool stopping)
@@ -249,6 +250,7 @@ cdef extern from "desk.h" nogil:
     c_bool desk_take(desk *self, uint32_t *cell)
     const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)
+    c_bool desk_is_heard(desk *self)
     c_bool desk_tell(desk *self, int verb, uint32_t slot)
 
 

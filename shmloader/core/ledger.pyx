@@ -16,7 +16,7 @@ from shmloader.core.csrc cimport (
     doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close,
     ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_has_news, ledger_is_copy,
     ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place, ledger_receive,
-    ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop, ledger_tell,
+    ledger_reclaim, ledger_refuse, ledger_restart, ledger_stop, ledger_tell, ledger_trim,
     ledger_unread, ledger_unref, ledger_untaken, news, platform_now_ns, platform_reserve,
     segment_control, segment_worker, slot_answer, worker_block, worker_resume,
 )
@@ -530,6 +530,10 @@ cdef class Ledger:
     def room(self, uint32_t slot, uint64_t want_bytes):
         """Find the largest grant within the budget for a placed slot, after trimming free slots."""
         return budget_room(self.table, slot, want_bytes)
+
+    def trim(self):
+        """Give back the pages of all free slots."""
+        ledger_trim(self.table)
 
     def grant(self, uint32_t slot, uint64_t grant_bytes):
         """Let a worker fill a placed slot up to grant_bytes, which is no less than before."""

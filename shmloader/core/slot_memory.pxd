@@ -13,8 +13,7 @@ cdef enum:
 @cython.internal
 cdef class SlotMemory:
     cdef desk seat
-    cdef object check_available
-    cdef uint64_t ring_bytes
+    cdef object room           # says how many pages may be added now, or why none
     cdef uint64_t *populated   # per range: how many bytes this process has mapped ahead
     # The slot in hand.
     cdef int64_t slot          # -1: none
@@ -52,10 +51,13 @@ cdef class SlotMemory:
     cdef int check_canary(self) except -1
 
     cdef int add_pages(self, uint64_t end) except -1
-    cdef int add_pieces(self, uint64_t target) except -1
+    cdef int add_pieces(self, uint64_t wanted, uint64_t target) except -1
+    cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0
+    cdef uint64_t look_again(self, uint64_t wanted, uint64_t target) except 0
     cdef int reserve(self, uint64_t piece, uint64_t missing) except -1
     cdef int populate(self) except -1
 
     cdef int ask(self, uint64_t wanted) except -1
-    cdef int raise_refusal(self, uint64_t wanted) except -1
+    cdef int tell_want(self, uint64_t wanted) except -1
+    cdef int park(self, int64_t timeout_ns) except -1
     cdef int tell(self, int verb, uint32_t slot) except -1

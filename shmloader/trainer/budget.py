@@ -10,7 +10,7 @@ from enum import Enum
 
 from shmloader.core import Ledger
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Shape, default_ring_bytes
+from shmloader.memory.segment import Shape, default_ring_bytes, fewer_slots
 
 # Slots beyond what torch has in flight: for the batches that a training step holds, and the last
 # ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.
@@ -56,6 +56,8 @@ def shape_of(
         slots = prefetch_factor * num_workers + _SLOTS_TO_HOLD
         if ring_bytes is not None and slot_bytes is not None:
             slots = max(1, min(slots, ring_bytes // slot_bytes))
+        # One for each worker, and two that the training step holds in turns.
+        slots = fewer_slots(slots, num_workers + 2, slot_bytes)
     return Shape(num_workers, slots, budget_bytes, budget_bytes)
 
 

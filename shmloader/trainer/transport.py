@@ -286,6 +286,10 @@ class Transport:
         if news.verb is Verb.RESUMED:
             return _ResumeIteration(), None
         if news.verb is Verb.WANT:
+            wants = self.ledger.wants()
+            if all(slot != news.slot for slot, _, _ in wants):
+                # The batch has its grant already, but the worker finds no room for the pages.
+                self.ledger.trim()
             self._settle_wants()
         return None
 
