@@ -10,8 +10,9 @@ from libc.string cimport memset
 from shmloader.core.csrc cimport (
     CACHE_LINE, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS, VERB_WANT, DLDataType,
     canary_bytes, canary_damage, canary_write, desk_accept, desk_init, desk_is_heard,
-    desk_stopping, desk_tell, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry, lease,
-    lease_aliases, lease_block_new, lease_block_start, lease_count_new, lease_drop, order_grant,
+    desk_stopping, desk_tell, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
+    extent_enter, geometry, lease, lease_aliases, lease_block_new, lease_block_start,
+    lease_count_new, lease_drop, order_grant,
     order_refused, platform_now_ns, platform_populate, platform_reserve, round_up,
     segment_header, segment_slot_offset, slot_answer, slot_header, slot_order,
 )

@@ -5,7 +5,8 @@ A memfd has no size limit and a control group kills without an error, so the ref
 Workers do not see what the others are about to add. Key invariant: what they all add between two
 looks is no more than was left at the first one, if they proceed at about the same pace. Each adds
 at most its part of what is left, then looks again. When little is left, parts stop shrinking, and
-the room for one of each other worker is kept free: less than 32 MiB for any number of workers.
+the room for one of each other worker is kept free: less than 32 MiB for any number of workers. So
+is room for the private memory that each of them takes besides, above all in its first batches.
 """
 
 import os
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PIECE_MAX = 32 << 20
 _RESERVE = 32 << 20  # for the smallest pieces of all workers together
+_PRIVATE = 8 << 20  # what another worker may take besides: a forked one copies pages as it starts
 _SHARES = 2  # parts of what is left, for each worker: one is not filled yet at the next look
 
 
@@ -30,6 +32,7 @@ class Room:
         self._shape = shape
         self._workers = shape.workers
         self._piece_min = _RESERVE // shape.workers
+        self._least: limits.Available | None = None  # at the last look
 
     def piece(self, needed_bytes: int, wished_bytes: int) -> int:
         """
@@ -42,15 +45,18 @@ class Room:
         Returns:
             From 1 to wished_bytes. 0: there is no room for what is needed, or nothing is needed.
         """
-        least = limits.available()
+        self._least = least = limits.available()
         if least is None:
             return min(wished_bytes, _PIECE_MAX)
-        smallest = min(wished_bytes, self._piece_min)
-        room = least.bytes - (self._workers - 1) * smallest
+        room = least.bytes - self._reserve(wished_bytes)
         if room < needed_bytes:
             return 0
         part = max(self._piece_min, least.bytes // (_SHARES * self._workers))
         return min(wished_bytes if wished_bytes <= room else needed_bytes, part, _PIECE_MAX)
+
+    def _reserve(self, wished_bytes: int) -> int:
+        """Count the bytes that must be left to the other workers."""
+        return (self._workers - 1) * (min(wished_bytes, self._piece_min) + _PRIVATE)
 
     def too_large(self, batch_bytes: int) -> BatchTooLarge:
         """Make the error for a batch of at least batch_bytes, which no slot can ever hold."""
@@ -69,11 +75,15 @@ class Room:
 
     def refusal(self, batch_bytes: int, needed_bytes: int) -> OutOfSharedMemory:
         """Make the error for a batch of at least batch_bytes, which lacks needed_bytes of them."""
-        least = limits.available()
-        have = "too few" if least is None else f"{least.bytes / 1e6:.1f} MB"
-        where = "" if least is None else f" {least.where}"
+        least = self._least
+        left = "too few MB are left"
+        if least is not None:
+            left = f"{least.bytes / 1e6:.1f} MB are left to process {os.getpid()} {least.where}"
+        if self._workers > 1:
+            reserve = self._reserve(needed_bytes) / 1e6
+            left += f", {reserve:.1f} MB of them for the other workers"
         return OutOfSharedMemory(
             f"a batch of {batch_bytes / 1e6:.1f} MB lacks {needed_bytes / 1e6:.1f} MB of shared "
-            f"memory, but {have} are left to process {os.getpid()}{where}: lower batch_size, slots "
-            "or prefetch_factor, set ring_bytes, or raise the memory limit"
+            f"memory, but {left}: lower batch_size, slots, prefetch_factor or num_workers, set "
+            "ring_bytes, or raise the memory limit"
         )
