@@ -10,13 +10,10 @@ is room for the private memory that each of them takes besides, above all in its
 """
 
 import os
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory
 from shmloader.memory import limits
-
-if TYPE_CHECKING:
-    from shmloader.memory.segment import Shape
 
 _PIECE_MAX = 32 << 20
 _RESERVE = 32 << 20  # for the smallest pieces of all workers together
@@ -24,10 +21,26 @@ _PRIVATE = 8 << 20  # what another worker may take besides: a forked one copies 
 _SHARES = 2  # parts of what is left, for each worker: one is not filled yet at the next look
 
 
+class _Shape(Protocol):
+    """What is asked of a `memory.segment.Shape`."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def ring_bytes(self) -> int: ...
+    @property
+    def range_bytes(self) -> int: ...
+    @property
+    def bound(self) -> str: ...
+    def slots_for(self, batch_bytes: int) -> int: ...
+
+
 class Room:
     """The room that one of a segment's workers finds for its pages."""
 
-    def __init__(self, shape: "Shape") -> None:
+    def __init__(self, shape: _Shape) -> None:
         """Share the room with the other workers of a segment of this shape."""
         self._shape = shape
         self._workers = shape.workers
