@@ -61,6 +61,14 @@ static inline void budget_set_want(struct ledger *ledger, struct ledger_entry *e
   entry->want_bytes = want_bytes;
 }
 
+/* Set up to which byte a slot's worker finds no memory within its grant; 0: it has what it needs. */
+static inline void budget_set_short(struct ledger *ledger, struct ledger_entry *entry,
+                                    uint64_t short_bytes) {
+  ledger->shorts -= entry->short_bytes != 0;
+  ledger->shorts += short_bytes != 0;
+  entry->short_bytes = short_bytes;
+}
+
 /* Make the first bytes of a slot exist. 0 or -errno; -EINTR: a signal arrived before all did. */
 int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes);
 

@@ -80,8 +80,11 @@ bool desk_stopping(struct desk *desk) {
   return atomic_load_explicit(&segment_control(desk->base)->stopping, memory_order_relaxed) != 0;
 }
 
+
 bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot) {
   if (!ring_push(&desk->ready_ring, cell_make(verb, slot))) return false;
   doorbell_ring(&segment_control(desk->base)->doorbell);
   return true;
 }
+
+bool desk_is_heard(struct desk *desk) { return ring_backlog(&desk->ready_ring) == 0; }

@@ -36,4 +36,7 @@ bool desk_stopping(struct desk *desk);
 /* Publish the answer that stands in the slot's header, and ring. Worker only; wait-free. */
 bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot);
 
+/* True if the trainer has taken all cells that were told. The worker only; wait-free. */
+bool desk_is_heard(struct desk *desk);
+
 #endif

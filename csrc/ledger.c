@@ -86,6 +86,7 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
     budget_retake_unseen(ledger, slot);
   }
   budget_set_want(ledger, entry, 0);
+  budget_set_short(ledger, entry, 0);
   if (entry->children > 0) {
     budget_enter(ledger, entry, SLOT_FORKED);
     if (has_spare_to_lend(ledger)) use_spare(ledger);
@@ -384,6 +385,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   budget_leave(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
   budget_set_want(ledger, entry, 0);
+  budget_set_short(ledger, entry, 0);
   entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
   entry->used_bytes = answer_end(&entry->answer);
   entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
@@ -399,10 +401,11 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   read_answer(ledger, slot);
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
-  /* A worker that gave up waiting and asks again may have been granted it in the meantime. */
-  if (entry->answer.want_bytes <= entry->grant_bytes) return NULL;
   guard_before(ledger, MOVE_WANT, slot);
-  budget_set_want(ledger, entry, entry->answer.want_bytes);
+  bool is_granted = entry->answer.want_bytes <= entry->grant_bytes;
+  /* A worker that gave up waiting may ask for what it was granted since: no harm is done. */
+  if (is_granted) budget_set_short(ledger, entry, entry->answer.want_bytes);
+  else budget_set_want(ledger, entry, entry->answer.want_bytes);
   guard_after(ledger, MOVE_WANT, slot);
   return NULL;
 }
@@ -587,16 +590,18 @@ bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
 
 bool ledger_refuse(struct ledger *ledger, uint32_t slot) {
   if (ledger_is_copy(ledger)) return false;
-  if (!is_in(ledger, slot, SLOT_PLACED) || ledger->entries[slot].want_bytes == 0) return false;
+  if (!is_in(ledger, slot, SLOT_PLACED)) return false;
+  struct ledger_entry *entry = &ledger->entries[slot];
+  uint64_t want_bytes = entry->want_bytes != 0 ? entry->want_bytes : entry->short_bytes;
+  if (want_bytes == 0) return false;
   struct slot_order *order = order_in(ledger, slot);
-  uint64_t want_bytes = ledger->entries[slot].want_bytes;
   STEP("refuse: begun");
   /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
   atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_release);
   STEP("refuse: refused_bytes");
-  budget_set_want(ledger, &ledger->entries[slot], 0);
-  uint32_t worker = ledger->entries[slot].worker;
-  doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
+  budget_set_want(ledger, entry, 0);
+  budget_set_short(ledger, entry, 0);
+  doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
   return true;
 }
 

@@ -32,6 +32,7 @@ struct ledger_entry {
   uint64_t pages_bytes;      /* pages known to exist */
   uint64_t used_bytes;       /* of them by an answer, from READY on */
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
+  uint64_t short_bytes;      /* how far it was granted, but finds no memory for; 0: none */
   struct slot_answer answer; /* copied out when it was received */
   int64_t leased_ns;         /* when the lease began */
   bool gives_back;           /* written by ledger_close: the lease's end gives its pages back */
@@ -68,6 +69,7 @@ struct ledger {
   uint32_t next_worker; /* where the next look for news starts */
   uint32_t counts[SLOT_STATES];
   uint32_t wanting; /* how many slots have a want_bytes */
+  uint32_t shorts;  /* how many have short_bytes */
   uint64_t ring_bytes;      /* ceiling for committed_bytes */
   uint64_t share_bytes;     /* the grant that every slot gets without asking */
   uint64_t expect_bytes;    /* pages to make ahead in a slot; 0: what was learnt */
@@ -189,7 +191,10 @@ void ledger_collect(struct ledger *ledger);
 /* Raise a PLACED slot's grant and wake its worker. False: refused, as is a smaller grant. */
 bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
 
-/* Refuse a PLACED slot's want and wake its worker, which answers with an error. False: refused. */
+/*
+ * Refuse a PLACED slot's want, or the memory that it is short of, and wake its worker, which answers
+ * with an error. False: refused.
+ */
 bool ledger_refuse(struct ledger *ledger, uint32_t slot);
 
 /* Orders in a worker's task ring that it has not taken. */

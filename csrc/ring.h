@@ -153,7 +153,7 @@ static inline uint32_t ring_length(struct ring_reader *end) {
 
 /* How many values wait, for the writer: an upper bound by the time it is used. */
 static inline uint32_t ring_backlog(struct ring_writer *end) {
-  /* relaxed: a count for people. */
+  /* relaxed: a count, and nothing is read because of it. */
   return end->write_pos - atomic_load_explicit(&end->ring->read_pos, memory_order_relaxed);
 }
 

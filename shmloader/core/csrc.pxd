@@ -168,6 +168,13 @@ cdef extern from "segment.h" nogil:
     void clock_add(worker_clock *clock, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
 
 
+cdef extern from "demand.h" nogil:
+    struct demand:
+        pass
+
+    uint64_t demand_peak(const demand *self)
+
+
 cdef extern from "ledger.h" nogil:
     enum:
         SLOT_FREE
@@ -185,6 +192,7 @@ cdef extern from "ledger.h" nogil:
         uint64_t grant_bytes
         uint64_t pages_bytes
         uint64_t want_bytes
+        uint64_t short_bytes
         slot_answer answer
         int64_t leased_ns
         lease lease
@@ -196,6 +204,7 @@ cdef extern from "ledger.h" nogil:
         uint32_t free_count
         uint32_t counts[7]
         uint32_t wanting
+        uint32_t shorts
         uint32_t next_spare
         uint64_t ring_bytes
         uint64_t share_bytes
@@ -204,6 +213,7 @@ cdef extern from "ledger.h" nogil:
         uint64_t kept_bytes
         uint64_t existing_bytes
         uint64_t slack_bytes
+        demand demand
 
     struct news:
         uint32_t worker
@@ -268,6 +278,7 @@ cdef extern from "desk.h" nogil:
     c_bool desk_take(desk *self, uint32_t *cell)
     const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)
+    c_bool desk_is_heard(desk *self)
     c_bool desk_tell(desk *self, int verb, uint32_t slot)
 
 

@@ -49,7 +49,7 @@ cdef class Desk:
     segment stays mapped until the process ends, because an alias may outlive the desk.
     """
 
-    def __init__(self, int fd, shape, uint32_t worker, check_available):
+    def __init__(self, int fd, shape, uint32_t worker, room):
         """
         Map a segment and sit down at a worker's rings.
 
@@ -57,8 +57,7 @@ cdef class Desk:
             fd: The segment; a duplicate is kept.
             shape: The segment's counts and bytes, as for `Ledger`.
             worker: Which worker this is, counted from 0.
-            check_available: Called with a number of bytes before pages are added; raises if the
-                machine has none left for them.
+            room: Says before pages are added how many may be, or why none: a `memory.room.Room`.
 
         Raises:
             OSError: The file cannot be mapped.
@@ -67,7 +66,7 @@ cdef class Desk:
         cdef geometry measured
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, check_available, shape.ring_bytes)
+        self.memory = SlotMemory.__new__(SlotMemory, room)
         measure_shape(&measured, shape)
         if worker >= measured.workers:
             raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")

@@ -12,7 +12,7 @@ from shmloader.core.csrc cimport (
     ANSWER_KEPT, ORDER_COPY_IN, SLOT_FORKED, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY,
     SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT,
     budget_room, children_forget, children_look, children_look_now, children_watch,
-    clock_blocked_ns, clock_busy_ns, clock_starved_ns, doorbell, doorbell_arm, doorbell_disarm,
+    clock_blocked_ns, clock_busy_ns, clock_starved_ns, demand_peak, doorbell, doorbell_arm, doorbell_disarm,
     doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close,
     ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow, ledger_has_news,
     ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
@@ -554,13 +554,26 @@ cdef class Ledger:
         """Find the largest grant within the budget for a placed slot, after trimming free slots."""
         return budget_room(self.table, slot, want_bytes)
 
+    @property
+    def shorts(self):
+        """Number of workers that find no memory for pages which they were granted."""
+        return self.table.shorts
+
+    def short_slots(self):
+        """List the slots of those workers: (slot, ticket) each."""
+        return [
+            (slot, self.table.entries[slot].ticket)
+            for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].short_bytes != 0
+        ]
+
     def grant(self, uint32_t slot, uint64_t grant_bytes):
         """Let a worker fill a placed slot up to grant_bytes, which is no less than before."""
         if not ledger_grant(self.table, slot, grant_bytes):
             self.raise_wrong_state(slot)
 
     def refuse(self, uint32_t slot):
-        """Tell a worker that its batch can never fit."""
+        """Tell a worker that its batch can never fit, or that there will be no memory for it."""
         if not ledger_refuse(self.table, slot):
             self.raise_wrong_state(slot)
 
@@ -622,6 +635,11 @@ cdef class Ledger:
             return False
         self.memory_looked_ns = now
         return True
+
+    @property
+    def peak_bytes(self):
+        """The most bytes that batches in use needed at once lately."""
+        return demand_peak(&self.table.demand)
 
     @property
     def slack_bytes(self):

@@ -15,12 +15,12 @@ cdef enum:
 @cython.internal
 cdef class SlotMemory:
     cdef desk seat
-    cdef object check_available
-    cdef uint64_t ring_bytes
-    cdef mapped_pages *mapped        # per range: what of it is in this process's page tables
+    cdef object room           # says how many pages may be added now, or why none
+    cdef mapped_pages *mapped  # per range: what of it is in this process's page tables
     cdef huge_supply supply    # how well huge pages come by
     cdef uint64_t usual        # the length of the last batch here
     # The slot in hand.
+    cdef uint64_t hinted       # length for which the trainer was told that memory is tight
     cdef int64_t slot          # -1: none
     cdef char *start
     cdef uint64_t ticket
@@ -56,11 +56,15 @@ cdef class SlotMemory:
     cdef int check_canary(self) except -1
 
     cdef int add_pages(self, uint64_t end) except -1
-    cdef int add_pieces(self, uint64_t target) except -1
+    cdef int add_pieces(self, uint64_t wanted, uint64_t target) except -1
+    cdef int hint(self, uint64_t wanted) except -1
+    cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0
+    cdef uint64_t look_again(self, uint64_t wanted, uint64_t target) except 0
     cdef int reserve(self, uint64_t piece, uint64_t missing) except -1
     cdef int map_pages(self) except -1
     cdef void drop_pages(self, uint32_t slot) noexcept
 
     cdef int ask(self, uint64_t wanted) except -1
-    cdef int raise_refusal(self, uint64_t wanted) except -1
+    cdef int tell_want(self, uint64_t wanted) except -1
+    cdef int park(self, int64_t timeout_ns) except -1
     cdef int tell(self, int verb, uint32_t slot) except -1

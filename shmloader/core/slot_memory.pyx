@@ -9,18 +9,19 @@ from libc.string cimport memset
 
 from shmloader.core.csrc cimport (
     CACHE_LINE, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS, VERB_WANT, DLDataType,
-    canary_bytes, canary_damage, canary_write, desk_accept, desk_init, desk_stopping, desk_tell,
-    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry, lease,
-    lease_aliases, lease_block_new, lease_block_start, lease_count_new, lease_drop,
-    mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
-    platform_now_ns, round_up, segment_header, segment_slot_offset, slot_answer, slot_header,
-    slot_order,
+    canary_bytes, canary_damage, canary_write, desk_accept, desk_init, desk_is_heard,
+    desk_stopping, desk_tell, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
+    extent_enter, geometry, lease, lease_aliases, lease_block_new, lease_block_start,
+    lease_count_new, lease_drop, mapped_pages, order_grant, order_refused, pages_add,
+    pages_begin, pages_drop, pages_map, platform_now_ns, round_up, segment_header,
+    segment_slot_offset, slot_answer, slot_header, slot_order,
 )
 
-from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
+from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
 cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
-cdef uint64_t PIECE_BYTES = 32 << 20   # pages that are added between two looks for room
+cdef int64_t LOOK_AGAIN_NS = 20000000  # how often a worker looks again for room, if there was none
+cdef int64_t HINT_NS = 20000000         # how long a hint that memory is tight waits to be heard
 
 
 class Stopping(BaseException):
@@ -39,10 +40,9 @@ cdef lease *new_count() except NULL:
 cdef class SlotMemory:
     """A worker's seat at a segment, and the memory of the slot that it has in hand."""
 
-    def __cinit__(self, object check_available, uint64_t ring_bytes):
+    def __cinit__(self, object room):
         self.slot = -1
-        self.check_available = check_available
-        self.ring_bytes = ring_bytes
+        self.room = room
 
     cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1:
         """Take a worker's seat at a mapped segment."""
@@ -93,6 +93,7 @@ cdef class SlotMemory:
         self.cursor = 0
         memset(&self.draft, 0, sizeof(slot_answer))
         self.forked = False
+        self.hinted = 0
         self.blocked_ns = 0
         return 0
 
@@ -231,21 +232,64 @@ cdef class SlotMemory:
                 target = target // HUGE_BYTES * HUGE_BYTES
         target = min(round_up(target, page), self.grant)
         try:
-            self.add_pieces(max(target, wanted))
+            self.add_pieces(wanted, max(target, wanted))
         finally:
             self.map_pages()
         return 0
 
-    cdef int add_pieces(self, uint64_t target) except -1:
-        """Add pages up to target, looking for room before each piece: others add theirs now too."""
-        cdef uint64_t others = self.seat.geometry.workers - 1
+    cdef int add_pieces(self, uint64_t wanted, uint64_t target) except -1:
+        """Add pages up to target, or to what is wanted if room is scarce: memory/room.py says."""
+        cdef uint64_t page = self.seat.geometry.page_bytes
         cdef uint64_t piece
         while self.pages < target:
-            piece = min(target - self.pages, PIECE_BYTES)
-            self.check_available(target - self.pages + others * piece)
+            piece = self.find_room(wanted, target)
+            if piece == 0:
+                break
             STEP("pages: room seen")
-            self.reserve(piece, target - self.pages)
+            self.reserve(min(round_up(piece, page), target - self.pages), target - self.pages)
         return 0
+
+    cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0:
+        """Returns how many bytes to add now; 0: no more, and what is wanted is there."""
+        cdef uint64_t needed = wanted - min(self.pages, wanted)
+        cdef uint64_t piece = self.room.piece(needed, target - self.pages)
+        if needed > 0 and self.hinted < wanted and self.room.is_tight(wanted, needed):
+            self.hint(wanted)
+        return piece if piece > 0 or needed == 0 else self.look_again(wanted, target)
+
+    cdef int hint(self, uint64_t wanted) except -1:
+        """Have the trainer give back what it can spare, and give it a moment to do so."""
+        cdef int64_t deadline = platform_now_ns() + HINT_NS
+        self.hinted = wanted
+        # Not a number of whole pages, so that no refusal of it is one of the pages themselves.
+        self.tell_want(wanted - 1)
+        while not desk_is_heard(&self.seat) and platform_now_ns() < deadline:
+            if desk_stopping(&self.seat):
+                raise Stopping()
+            self.park(HINT_NS // 20)
+        return 0
+
+    cdef uint64_t look_again(self, uint64_t wanted, uint64_t target) except 0:
+        """
+        Have the trainer give back what it can spare, and wait for room or for its refusal.
+
+        Memory comes back by itself too, as when files are written or other processes end.
+        """
+        cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
+        cdef uint64_t needed = wanted - self.pages
+        cdef uint64_t piece = 0
+        cdef int64_t started = platform_now_ns()
+        if order_refused(&header.order) != wanted:
+            self.tell_want(wanted)
+        while piece == 0:
+            if desk_stopping(&self.seat):
+                raise Stopping()
+            if order_refused(&header.order) == wanted:
+                raise self.room.refusal(wanted, needed)
+            self.park(LOOK_AGAIN_NS)
+            piece = self.room.piece(needed, target - self.pages)
+        self.blocked_ns += platform_now_ns() - started
+        return piece
 
     cdef int reserve(self, uint64_t piece, uint64_t missing) except -1:
         """Add a piece of pages, or what a signal lets through, and count it."""
@@ -285,17 +329,13 @@ cdef class SlotMemory:
         cdef int outcome = 0
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
-            self.raise_refusal(wanted)
-        self.draft.ticket = self.ticket
-        self.draft.want_bytes = wanted
-        STEP_WORDS("ask: half a want", &header.answer, &self.draft, sizeof(slot_answer))
-        STEP("ask: want")
-        self.tell(VERB_WANT, self.slot)
+            raise self.room.too_large(wanted)
+        self.tell_want(wanted)
         while self.read_grant() < wanted:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
-                self.raise_refusal(wanted)
+                raise self.room.too_large(wanted)
             with nogil:
                 armed = doorbell_arm(bell)
                 if (order_grant(&header.order) < wanted
@@ -310,18 +350,28 @@ cdef class SlotMemory:
         self.blocked_ns += platform_now_ns() - started
         return 0
 
-    cdef int raise_refusal(self, uint64_t wanted) except -1:
-        if wanted > self.ring_bytes:
-            raise BatchTooLarge(
-                f"batch of {wanted / 1e6:.1f} MB does not fit ring_bytes of "
-                f"{self.ring_bytes / 1e6:.1f} MB: raise ring_bytes to at least {wanted} or lower "
-                "batch_size"
-            )
-        raise BatchTooLarge(
-            f"batch of {wanted / 1e6:.1f} MB does not fit a slot's range of "
-            f"{self.seat.geometry.range_bytes / 1e6:.1f} MB: lower slots, prefetch_factor or "
-            "batch_size"
-        )
+    cdef int tell_want(self, uint64_t wanted) except -1:
+        """Tell the trainer how many bytes the slot must have; it may have granted them already."""
+        self.draft.ticket = self.ticket
+        self.draft.want_bytes = wanted
+        STEP_WORDS("ask: half a want", self.answer(), &self.draft, sizeof(slot_answer))
+        STEP("ask: want")
+        self.tell(VERB_WANT, self.slot)
+        return 0
+
+    cdef int park(self, int64_t timeout_ns) except -1:
+        """Wait for a ring of this worker's doorbell, unless the trainer wants it to leave."""
+        cdef doorbell *bell = &self.seat.block.doorbell
+        cdef uint32_t armed
+        cdef int outcome = 0
+        with nogil:
+            armed = doorbell_arm(bell)
+            if not desk_stopping(&self.seat):
+                outcome = doorbell_park(bell, armed, timeout_ns)
+            doorbell_disarm(bell)
+        if outcome == -EINTR:
+            PyErr_CheckSignals()
+        return 0
 
     cdef int tell(self, int verb, uint32_t slot) except -1:
         """

@@ -5,7 +5,6 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
 import weakref
 from dataclasses import dataclass, replace
 from multiprocessing import reduction
@@ -13,7 +12,8 @@ from typing import Any
 
 from shmloader.core import Desk, Ledger, segment_bytes
 from shmloader.errors import OutOfSharedMemory
-from shmloader.memory import forks, limits
+from shmloader.memory import forks, limits, ulimits
+from shmloader.memory.room import Room
 
 forks.install()
 
@@ -24,6 +24,7 @@ DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 _ADDRESSES_MAX = 16 << 40
 _RANGE_MIN = 1 << 20
 _SPARES_MAX = 128
+_RANGE_AIM = 32 << 20  # if a limit keeps ranges shorter, fewer slots are the default
 
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
 _HUGE_BYTES = 2 << 20  # csrc's: no page is longer than the unit of which ranges are made
@@ -31,6 +32,22 @@ _HUGE_BYTES = 2 << 20  # csrc's: no page is longer than the unit of which ranges
 
 def _spares(slots: int) -> int:
     return min(2 * slots, _SPARES_MAX)
+
+
+def _fewest_spares(slots: int) -> int:
+    """
+    Count the spares of a segment that a limit keeps short.
+
+    When half of them are used, workers are told to collate in private memory. Every slot that is on
+    its way by then may still be retired, so at least one of the other half is left in the end.
+    """
+    return max(2, slots // 8)
+
+
+def _slots_within(total_bytes: int, batch_bytes: int) -> int:
+    """Count the slots for batches of that size, with the fewest spares, in so many bytes; or 0."""
+    ranges = total_bytes // (-(-batch_bytes // _HUGE_BYTES) * _HUGE_BYTES)
+    return max(0, min(ranges - 2, (8 * ranges + 7) // 9))  # the most that leaves the fewest spares
 
 
 @dataclass(frozen=True)
@@ -42,11 +59,16 @@ class Shape:
     ring_bytes: int
     range_bytes: int
     page_bytes: int = mmap.PAGESIZE
+    bound: str = ""  # the reason why ranges are no longer than this, if it is a limit
 
     @property
     def spares(self) -> int:
         """Ranges that replace retired slots."""
-        return _spares(self.slots)
+        return _fewest_spares(self.slots) if self.bound else _spares(self.slots)
+
+    def slots_for(self, batch_bytes: int) -> int:
+        """Count the slots for batches of that size, if the segment must not be longer than now."""
+        return _slots_within(self.ranges * self.range_bytes, batch_bytes)
 
     @property
     def ranges(self) -> int:
@@ -71,16 +93,44 @@ def default_ring_bytes() -> int:
 
 
 def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
-    """The shape with the longest ranges that could be mapped: each may take the whole budget."""
+    """
+    The shape with the longest ranges that could be mapped: each may take the whole budget.
+
+    If a limit of this process forbids that, there are fewer spares, and each range gets its part of
+    what the limit allows.
+    """
     ranges = slots + _spares(slots)
-    range_bytes = min(ring_bytes, _address_limit() // ranges)
-    return Shape(workers, slots, ring_bytes, max(range_bytes, _RANGE_MIN))
+    range_bytes = max(min(ring_bytes, _ADDRESSES_MAX // ranges), _RANGE_MIN)
+    shape = Shape(workers, slots, ring_bytes, range_bytes)
+    bound = ulimits.segment_bound()
+    if bound is None or shape.total_bytes <= bound.bytes:
+        return shape
+    return _bounded(replace(shape, bound=bound.reason), bound.bytes)
 
 
-def _address_limit() -> int:
-    """Addresses that a segment may take: under RLIMIT_AS a small part, for workers map it twice."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return _ADDRESSES_MAX if limit == resource.RLIM_INFINITY else min(limit // 8, _ADDRESSES_MAX)
+def fewer_slots(slots: int, fewest: int, batch_bytes: int | None) -> int:
+    """
+    Lower a number of slots if `ulimit -f` would keep their ranges short.
+
+    The same for every epoch, so that a segment is found again; what is left of `ulimit -v` varies.
+
+    Args:
+        fewest: Slots for which short ranges are put up with.
+        batch_bytes: Length that is enough for a range; None: not known.
+    """
+    bound = ulimits.file_bound()
+    if bound is None:
+        return slots
+    return min(slots, max(fewest, _slots_within(bound.bytes, batch_bytes or _RANGE_AIM)))
+
+
+def _bounded(shape: Shape, total_bytes: int) -> Shape:
+    """Shorten the ranges to whole huge pages, so that the segment is no longer than total_bytes."""
+    shortest = replace(shape, range_bytes=_HUGE_BYTES)
+    table_bytes = shortest.total_bytes - shape.ranges * _HUGE_BYTES
+    units = max(0, total_bytes - table_bytes) // (shape.ranges * _HUGE_BYTES)
+    # At least one, even if it is too long then: the error is the kernel's.
+    return replace(shape, range_bytes=min(max(1, units) * _HUGE_BYTES, shape.range_bytes))
 
 
 def _open_memfd() -> int:
@@ -223,8 +273,8 @@ def _is_for_size(error: OSError) -> bool:
 def _cannot_map(shape: Shape, error: OSError) -> OutOfSharedMemory:
     return OutOfSharedMemory(
         f"cannot create {shape.slots} slots in a segment of {shape.total_bytes / 1e6:.1f} MB "
-        f"({error.strerror}): lower slots or prefetch_factor, or raise the limits that "
-        "`ulimit -a` and /dev/shm show"
+        f"({shape.bound or error.strerror}): lower slots or prefetch_factor, or raise the limits "
+        "that `ulimit -a` and /dev/shm show"
     )
 
 
@@ -244,4 +294,4 @@ class Handle:
 
     def sit_down(self, worker: int) -> Desk:
         """Map the segment in this process and return one worker's end of it."""
-        return Desk(self._descriptor, self.shape, worker, limits.check_available)
+        return Desk(self._descriptor, self.shape, worker, Room(self.shape))

@@ -7,13 +7,14 @@ is spilled: copied out when it is delivered, so that its slot is free at once. A
 batches, but late, gets slots for as many as it holds.
 """
 
+import time
 from enum import Enum
 
 from shmloader.core import Ledger
 from shmloader.memory import limits
 from shmloader.memory.account import account
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Shape, default_ring_bytes
+from shmloader.memory.segment import Shape, default_ring_bytes, fewer_slots
 
 # Slots beyond what torch has in flight: for the batches that a training step holds, and the last
 # ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.
@@ -21,6 +22,7 @@ _SLOTS_TO_HOLD = 6
 _WARN_AFTER_SPILLS = 16
 # Pages that no batch needs may be this part of the memory that is available.
 _SLACK_PART = 4
+_SHORTAGE_S = 1.0  # memory also comes back by itself, as when files are written
 
 
 class Spill(Enum):
@@ -61,6 +63,8 @@ def shape_of(
         slots = prefetch_factor * num_workers + _SLOTS_TO_HOLD
         if ring_bytes is not None and slot_bytes is not None:
             slots = max(1, min(slots, ring_bytes // slot_bytes))
+        # One for each worker, and two that the training step holds in turns.
+        slots = fewer_slots(slots, num_workers + 2, slot_bytes)
     return Shape(num_workers, slots, budget_bytes, budget_bytes)
 
 
@@ -94,6 +98,8 @@ class Budget:
         self._slots = slots
         self._grows = grows
         self._ring_bytes = ledger.ring_bytes
+        self._short_ticket = -1  # of the oldest batch, while it is short of memory
+        self._short_since = 0.0
         # The last two that can be spared: a loop takes two in turns, and these must come back.
         ledger.scarce_slots = reserve + 2 if slots - reserve > 3 else 0
         self._most_retired = min(slots, ledger.spares) // 2
@@ -120,11 +126,25 @@ class Budget:
             return Spill.TOO_FEW_BYTES
         return None
 
+    def make_room(self) -> None:
+        """Give back all pages that wait for later batches, here and in idle segments."""
+        self._ledger.rest(keeps_pages=False)
+        account().make_room(self._pool, available_bytes=0)
+
+    def waited_in_vain(self, ticket: int) -> bool:
+        """Returns True if the oldest batch is short of memory for so long that it is refused."""
+        now = time.monotonic()
+        if self._short_ticket != ticket:
+            self._short_ticket, self._short_since = ticket, now
+        return now - self._short_since > _SHORTAGE_S
+
     def _look_at_memory(self) -> None:
         """Where memory is short, keep fewer pages for later, here and in idle segments."""
         available_bytes = limits.available_bytes()
         if available_bytes is not None:
-            self._ledger.slack_bytes = available_bytes // _SLACK_PART
+            # Samples are made in private memory: as much as batches lately needed is left to them.
+            spare_bytes = max(0, available_bytes - self._ledger.peak_bytes)
+            self._ledger.slack_bytes = spare_bytes // _SLACK_PART
             account().make_room(self._pool, available_bytes)
 
     def _leaves_the_reserve(self, batch_bytes: int) -> bool:

@@ -123,6 +123,8 @@ class Transport:
         """Place waiting requests while there are free slots, and settle grants."""
         if self.ledger.wanting:
             self._settle_wants()
+        if self.ledger.shorts:
+            self._settle_shorts()
         if self.ledger.heals and not self._resend():
             return
         try:
@@ -295,6 +297,7 @@ class Transport:
             return _ResumeIteration(), None
         if news.verb is Verb.WANT:
             self._settle_wants()
+            self._settle_shorts()
         return None
 
     def _accept_empty(self, news: News, kind: Kind, number: int | None) -> None:
@@ -397,6 +400,19 @@ class Transport:
         fits = self.budget.fits(slot, want_bytes)
         if is_oldest or fits:
             self.ledger.grant(slot, want_bytes)
+
+    def _settle_shorts(self) -> None:
+        """
+        Make room for workers that find no memory; they look for it by themselves.
+
+        Later batches wait, because memory comes back when earlier ones are dropped. The oldest is
+        refused if it waits in vain.
+        """
+        self.budget.make_room()
+        oldest = self.ledger.oldest()
+        for slot, ticket in self.ledger.short_slots():
+            if ticket == oldest and self.budget.waited_in_vain(ticket):
+                self.ledger.refuse(slot)
 
     def _spill_for(self, slot: int, want_bytes: int) -> None:
         """Copy later answers out of their slots until the oldest ticket has what it needs."""

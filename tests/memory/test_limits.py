@@ -1,62 +1,95 @@
 """How much memory there is, read from files as the kernel writes them."""
 
 import os
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
-from shmloader import OutOfSharedMemory
-from shmloader.memory import limits
+from shmloader.memory import groups, limits
+from tests.helpers.groups import memory_group
+from tests.helpers.programs import ROOT
 
 MEMINFO = "MemTotal:       2000 kB\nMemFree:         100 kB\nMemAvailable:   1000 kB\n"
+SWAP = "SwapTotal:  500 kB\nSwapFree:  400 kB\n"
 NO_LIMIT_V1 = str((1 << 63) - 4096)  # what control groups of version 1 write
 
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Returns a function that writes the files from which the limits are read."""
+    """
+    Returns a function that writes the files from which the limits are read.
+
+    A text of several files may name their folder as TOP.
+    """
 
     def write(files):
         for name, text in files.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_text(text.replace("TOP", str(tmp_path)))
 
-    monkeypatch.setattr(limits, "_CGROUP_ROOT", tmp_path / "sys/fs/cgroup")
-    monkeypatch.setattr(
-        limits, "Path", lambda name: tmp_path / name.lstrip("/") if "/proc" in name else Path(name)
-    )
+    monkeypatch.setattr(groups, "PROC", str(tmp_path / "proc"))
     return write
 
 
-def group(limit, usage, stat="inactive_file 0\n"):
+def group(limit, usage, stat="inactive_file 0\n", **more):
     """Returns the files of a control group of version 2."""
-    return {"memory.max": limit, "memory.current": usage, "memory.stat": stat}
+    files = {"memory.max": limit, "memory.current": usage, "memory.stat": stat}
+    return files | {name.replace("_", "."): text for name, text in more.items()}
 
 
-def in_groups(**groups):
-    """Returns the files of a process in the last of these groups, each inside the one before."""
-    files = {"proc/meminfo": MEMINFO}
+def old_group(limit, usage, stat="", **more):
+    """Returns the files of a control group of version 1."""
+    files = {"limit_in_bytes": limit, "usage_in_bytes": usage, "stat": stat} | more
+    return {f"memory.{name.replace('memsw_', 'memsw.')}": text for name, text in files.items()}
+
+
+MOUNT_V2 = "30 23 0:26 {root} TOP/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
+MOUNT_V1 = "31 23 0:27 {root} TOP/memory rw shared:9 - cgroup cgroup rw,hugetlb,memory\n"
+
+
+def in_groups(*, meminfo=MEMINFO, name=None, root="/", **contents):
+    """
+    Returns the files of a process in the last of these groups, each inside the one before.
+
+    Args:
+        name: What the kernel calls the last group, if not by its folders below the mount.
+        root: What it calls the group that is mounted.
+    """
+    files = {"proc/meminfo": meminfo, "proc/self/mountinfo": MOUNT_V2.format(root=root)}
     folder = ""
-    for name, contents in groups.items():
-        folder += f"/{name}"
-        files |= {f"sys/fs/cgroup{folder}/{file}": text for file, text in contents.items()}
-    return files | {"proc/self/cgroup": f"0::{folder}\n"}
+    for each, texts in contents.items():
+        folder += f"/{each}"
+        files |= {f"cgroup{folder}/{file}": text for file, text in texts.items()}
+    return files | {"proc/self/cgroup": f"0::{name or folder}\n"}
+
+
+def in_old_groups(*, meminfo=MEMINFO, root="/", name=None, **contents):
+    """The same for control groups of version 1, beside a version 2 without a memory controller."""
+    files = in_groups(meminfo=meminfo)
+    files["proc/self/mountinfo"] += MOUNT_V1.format(root=root)
+    folder = ""
+    for each, texts in contents.items():
+        folder += f"/{each}"
+        files |= {f"memory{folder}/{file}": text for file, text in texts.items()}
+    files["proc/self/cgroup"] = f"3:cpu,cpuacct:/x\n2:hugetlb,memory:{name or folder}\n0::/\n"
+    return files
 
 
 def test_without_groups_the_machine_counts(machine):
     """In no control group the machine's own figures are the limit."""
     machine({"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/\n"})
 
-    assert (2_048_000, 1_024_000) == (limits.total_bytes(), limits.available_bytes())
+    assert 2_048_000 == limits.total_bytes()
+    assert (1_024_000, "on this machine") == limits.available()
 
 
 def test_nothing_is_known_without_the_files(machine):
-    """If none of the kernel's files exist, nothing is known, and nothing is refused."""
+    """If none of the kernel's files exist, nothing is known."""
     machine({})
-    limits.check_available(1 << 60)
 
-    assert (None, None) == (limits.total_bytes(), limits.available_bytes())
+    assert (None, None) == (limits.total_bytes(), limits.available())
 
 
 @pytest.mark.parametrize(("outer", "inner"), [("900000", "max"), ("max", "900000")])
@@ -64,37 +97,192 @@ def test_every_group_above_counts(machine, outer, inner):
     """A limit counts on any level above the process."""
     machine(in_groups(a=group(outer, "300000"), b=group(inner, "300000")))
 
-    assert (900_000, 600_000) == (limits.total_bytes(), limits.available_bytes())
+    assert (900_000, 600_000) == (limits.total_bytes(), limits.available().bytes)
 
 
-def test_file_pages_that_the_kernel_gives_up_are_available(machine):
-    """Clean file pages of a group count as used for the kernel and as available here."""
-    machine(in_groups(a=group("900000", "850000", "anon 1\ninactive_file 50000\n")))
+def test_each_group_has_its_own_limit_and_usage(machine, tmp_path):
+    """The group that runs out first is the one that is named, with its limit."""
+    machine(in_groups(a=group("900000", "800000"), b=group("700000", "100000")))
 
-    assert 100_000 == limits.available_bytes()
+    assert (
+        100_000,
+        f"below the limit of 0.9 MB of its control group {tmp_path}/cgroup/a",
+    ) == limits.available()
+
+
+def test_pages_that_the_kernel_gives_up_are_available(machine):
+    """Clean file pages count, used once or more often, and reclaimable slab; shared memory not."""
+    stat = (
+        "anon 1\nshmem 90000\nslab_reclaimable 300\ninactive_anon 90000\nactive_anon 7\n"
+        "inactive_file 50000\nactive_file 20000\nunevictable 5\nfile_dirty 1000\n"
+        "file_writeback 20\n"
+    )
+    machine(in_groups(a=group("900000", "850000", stat)))
+
+    assert 50_000 + 50_000 + 20_000 + 300 - 1_020 == limits.available().bytes
+
+
+def test_a_soft_limit_bounds_the_budget_alone(machine):
+    """Beyond memory.high processes are slowed down, not killed: nothing is refused for it."""
+    machine(in_groups(a=group("900000", "100000", memory_high="500000")))
+
+    assert (500_000, 800_000) == (limits.total_bytes(), limits.available().bytes)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "left"),
+    [
+        ({}, {}, 409_600),
+        ({}, {"memory_swap_max": "0", "memory_swap_current": "0"}, 0),
+        ({"memory_swap_max": "300000", "memory_swap_current": "100000"}, {}, 200_000),
+        ({}, {"memory_swap_max": "1000", "memory_swap_current": "3000"}, 0),
+    ],
+)
+def test_swap_space_is_available(machine, outer, inner, left):
+    """Swap space counts as far as the machine and every group above the process leave some."""
+    machine(
+        in_groups(
+            meminfo=MEMINFO + SWAP,
+            a=group("max", "0", **outer),
+            b=group("900000", "700000", **inner),
+        )
+    )
+
+    assert 200_000 + left == limits.available().bytes
+
+
+def test_swap_space_of_the_machine(machine):
+    """Without groups the machine's swap space counts whole."""
+    machine({"proc/meminfo": MEMINFO + SWAP})
+
+    assert 1_024_000 + 409_600 == limits.available().bytes
 
 
 def test_groups_of_version_one(machine):
     """The memory controller of version 1 is found among others, and its "no limit" is none."""
-    folder = "sys/fs/cgroup/memory"
-    files = {"memory.limit_in_bytes": "700000", "memory.usage_in_bytes": "0", "memory.stat": ""}
-    machine(
-        {
-            "proc/meminfo": MEMINFO,
-            "proc/self/cgroup": "3:cpu,cpuacct:/x\n2:hugetlb,memory:/a\n",
-            f"{folder}/memory.limit_in_bytes": NO_LIMIT_V1,
-            **{f"{folder}/a/{name}": text for name, text in files.items()},
-        }
+    machine(in_old_groups(a=old_group(NO_LIMIT_V1, "0"), b=old_group("700000", "0")))
+
+    assert (700_000, 700_000) == (limits.total_bytes(), limits.available().bytes)
+
+
+def test_old_groups_count_those_below(machine):
+    """In version 1 the fields of the whole group are those that begin with "total_"."""
+    stat = (
+        "cache 5\ninactive_file 1\nactive_file 2\ndirty 0\ntotal_cache 9\n"
+        "total_inactive_file 40000\n"
+        "total_active_file 5000\ntotal_dirty 300\ntotal_writeback 20\n"
     )
+    machine(in_old_groups(a=old_group("900000", "800000", stat)))
 
-    assert (700_000, 700_000) == (limits.total_bytes(), limits.available_bytes())
+    assert 100_000 + 45_000 - 320 == limits.available().bytes
 
 
-def test_refusal_says_the_numbers(machine):
-    """A request that fits is allowed to the last byte; a refusal names the want and the rest."""
-    machine(in_groups(a=group("900000", "0")))
-    limits.check_available(900_000)
+def test_old_groups_may_count_alone(machine):
+    """Before Linux 5.11 a group of version 1 may leave the groups below it out of its limit."""
+    outer = old_group("500000", "400000", use_hierarchy="0")
+    machine(in_old_groups(a=outer, b=old_group("900000", "0", "inactive_file 7\n")))
 
-    with pytest.raises(OutOfSharedMemory) as seen:
-        limits.check_available(900_001)
-    assert f"only 0.9 MB are available to process {os.getpid()}" in str(seen.value)
+    assert 900_007 == limits.available().bytes
+
+
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        ({}, 409_600),
+        ({"swappiness": "0"}, 0),
+        ({"memsw_limit_in_bytes": NO_LIMIT_V1}, 409_600),
+        ({"memsw_limit_in_bytes": "950000", "memsw_usage_in_bytes": "800000"}, -50_000),
+    ],
+)
+def test_swap_space_of_old_groups(machine, more, left):
+    """Version 1 has a limit on memory and swap space together, and may forbid to swap."""
+    files = in_old_groups(meminfo=MEMINFO + SWAP, a=old_group("900000", "700000", **more))
+    machine(files)
+
+    assert 200_000 + left == limits.available().bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "root"),
+    [
+        ("/docker/x", "/docker/x"),  # a container that sees the names of the machine
+        ("/", "/"),  # one with a namespace of groups
+        ("/../y", "/.."),  # a namespace that the process was moved out of
+        ("/elsewhere", "/docker/x"),  # nothing is to be seen but what is mounted
+        ("/docker/x/../y", "/docker/x"),
+    ],
+)
+def test_in_a_container(machine, name, root):
+    """The group that is mounted counts, whatever the kernel calls it and the process's own."""
+    files = in_groups(name=name, root=root)
+    machine(files | {f"cgroup/{file}": text for file, text in group("900000", "1").items()})
+
+    assert 899_999 == limits.available().bytes
+
+
+def test_below_a_mounted_group(machine):
+    """A group inside of the mounted one is found by the rest of its name."""
+    files = in_groups(a=group("900000", "2"), name="/docker/x/a", root="/docker/x")
+    machine(files)
+
+    assert 899_998 == limits.available().bytes
+
+
+def test_names_with_white_space(machine, tmp_path):
+    """The kernel writes white space in a path of a mount as a number."""
+    files = in_groups(a=group("900000", "3"))
+    files["proc/self/mountinfo"] = files["proc/self/mountinfo"].replace("cgroup rw", "c\\040g rw")
+    machine(files)
+    os.rename(tmp_path / "cgroup", tmp_path / "c g")
+
+    assert 899_997 == limits.available().bytes
+
+
+def test_a_group_that_is_gone(machine):
+    """A group that was removed since, as a process's last one may be, sets no limit."""
+    machine(in_groups(name="/gone"))
+
+    assert 1_024_000 == limits.available().bytes
+
+
+IN_A_GROUP = """
+import os, sys
+from shmloader.memory import limits
+
+group, cache = sys.argv[1:]
+with open(group + "/cgroup.procs", "w") as members:
+    members.write(str(os.getpid()))
+before = limits.available()
+assert group in before.where, before
+with open(cache, "wb") as file:
+    for _ in range(128):
+        file.write(bytes(1 << 20))
+    os.fsync(file.fileno())
+for _ in range(3):  # pages that are used again become active ones
+    with open(cache, "rb") as file:
+        while file.read(1 << 20):
+            pass
+left = limits.available().bytes
+private = bytearray(os.urandom(1 << 20)) * 64
+print(before.bytes - left, left - limits.available().bytes)
+"""
+
+
+def test_cache_of_a_real_group(tmp_path):
+    """128 MiB of cache, read again and again, cost no room; 64 MiB of private memory do."""
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True)
+    if kind.stdout.strip() in ("tmpfs", "ramfs"):
+        pytest.skip("files there are memory themselves")
+    with memory_group(300 << 20) as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", IN_A_GROUP, str(folder), str(tmp_path / "cache")],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 0, done.stderr
+    cached, private = map(int, done.stdout.split())
+
+    assert cached < 32 << 20
+    assert 48 << 20 < private < 80 << 20

@@ -222,35 +222,17 @@ if __name__ == "__main__":
 # No room
 
 
-@pytest.mark.parametrize("limit", ["_meminfo", "_groups"])
-def test_no_room_is_our_error(monkeypatch, limit, tmp_path):
-    """Pages are refused before they are added when the machine or a control group has no limits."""
-    if limit == "_meminfo":
-        monkeypatch.setattr(limits, "_meminfo", lambda name: 100_000)
-    else:
-        files = [tmp_path / name for name in ("memory.max", "memory.current", "memory.stat")]
-        for path, text in zip(files, ("1000000", "950000", "inactive_file 50000\n"), strict=True):
-            path.write_text(text)
-        monkeypatch.setattr(limits, "_groups", lambda: [files])
+def test_no_room_is_our_error(monkeypatch):
+    """Pages are refused before they are added when there is no memory for them."""
+    monkeypatch.setattr(limits, "available", lambda: limits.Available(100_000, "in this test"))
     loader = load(batch_size=2, ring_bytes=64 * MEGABYTE)
 
-    with pytest.raises(OutOfSharedMemory, match=r"wants .* MB .*only 0\.1 MB") as seen:
+    with pytest.raises(
+        OutOfSharedMemory, match=r"a batch of 0\.3 MB lacks .* MB .*0\.1 MB .* in this test"
+    ) as seen:
         next(iter(loader))
     loader.close()
     seen.value.__traceback__ = None
-
-
-def test_room_is_the_least_of_all_limits(monkeypatch, tmp_path):
-    """The scarcest counts of the machine and all groups above this process."""
-    for name, text in {"max": "max", "a": "500", "b": "100", "stat": "inactive_file 20\n"}.items():
-        (tmp_path / name).write_text(text)
-    limited = (tmp_path / "a", tmp_path / "b", tmp_path / "stat")
-    unlimited = (tmp_path / "max", tmp_path / "b", tmp_path / "stat")
-    monkeypatch.setattr(limits, "_meminfo", lambda name: 10_000)
-    monkeypatch.setattr(limits, "_groups", lambda: [unlimited, limited])
-
-    assert 420 == limits.available_bytes()
-    assert 500 == limits.total_bytes()
 
 
 # From epoch to epoch

@@ -112,7 +112,11 @@ PROMISES = {
     "a batch is larger than `ring_bytes`": [
         "test_sizes.py::test_a_batch_beyond_the_budget_says_so",
     ],
+    "a batch is larger than `ulimit -v` or `-f` leaves for a slot": [
+        "test_small_machine.py::test_a_batch_too_large_for_a_limit",
+    ],
     "no memory for a batch's pages": [
+        "test_room.py::test_free_slots_give_way_in_a_shortage",
         "test_small_machine.py::test_a_full_dev_shm_is_an_error",
         "test_small_machine.py::test_a_control_group_is_an_error_not_a_kill",
     ],

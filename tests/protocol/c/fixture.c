@@ -82,7 +82,7 @@ static void check_free_slots(const struct ledger *ledger) {
 
 void check_ledger(const struct ledger *ledger) {
   uint32_t counts[SLOT_STATES] = {0};
-  uint32_t wanting = 0;
+  uint32_t wanting = 0, shorts = 0;
   uint64_t bytes = 0;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     const struct ledger_entry *entry = &ledger->entries[slot];
@@ -94,6 +94,8 @@ void check_ledger(const struct ledger *ledger) {
     bytes += committed(entry);
     wanting += entry->want_bytes != 0;
     CHECK(entry->want_bytes == 0 || entry->state == SLOT_PLACED);
+    shorts += entry->short_bytes != 0;
+    CHECK(entry->short_bytes == 0 || entry->state == SLOT_PLACED);
   }
   for (uint32_t state = 0; state < SLOT_STATES; state++) {
     CHECK(counts[state] == ledger->counts[state], "state %u: %u slots, counted as %u", state,
@@ -101,6 +103,7 @@ void check_ledger(const struct ledger *ledger) {
   }
   CHECK_EQUAL(bytes, ledger->committed_bytes);
   CHECK_EQUAL(wanting, ledger->wanting);
+  CHECK_EQUAL(shorts, ledger->shorts);
   CHECK_EQUAL(counts[SLOT_FREE], ledger->free_count);
   check_free_slots(ledger);
 }

@@ -1,0 +1,31 @@
+"""Control groups of memory that a test makes, if it may."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+
+@contextlib.contextmanager
+def memory_group(limit_bytes):
+    """A control group with a limit, of either version; skips if none can be made here."""
+    roots = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")]
+    names = ["memory.limit_in_bytes", "memory.max"]
+    for root, name in zip(roots, names, strict=True):
+        group = root / f"shmloader-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / name).write_text(str(limit_bytes))
+        except OSError:
+            group.rmdir()
+            continue
+        try:
+            yield group
+        finally:
+            group.rmdir()
+        return
+    pytest.skip("no memory control group can be made here")
