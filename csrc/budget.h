@@ -61,7 +61,7 @@ static inline void budget_set_want(struct ledger *ledger, struct ledger_entry *e
   entry->want_bytes = want_bytes;
 }
 
-/* Set up to which byte a slot's worker finds no memory within its grant; 0: it has what it needs. */
+/* Set up to which byte a slot's worker finds no memory within its grant; 0: it has enough. */
 static inline void budget_set_short(struct ledger *ledger, struct ledger_entry *entry,
                                     uint64_t short_bytes) {
   ledger->shorts -= entry->short_bytes != 0;

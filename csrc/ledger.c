@@ -66,15 +66,14 @@ static uint32_t count_in_use(const struct ledger *ledger) {
 
 /* True if a spare may be used for a slot that comes back: the other half is for retired ones. */
 static bool has_spare_to_lend(const struct ledger *ledger) {
-  uint32_t spares = ledger->geometry.ranges - ledger->first_spare;
-  return ledger->counts[SLOT_SPARE] > spares / 2;
+  return ledger->counts[SLOT_SPARE] > ledger->spares / 2;
 }
 
 /* Let a spare be FREE, if fewer slots are in use than shall be, and there is one. */
 static void use_spare(struct ledger *ledger) {
-  if (ledger->next_spare >= ledger->geometry.ranges) return;
-  if (count_in_use(ledger) >= ledger->slots) return;
-  uint32_t slot = ledger->next_spare++;
+  if (ledger->counts[SLOT_SPARE] == 0 || count_in_use(ledger) >= ledger->slots) return;
+  uint32_t slot = 0;
+  while (ledger->entries[slot].state != SLOT_SPARE) slot++;
   budget_enter(ledger, budget_leave(ledger, slot), SLOT_FREE);
   ledger->free_slots[ledger->free_count++] = slot;
 }
@@ -93,6 +92,10 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
   } else if (entry->retire) {
     budget_enter(ledger, entry, SLOT_RETIRED);
     use_spare(ledger);
+  } else if (count_in_use(ledger) >= ledger->slots) {
+    /* A spare has taken its place while a child could read it. */
+    budget_enter(ledger, entry, SLOT_SPARE);
+    budget_retake(ledger, slot, 0);
   } else {
     budget_enter(ledger, entry, SLOT_FREE);
     ledger->free_slots[ledger->free_count++] = slot;
@@ -207,7 +210,8 @@ static void fill_ledger(struct ledger *ledger, uint32_t slots) {
   /* The lowest slots lie on top of the stack. */
   for (uint32_t slot = 0; slot < slots; slot++) ledger->free_slots[slot] = slots - 1 - slot;
   ledger->free_count = slots;
-  ledger->slots = ledger->first_spare = ledger->next_spare = slots;
+  ledger->slots = slots;
+  ledger->spares = ranges - slots;
 }
 
 static void free_ledger(struct ledger *ledger) {

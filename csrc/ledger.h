@@ -18,7 +18,7 @@ enum slot_state {
   SLOT_READY = 2,
   SLOT_LEASED = 3,
   SLOT_RETIRED = 4,
-  SLOT_SPARE = 5,   /* never used so far; takes the place of a slot that is out of use */
+  SLOT_SPARE = 5,   /* takes the place of a slot that is out of use */
   SLOT_FORKED = 6,  /* released here, but a forked child may still read it */
   SLOT_STATES = 7,
 };
@@ -64,8 +64,7 @@ struct ledger {
   uint32_t *free_slots; /* a stack: the slot freed last is the warmest */
   uint32_t free_count;
   uint32_t slots; /* how many shall be in use: FREE, PLACED, READY or LEASED */
-  uint32_t first_spare;
-  uint32_t next_spare;
+  uint32_t spares; /* how many ranges came on top of those in use at first */
   uint32_t next_worker; /* where the next look for news starts */
   uint32_t counts[SLOT_STATES];
   uint32_t wanting; /* how many slots have a want_bytes */
@@ -192,8 +191,8 @@ void ledger_collect(struct ledger *ledger);
 bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
 
 /*
- * Refuse a PLACED slot's want, or the memory that it is short of, and wake its worker, which answers
- * with an error. False: refused.
+ * Refuse a PLACED slot's want, or the memory that it is short of, and wake its worker, which then
+ * answers with an error. False: refused.
  */
 bool ledger_refuse(struct ledger *ledger, uint32_t slot);
 

@@ -3,9 +3,9 @@
 /*
  * A worker's pages: how they come into a slot, and which of them stay in its page tables.
  *
- * Huge pages. A small page costs some 3 us when it is used first, most of it not for its bytes: there
- * is an allocation and a fault for each 4 KiB, and the trainer faults once more for each 16. A huge
- * page costs one of each for 2 MiB. Kernels make none for a memfd unless
+ * Huge pages. A small page costs some 3 us when it is used first, most of it not for its bytes:
+ * there is an allocation and a fault for each 4 KiB, and the trainer faults once more for each 16.
+ * A huge page costs one of each for 2 MiB. Kernels make none for a memfd unless
  * shmem_enabled says so, and by default it says never. But MADV_COLLAPSE, the explicit request for
  * one range, is obeyed by all settings except "deny", as long as one page of the 2 MiB exists. So
  * one page is placed in each, and the range is collapsed before the rest is reserved.
@@ -23,10 +23,10 @@
  *
  * Page tables. Every slot comes to every worker in time. If all pages of all slots stayed in the
  * tables of all workers, ps and the batch systems that believe it would count the segment once per
- * worker. So after each batch a worker drops the slot's huge pages from its tables: mapping them
- * again takes one fault for 2 MiB. For small pages it would take 512, so those stay, and so does
- * the rest behind the last huge page. Whether pages are huge is seen by the faults that mapping
- * them took, because another worker may have made them.
+ * worker. So one of many workers drops the slot's huge pages from its tables after each batch:
+ * mapping them again takes one fault for 2 MiB. For small pages it would take 512, so those stay,
+ * and so does the rest behind the last huge page. Whether pages are huge is seen by the faults that
+ * mapping them took, because another worker may have made them.
  *
  * Death of a worker here leaves pages that were not counted, within its grant: see budget.c.
  */

@@ -83,9 +83,6 @@ static void expect_entry(const struct place *place, const struct ledger *ledger,
   if (!is_lent && entry->children != 0) {
     end_with_slot(place, slot, "which children may read unleased");
   }
-  if (entry->state == SLOT_SPARE && slot < ledger->next_spare) {
-    end_with_slot(place, slot, "a spare among those in use");
-  }
 }
 
 static void add(struct sums *sums, const struct ledger_entry *entry) {

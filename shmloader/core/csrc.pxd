@@ -205,7 +205,6 @@ cdef extern from "ledger.h" nogil:
         uint32_t counts[7]
         uint32_t wanting
         uint32_t shorts
-        uint32_t next_spare
         uint64_t ring_bytes
         uint64_t share_bytes
         uint64_t expect_bytes

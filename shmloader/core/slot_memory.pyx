@@ -20,6 +20,9 @@ from shmloader.core.csrc cimport (
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
 cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
+# So many workers may each have every slot in its page tables: mapping them again takes a few percent
+# of the time of a batch.
+cdef uint32_t FEW_WORKERS = 4
 cdef int64_t LOOK_AGAIN_NS = 20000000  # how often a worker looks again for room, if there was none
 cdef int64_t HINT_NS = 20000000         # how long a hint that memory is tight waits to be heard
 
@@ -316,9 +319,10 @@ cdef class SlotMemory:
         return 0
 
     cdef void drop_pages(self, uint32_t slot) noexcept:
-        """Keep a committed slot out of this process's page tables, if it is cheap to map again."""
+        """Keep a committed slot out of this process's page tables, if there are many of those."""
         cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, slot)
-        pages_drop(&self.mapped[slot], self.seat.base + offset)
+        if self.seat.geometry.workers > FEW_WORKERS:
+            pages_drop(&self.mapped[slot], self.seat.base + offset)
 
     cdef int ask(self, uint64_t wanted) except -1:
         """Ask the trainer for a larger grant and wait for its answer."""

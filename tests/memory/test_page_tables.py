@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from shmloader import DataLoader
 
 BATCH_BYTES = 12 << 20
-WORKERS = 2
+WORKERS = 5  # enough of them to drop pages
 
 
 class Blocks(Dataset):

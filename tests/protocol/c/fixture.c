@@ -89,7 +89,6 @@ void check_ledger(const struct ledger *ledger) {
     CHECK(entry->state < SLOT_STATES);
     CHECK(entry->pages_bytes <= ledger->geometry.range_bytes);
     CHECK(entry->state != SLOT_PLACED || entry->pages_bytes <= entry->grant_bytes);
-    CHECK(entry->state != SLOT_SPARE || slot >= ledger->next_spare);
     counts[entry->state]++;
     bytes += committed(entry);
     wanting += entry->want_bytes != 0;

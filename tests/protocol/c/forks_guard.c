@@ -347,11 +347,6 @@ static void spoil_want(struct fixture *fixture) {
   fixture->ledger->entries[slot].want_bytes = 1;
   ledger_free(fixture->ledger, slot);
 }
-static void spoil_spare(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->entries[2].state = SLOT_SPARE;
-  ledger_free(fixture->ledger, slot);
-}
 static void wrong_ledger_is_found(void) {
   dies_saying(spoil_committed, "committed_bytes is ");
   dies_saying(spoil_committed, " before leasing slot 0 of ticket 21");
@@ -365,7 +360,6 @@ static void wrong_ledger_is_found(void) {
   dies_saying(spoil_state, "slot 0, in no known state, before placing slot 1");
   dies_saying(spoil_pages, "slot 2, with more pages than its range has, before freeing slot 0");
   dies_saying(spoil_want, "slot 0, which wants pages unplaced, before freeing slot 0");
-  dies_saying(spoil_spare, "slot 2, a spare among those in use, before freeing slot 0");
   dies_saying(spoil_forks, "slot 2, which children may read unleased, before freeing slot 0");
 }
 

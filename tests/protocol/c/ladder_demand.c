@@ -199,7 +199,7 @@ static void half_of_the_spares_are_for_retired_slots(void) {
   fixture_close(&fixture);
 }
 
-/* A child that lives long takes no slot from the workers; its slot comes back when it is gone. */
+/* A child that lives long takes no slot from the workers; its slot is a spare when it is gone. */
 static void forked_slot_is_replaced(void) {
   struct fixture fixture = fixture_open(1, 3, 9, 100);
   uint8_t marks[9] = {0};
@@ -211,13 +211,14 @@ static void forked_slot_is_replaced(void) {
   CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
   check_ledger(fixture.ledger);
   ledger_unmark_child(fixture.ledger, marks);
-  CHECK_EQUAL(4, fixture.ledger->counts[SLOT_FREE]);
+  CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
+  CHECK_EQUAL(6, fixture.ledger->counts[SLOT_SPARE]);
   check_ledger(fixture.ledger);
+  check_resident(fixture.ledger);
   fixture_close(&fixture);
 }
 
-/* While there are more slots than shall be, no further one comes for the next child. */
-static void another_child_takes_the_surplus(void) {
+static void children_after_each_other_use_up_no_spare(void) {
   struct fixture fixture = fixture_open(1, 3, 9, 100);
   for (uint64_t child = 0; child < 5; child++) {
     uint8_t marks[9] = {0};
@@ -228,7 +229,7 @@ static void another_child_takes_the_surplus(void) {
     CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
     ledger_unmark_child(fixture.ledger, marks);
   }
-  CHECK_EQUAL(5, fixture.ledger->counts[SLOT_SPARE]);
+  CHECK_EQUAL(6, fixture.ledger->counts[SLOT_SPARE]);
   fixture_close(&fixture);
 }
 
@@ -248,5 +249,5 @@ int main(int argc, char **argv) {
   RUN(drops_that_are_early_or_very_late_are_not);
   RUN(half_of_the_spares_are_for_retired_slots);
   RUN(forked_slot_is_replaced);
-  RUN(another_child_takes_the_surplus);
+  RUN(children_after_each_other_use_up_no_spare);
 }
