@@ -69,14 +69,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     Args:
         slots: Number of slots; each holds one batch on its way or in use. Default:
-            `prefetch_factor * num_workers + 6`; the 6 serve batches that are held. Fewer only cost
-            speed, at least 1.
+            `prefetch_factor * num_workers + 6`; the 6 serve batches that are held, and more come
+            if batches are dropped late. Fewer only cost speed, at least 1.
         slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages.
-            Default: learnt from the first batch.
-        ring_bytes: Ceiling in bytes for what all slots keep. Default: half of the memory. With
-            `slots=None` and `slot_bytes` given it bounds the number of slots.
-        keep_pages: True keeps the memory for the next epoch, which is what makes it fast. False
-            gives it back when an epoch's workers end; `close()` does so at any time.
+            Default: learnt from the last batches.
+        ring_bytes: Ceiling in bytes for what all slots keep. Default: half of the memory, which the
+            ranks of one machine share. With `slots=None` and `slot_bytes` given it bounds the
+            number of slots.
+        keep_pages: True keeps memory for the next epoch, which is what makes it fast, unless sizes
+            vary too much to know how much, or others need it. False gives it back at the end of
+            each epoch; `close()` does so at any time.
         restarts: How many deaths of workers are healed in each epoch: another worker takes the
             dead one's place, and every batch comes as it would have. With `timeout`, a worker that
             hangs for longer is killed and replaced too. 0 raises as torch does.
