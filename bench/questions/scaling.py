@@ -16,7 +16,7 @@ import time
 import warnings
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from statistics import median
 
 from bench.batches import touch
@@ -139,21 +139,34 @@ def _passes(loader, workers: int, batches: int, replay: Replay) -> tuple[list, s
 
 def _timed(loader, batches: int) -> _Pass:
     """Measure from the end of the dropped first steps to that of the last step."""
-    done, pages, touches, batch = [], [], [], None
+    done, slots, touches, batch = [], [], [], None
     for batch in islice(loader, batches):
         if batch is not None:
             touches.append(touch(batch))
         time.sleep(_STEP_S)
         done.append(time.perf_counter())
-        pages.append(_pages(loader))
+        slots.append(_slots_bytes(loader))
     counted = len(done) - _DROPPED
-    seconds, added = (series[-1] - series[_DROPPED - 1] for series in (done, pages))
-    return _Pass(seconds / counted, added / counted, touches, batch)
+    added_bytes = sum(_growth(*pair) for pair in pairwise(slots[_DROPPED - 1 :]))
+    return _Pass(
+        seconds=(done[-1] - done[_DROPPED - 1]) / counted,
+        first_pages=added_bytes / PAGE_BYTES / counted,
+        touches=touches,
+        last=batch,
+    )
 
 
-def _pages(loader) -> float:
-    """Count the pages that the slots have; none are known of other loaders."""
-    return loader.stats().resident_bytes / PAGE_BYTES if isinstance(loader, DataLoader) else 0.0
+def _slots_bytes(loader) -> list[int]:
+    """List the bytes of pages that each slot has; other loaders have no slots."""
+    if not isinstance(loader, DataLoader):
+        return []
+    ledger = loader._iterator._segment.ledger
+    return [ledger.pages_bytes(slot) for slot in range(ledger.slots + ledger.spares)]
+
+
+def _growth(before: list[int], after: list[int]) -> int:
+    """Sum what slots got; the change of the whole would hide it if others gave pages back."""
+    return sum(max(0, now - then) for then, now in zip(before, after, strict=True))
 
 
 def _round(passes: dict[str, _Pass], prices: dict[str, float | None]) -> dict:
