@@ -82,26 +82,44 @@ class FetchOnly:
     """
     As many workers that fetch batches and drop them, as far ahead as a loader's.
 
-    Each releases a semaphore when a batch is complete; the trainer gets nothing else.
+    Each releases a semaphore when a batch is complete; the trainer gets nothing else. The workers
+    go on from pass to pass.
     """
 
-    def __init__(self, shape: Shape, workers: int):
-        fork = multiprocessing.get_context("fork")
-        self._wanted = [fork.Semaphore(PREFETCH) for _ in range(workers)]
-        self._complete = [fork.Semaphore(0) for _ in range(workers)]
+    def __init__(self, shape: Shape, workers: int, context: str):
+        method = multiprocessing.get_context(context)
+        self._wanted = [method.Semaphore(PREFETCH) for _ in range(workers)]
+        self._complete = [method.Semaphore(0) for _ in range(workers)]
         self._processes = [
-            fork.Process(target=_fetch_and_drop, args=(shape, worker, *pair), daemon=True)
+            method.Process(target=_fetch_and_drop, args=(shape, worker, *pair), daemon=True)
             for worker, pair in enumerate(zip(self._wanted, self._complete, strict=True))
         ]
+        self._started = False
 
     def __iter__(self) -> Iterator[None]:
-        for process in self._processes:
-            process.start()
+        if self._started:
+            self._reset()
+        else:
+            self._start()
         while True:
             for wanted, complete in zip(self._wanted, self._complete, strict=True):
                 complete.acquire()
                 wanted.release()
                 yield None
+
+    def _start(self) -> None:
+        self._started = True
+        for process in self._processes:
+            process.start()
+
+    def _reset(self) -> None:
+        """Begin with nothing ahead, as a loader does: batches in flight are made and dropped."""
+        for complete in self._complete:
+            for _ in range(PREFETCH):
+                complete.acquire()
+        for wanted in self._wanted:
+            for _ in range(PREFETCH):
+                wanted.release()
 
     def close(self) -> None:
         """End the workers."""
