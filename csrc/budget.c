@@ -75,10 +75,15 @@ uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes) {
 /* Less than this many pages are not worth a system call. */
 #define SHED_BYTES (UINT64_C(32) << 20)
 
-/* What the batches in use need: a guess for those that workers write, of which each has one. */
+/*
+ * What the batches in use need, with a guess for those that are not answered. If sizes are steady,
+ * every slot that is placed will be filled; otherwise only those are counted that workers write
+ * now, one each, because pages that wait in the others may be far too many.
+ */
 static uint64_t needed_bytes(const struct ledger *ledger) {
-  uint64_t written = min_u64(ledger->counts[SLOT_PLACED], ledger->geometry.workers);
-  return ledger->used_bytes + written * ledger->demand.mean_bytes;
+  uint64_t coming = ledger->counts[SLOT_PLACED];
+  if (ledger->demand.keep_bytes == 0) coming = min_u64(coming, ledger->geometry.workers);
+  return ledger->used_bytes + coming * ledger->demand.mean_bytes;
 }
 
 void budget_note_demand(struct ledger *ledger) {

@@ -20,8 +20,8 @@ from shmloader.core.csrc cimport (
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
 cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
-# So many workers may each have every slot in its page tables: mapping them again takes a few percent
-# of the time of a batch.
+# So many workers may each have every slot in its page tables: mapping a large batch again takes a
+# few percent of its time.
 cdef uint32_t FEW_WORKERS = 4
 cdef int64_t LOOK_AGAIN_NS = 20000000  # how often a worker looks again for room, if there was none
 cdef int64_t HINT_NS = 20000000         # how long a hint that memory is tight waits to be heard

@@ -102,6 +102,29 @@ static void what_was_in_use_at_once_is_kept(void) {
   fixture_close(&fixture);
 }
 
+/* Many requests ahead of one worker: all slots are filled in turn, so no page is given back. */
+static void equal_batches_give_no_page_back(void) {
+  enum { AHEAD = 32 };
+  struct fixture fixture = fixture_of_many();
+  uint32_t queue[AHEAD];
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < AHEAD; i++) queue[i] = place(&fixture, 0, i);
+  for (uint32_t i = 0; i < 6 * AHEAD; i++) {
+    uint32_t slot = queue[i % AHEAD];
+    take(&fixture, 0, slot);
+    write_answer(&fixture, slot, ANSWER_BATCH, FULL_PAGES);
+    commit(&fixture, 0, slot);
+    receive(&fixture, 0, VERB_READY, slot);
+    ledger_free(fixture.ledger, slot);
+    CHECK(recount(fixture.ledger) >= most);
+    most = recount(fixture.ledger);
+    queue[i % AHEAD] = place(&fixture, 0, AHEAD + i);
+  }
+  CHECK_EQUAL(AHEAD * 2 * MEGABYTE, most);
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
 static void pages_go_when_batches_need_them_no_more(void) {
   struct fixture fixture = fixture_of_many();
   fill_all_at_once(&fixture);
@@ -242,6 +265,7 @@ int main(int argc, char **argv) {
   RUN(unsteady_sizes_are_forgotten);
   RUN(peak_is_forgotten_after_two_windows);
   RUN(what_was_in_use_at_once_is_kept);
+  RUN(equal_batches_give_no_page_back);
   RUN(pages_go_when_batches_need_them_no_more);
   RUN(pages_go_at_once_where_memory_is_short);
   RUN(rest_keeps_what_the_next_epoch_will_need);
