@@ -21,6 +21,7 @@ cdef class SlotMemory:
     cdef uint64_t usual        # the length of the last batch here
     # The slot in hand.
     cdef uint64_t hinted       # length for which the trainer was told that memory is tight
+    cdef uint64_t told         # length for which it was told that the file system is full
     cdef int64_t slot          # -1: none
     cdef char *start
     cdef uint64_t ticket
@@ -60,7 +61,8 @@ cdef class SlotMemory:
     cdef int hint(self, uint64_t wanted) except -1
     cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0
     cdef uint64_t look_again(self, uint64_t wanted, uint64_t target) except 0
-    cdef int reserve(self, uint64_t piece, uint64_t missing) except -1
+    cdef int reserve(self, uint64_t piece, uint64_t wanted) except -1
+    cdef int wait_for_space(self, uint64_t wanted, int64_t error) except -1
     cdef int map_pages(self) except -1
     cdef void drop_pages(self, uint32_t slot) noexcept
 

@@ -96,7 +96,7 @@ cdef class SlotMemory:
         self.cursor = 0
         memset(&self.draft, 0, sizeof(slot_answer))
         self.forked = False
-        self.hinted = 0
+        self.hinted = self.told = 0
         self.blocked_ns = 0
         return 0
 
@@ -249,7 +249,8 @@ cdef class SlotMemory:
             if piece == 0:
                 break
             STEP("pages: room seen")
-            self.reserve(min(round_up(piece, page), target - self.pages), target - self.pages)
+            if not self.reserve(min(round_up(piece, page), target - self.pages), wanted):
+                break
         return 0
 
     cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0:
@@ -294,23 +295,46 @@ cdef class SlotMemory:
         self.blocked_ns += platform_now_ns() - started
         return piece
 
-    cdef int reserve(self, uint64_t piece, uint64_t missing) except -1:
-        """Add a piece of pages, or what a signal lets through, and count it."""
+    cdef int reserve(self, uint64_t piece, uint64_t wanted) except -1:
+        """
+        Add a piece of pages, or what a signal lets through, and count it.
+
+        Returns:
+            0 if the file system is full and what is wanted is there, so that no more is needed.
+        """
         cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, self.slot) + self.pages
         cdef int64_t added
         with nogil:
             added = pages_add(self.seat.fd, self.seat.base, offset, piece,
                               self.seat.geometry.page_bytes, &self.supply)
         if added < 0:
-            raise OutOfSharedMemory(
-                f"no room for {missing} more bytes of shared memory ({errno_name(-added)}): free "
-                "memory, raise the limit, or lower batch_size, slots or prefetch_factor"
-            )
+            return self.wait_for_space(wanted, -added)
         self.pages += <uint64_t>added
         STEP("pages: piece counted")
         # Only now: a handler that raises must not leave pages uncounted.
         PyErr_CheckSignals()
-        return 0
+        return 1
+
+    cdef int wait_for_space(self, uint64_t wanted, int64_t error) except -1:
+        """Have the trainer make room in a full file system, and wait a little; as `reserve`."""
+        cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
+        cdef int64_t started = platform_now_ns()
+        if self.pages >= wanted:
+            return 0
+        if desk_stopping(&self.seat):
+            raise Stopping()
+        if order_refused(&header.order) == wanted:
+            raise OutOfSharedMemory(
+                f"no room for {wanted - self.pages} more bytes of shared memory "
+                f"({errno_name(error)}): free memory, raise the limit, or lower batch_size, slots "
+                "or prefetch_factor"
+            )
+        if self.told != wanted:
+            self.told = wanted
+            self.tell_want(wanted)
+        self.park(LOOK_AGAIN_NS)
+        self.blocked_ns += platform_now_ns() - started
+        return 1
 
     cdef int map_pages(self) except -1:
         """Map the slot's pages into this process at once, which is cheaper than one by one."""

@@ -2,10 +2,10 @@
 All shared memory of this process: one account for every loader.
 
 Pages that are idle, which only wait for a loader's next epoch, go when others need the room. The
-trainer looks at the start of an epoch and now and then while much memory is in use.
+trainer looks at the start of an epoch and now and then while much memory is in use. In a shortage
+the pages go that wait for later batches of running epochs, too.
 """
 
-import threading
 import weakref
 from typing import Protocol
 
@@ -17,37 +17,26 @@ _IDLE_PART = 4
 
 
 class Owner(Protocol):
-    """Whoever has segments, some of which may be idle."""
+    """Whoever has segments, some of which may be idle. Any thread may ask it."""
 
     @property
     def idle_bytes(self) -> int:
         """Bytes of pages that wait for an epoch."""
 
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of pages in segments whose epoch runs."""
-
-    def give_back(self) -> None:
-        """Give all idle pages back."""
+    def give_back(self, *, while_running: bool) -> None:
+        """Give idle pages back; while_running: also those that wait for later batches."""
 
 
 class Account:
-    """
-    Knows every owner of segments in this process.
-
-    Attributes:
-        lock: Held while a segment becomes idle, stops being so, or loses its pages: owners may be
-            of different threads.
-    """
+    """Knows every owner of segments in this process."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self._generation = generation()
         self._owners: weakref.WeakValueDictionary[int, Owner] = weakref.WeakValueDictionary()
 
     @property
     def is_of_another_process(self) -> bool:
-        """True in a forked child: the segments are its parent's, and so is the lock."""
+        """True in a forked child: the segments are its parent's."""
         return self._generation != generation()
 
     def enter(self, owner: Owner) -> None:
@@ -57,10 +46,6 @@ class Account:
     def _others(self, owner: Owner) -> list[Owner]:
         living = (reference() for reference in self._owners.valuerefs())
         return [other for other in living if other is not None and other is not owner]
-
-    def used_by_others(self, owner: Owner) -> int:
-        """Bytes of pages that all other owners' running epochs have."""
-        return sum(other.used_bytes for other in self._others(owner))
 
     def make_room(self, owner: Owner, available_bytes: int | None = None) -> None:
         """
@@ -77,7 +62,12 @@ class Account:
             available_bytes = limits.available_bytes()
         if available_bytes is None or idle_bytes * _IDLE_PART > idle_bytes + available_bytes:
             for other in others:
-                other.give_back()
+                other.give_back(while_running=False)
+
+    def end_shortage(self, owner: Owner) -> None:
+        """Have all other owners give back every page that no batch lies in."""
+        for other in self._others(owner):
+            other.give_back(while_running=True)
 
 
 _account = Account()

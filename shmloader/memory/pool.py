@@ -1,5 +1,6 @@
 """A loader's segments: those that its iterators use, and those that wait for its next epoch."""
 
+import contextlib
 import weakref
 
 from shmloader.core import Ledger, generation
@@ -44,14 +45,17 @@ class SegmentPool:
         if self._generation != generation():
             self._start()
 
+    # Any thread may come in between two lines here, another loader's too: what is listed is copied
+    # first, and each move of a list is one step of the interpreter. No lock is held, because user
+    # code may run at any line, in a finalizer or a signal's handler, and wait for other threads.
+
     def acquire(self, shape: Shape) -> Segment:
         """Lend a segment of this shape: one that was released, or a new one."""
         self._check_owner()
-        with account().lock:
-            segment = self._find(shape)
-            if segment is None:
-                self._close_idle()  # of another shape: options were changed
-            account().make_room(self)
+        segment = self._find(shape)
+        if segment is None:
+            self._close_idle()  # of another shape: options were changed
+        account().make_room(self)
         if segment is None:
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
         self._lent[id(segment)] = segment
@@ -59,11 +63,12 @@ class SegmentPool:
 
     def _find(self, shape: Shape) -> Segment | None:
         wanted = (shape.workers, shape.slots, shape.ring_bytes)
-        for segment in self._idle:
+        for segment in list(self._idle):
             kept = segment.shape
             if (kept.workers, kept.slots, kept.ring_bytes) == wanted:
-                self._idle.remove(segment)
-                return segment
+                with contextlib.suppress(ValueError):  # another thread took it
+                    self._idle.remove(segment)
+                    return segment
         return None
 
     def release(self, segment: Segment) -> None:
@@ -73,51 +78,47 @@ class SegmentPool:
         One is enough for epochs that follow each other. None is kept if something may still read
         its retired slots.
         """
-        with account().lock:
-            self._lent.pop(id(segment), None)
-            self._resting.pop(id(segment), None)
-            segment.ledger.restart()
-            if not self._keep_pages or segment.ledger.counts()["retired"]:
-                self._close(segment)
-            else:
-                segment.ledger.rest(keeps_pages=True)
-                self._close_idle()
-                self._idle.append(segment)
+        self._lent.pop(id(segment), None)
+        self._resting.pop(id(segment), None)
+        segment.ledger.restart()
+        if not self._keep_pages or segment.ledger.counts()["retired"]:
+            self._close(segment)
+        else:
+            segment.ledger.rest(keeps_pages=True)
+            self._close_idle()
+            self._idle.append(segment)
 
     def rest(self, segment: Segment) -> None:
         """Note that an epoch is over for a segment whose workers wait for the next one."""
-        with account().lock:
-            segment.ledger.rest(self._keep_pages)
-            self._resting[id(segment)] = segment
+        segment.ledger.rest(self._keep_pages)
+        self._resting[id(segment)] = segment
 
     def wake(self, segment: Segment) -> None:
         """Note that the next epoch of a resting segment begins."""
-        with account().lock:
-            self._resting.pop(id(segment), None)
-            account().make_room(self)
+        self._resting.pop(id(segment), None)
+        account().make_room(self)
 
     @property
     def idle_bytes(self) -> int:
         """Bytes of pages that wait for an epoch."""
-        waiting = (*self._idle, *self._resting.values())
-        return sum(segment.ledger.resident_bytes for segment in waiting)
+        return sum(ledger.resident_bytes for ledger in _ledgers_of(self._waiting()))
 
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of pages in segments whose epoch runs."""
-        return sum(ledger.resident_bytes for ledger in self._ledgers()) - self.idle_bytes
+    def give_back(self, *, while_running: bool) -> None:
+        """
+        Give back all pages that wait for an epoch, but those of held batches.
 
-    def give_back(self) -> None:
-        """Give back all pages of segments that wait for an epoch, but those of held batches."""
-        for segment in (*self._idle, *self._resting.values()):
-            segment.ledger.rest(keeps_pages=False)
+        Args:
+            while_running: Also the pages that wait for later batches of running epochs.
+        """
+        ledgers = self._ledgers() if while_running else _ledgers_of(self._waiting())
+        for ledger in ledgers:
+            ledger.rest(keeps_pages=False)
 
     def discard(self, segment: Segment) -> None:
         """Never use a segment again: a worker that could write to it was not reaped."""
-        with account().lock:
-            self._lent.pop(id(segment), None)
-            self._resting.pop(id(segment), None)
-            self._close(segment)
+        self._lent.pop(id(segment), None)
+        self._resting.pop(id(segment), None)
+        self._close(segment)
 
     def _close(self, segment: Segment) -> None:
         self._past += _stats_of(segment.ledger).past()
@@ -126,17 +127,20 @@ class SegmentPool:
     def clear(self) -> None:
         """Free all segments that no iterator uses."""
         self._check_owner()
-        with account().lock:
-            self._close_idle()
+        self._close_idle()
 
     def _close_idle(self) -> None:
-        while self._idle:
-            self._close(self._idle.pop())
+        with contextlib.suppress(IndexError):
+            while True:
+                self._close(self._idle.pop())
+
+    def _waiting(self) -> list[Segment]:
+        return [*list(self._idle), *list(self._resting.values())]
 
     def _ledgers(self) -> list[Ledger]:
         self._check_owner()
         lent = (reference() for reference in self._lent.valuerefs())
-        return [segment.ledger for segment in (*self._idle, *lent) if segment is not None]
+        return _ledgers_of([*list(self._idle), *(segment for segment in lent if segment)])
 
     def stats(self) -> Stats:
         """Count over all segments, even those that are gone."""
@@ -146,6 +150,12 @@ class SegmentPool:
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""
         return [Held(*record) for ledger in self._ledgers() for record in ledger.held()]
+
+
+def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
+    """List the ledgers of segments, except for those that another thread closes meanwhile."""
+    ledgers = (getattr(segment, "ledger", None) for segment in segments)
+    return [ledger for ledger in ledgers if ledger is not None]
 
 
 def _stats_of(ledger: Ledger) -> Stats:

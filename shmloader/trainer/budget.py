@@ -23,6 +23,7 @@ _WARN_AFTER_SPILLS = 16
 # Pages that no batch needs may be this part of the memory that is available.
 _SLACK_PART = 4
 _SHORTAGE_S = 1.0  # memory also comes back by itself, as when files are written
+_AWAY_S = 0.5  # between two looks: the user's code ran meanwhile, and nobody made room
 
 
 class Spill(Enum):
@@ -99,7 +100,7 @@ class Budget:
         self._grows = grows
         self._ring_bytes = ledger.ring_bytes
         self._short_ticket = -1  # of the oldest batch, while it is short of memory
-        self._short_since = 0.0
+        self._short_since = self._short_seen = 0.0
         # The last two that can be spared: a loop takes two in turns, and these must come back.
         ledger.scarce_slots = reserve + 2 if slots - reserve > 3 else 0
         self._most_retired = min(slots, ledger.spares) // 2
@@ -127,15 +128,17 @@ class Budget:
         return None
 
     def make_room(self) -> None:
-        """Give back all pages that wait for later batches, here and in idle segments."""
+        """Give back all pages that wait for later batches, of this loader and of all others."""
         self._ledger.rest(keeps_pages=False)
-        account().make_room(self._pool, available_bytes=0)
+        account().end_shortage(self._pool)
 
     def waited_in_vain(self, ticket: int) -> bool:
         """Returns True if the oldest batch is short of memory for so long that it is refused."""
         now = time.monotonic()
-        if self._short_ticket != ticket:
+        was_away = now - self._short_seen > _AWAY_S
+        if self._short_ticket != ticket or was_away:
             self._short_ticket, self._short_since = ticket, now
+        self._short_seen = now
         return now - self._short_since > _SHORTAGE_S
 
     def _look_at_memory(self) -> None:

@@ -1,15 +1,17 @@
 """Pages come back: when no batch needs them, between epochs, and when others need the room."""
 
 import os
+import sys
 import threading
 
 import pytest
 import torch
 
 from shmloader import DataLoader
-from shmloader.memory import account as accounts
 from shmloader.memory import limits
 from shmloader.memory.account import account
+from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import Shape
 from tests.helpers.datasets import Computed
 
 MB = 1_000_000
@@ -168,25 +170,81 @@ def test_a_batch_that_is_held_keeps_its_pages(available):
         assert 0 < resident(first) < 2 * MB
 
 
-def test_lock_of_the_account_is_free_in_a_child():
-    """A child that is forked while another thread holds the account has one of its own."""
-    inside, leave = threading.Event(), threading.Event()
+def test_a_shortage_takes_pages_of_a_running_epoch():
+    """Pages that wait for later batches go; those of batches on their way or held stay."""
+    with open_loader([MB] * 16) as running, open_loader([MB]) as short:
+        batches = iter(running)
+        held = [next(batches) for _ in range(5)]
+        del held[1:]
+        before = resident(running)
+        account().end_shortage(short._segment_pool)
 
-    def hold():
-        with account().lock:
-            inside.set()
-            leave.wait(10)
+        assert resident(running) <= before - 2 * MB
+        assert [number % 100 for number in range(5, 16)] == [int(made[0]) for made in batches]
+        assert bool((held[0] == 0).all())
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    inside.wait(10)
-    parents = accounts.account()
+
+def test_finalizers_may_wait_for_other_threads(monkeypatch):
+    """User code that runs while an epoch begins may wait for a thread that begins one: no lock."""
+    with open_loader([MB] * 4, persistent_workers=True) as idle, open_loader([MB] * 4) as other:
+        run(idle)
+        finished = []
+
+        def look():  # in the place of a finalizer, which may run at any line
+            monkeypatch.undo()
+            thread = threading.Thread(target=lambda: finished.append(run(other)))
+            thread.start()
+            thread.join(20)
+            return 1 << 40
+
+        pool = SegmentPool()
+        monkeypatch.setattr(limits, "available_bytes", look)
+        segment = pool.acquire(Shape(1, 2, 1 << 20, 1 << 20))
+        pool.discard(segment)
+
+    assert 1 == len(finished)
+
+
+def test_pools_bear_other_threads():
+    """Segments that come and go on one thread are no error for the account on another."""
+    stop, failures = threading.Event(), []
+
+    def come_and_go():
+        pool = SegmentPool()
+        shape = Shape(1, 2, 1 << 20, 1 << 20)
+        try:
+            while not stop.is_set():
+                pool.release(pool.acquire(shape))
+                pool.clear()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        pool = SegmentPool()
+        for _ in range(300):
+            account().end_shortage(pool)
+            account().make_room(pool, available_bytes=0)
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
+
+    assert [] == failures
+
+
+def test_a_child_has_an_account_of_its_own():
+    """What a forked child gives back is never its parent's."""
+    parents = account()
     child = os.fork()
     if child == 0:
-        is_free = account().lock.acquire(timeout=5)
-        os._exit(0 if is_free and account() is not parents else 1)
-    leave.set()
-    thread.join()
+        os._exit(0 if account() is not parents else 1)
+
     assert os.waitpid(child, 0)[1] == 0
 
 
