@@ -122,6 +122,5 @@ void pages_drop(struct mapped_pages *mapped, uint8_t *start) {
   uint64_t whole = round_down(mapped->to);
   if (mapped->keeps || whole <= mapped->from) return;
   platform_unmap_pages(start, whole);
-  STEP("pages: dropped");
   mapped->from = whole;
 }

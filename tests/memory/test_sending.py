@@ -243,7 +243,7 @@ if __name__ == "__main__":
     mine = torch.zeros(1)
     kept = []
     while not mine.data_ptr() <= address < mine.data_ptr() + mine.nbytes and len(kept) < 1000:
-        mine = torch.zeros(1 << 18).share_memory_()
+        mine = torch.zeros(0).set_(torch.UntypedStorage._new_shared(16 << 20))
         kept.append(mine)
     print(len(kept) < 1000)
     end.send([mine[:2]])
