@@ -174,7 +174,7 @@ def _memory_figures(name: str, found: dict, what: str) -> dict[str, float | None
     """Return what a run's processes had above what they had before the loaders were made."""
     if "mistake" in found:
         return {f"{name}_mb": None, f"{name}_after_mb": None}
-    during, after = (found[when][what] - found["before"][what] for when in ("during", "after"))
+    during, after = (found[when][what] - found["before"][what] for when in (watch.DURING, "after"))
     return {f"{name}_mb": max(during, after), f"{name}_after_mb": after}
 
 

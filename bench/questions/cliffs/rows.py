@@ -119,7 +119,6 @@ def _memory() -> list[Row]:
             uses.three_at_once,
             epochs=1,
             persistent=False,
-            gives_back=True,
         ),
         Row(
             "train and val, persistent",

@@ -24,6 +24,7 @@ from bench.batches import touch
 from bench.contenders._torch import TorchLoader, use_strategy
 from bench.questions.cliffs.digest import digest
 from bench.questions.cliffs.rows import Row, rows
+from bench.questions.cliffs.watch import DURING
 
 _WORKERS = 2
 _ENOUGH_S = 5  # a first epoch that takes longer is not repeated
@@ -88,9 +89,10 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
     Run one epoch, and another one, in which memory is looked at and every batch is checked.
 
     Args:
-        look: Called with "before" when the dataset is there and the loaders are not; with "during"
-            every now and then, for the largest batch so far, and when the epoch is over and what
-            it keeps is there; and with "after" when that is dropped. Workers run ahead meanwhile.
+        look: Called with "before" when the dataset is there and the loaders are not; with DURING
+            when the epoch begins, every now and then, for the largest batch so far, and when the
+            epoch is over and what it keeps is there; and with "after" when that is dropped.
+            Workers run ahead meanwhile.
     """
     checksum, turn, every, heaviest = 0, 0, _UNKNOWN, 0
 
@@ -103,7 +105,7 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
         heavier, heaviest = _bytes(batch) > heaviest, max(heaviest, _bytes(batch))
         del batch
         if turn % every == 0 or heavier:
-            look("during")
+            look(DURING)
 
     with _opened(row, contender, see, look) as loaders:
         if row.epochs:
@@ -111,8 +113,9 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
             kept = row.use(*loaders)
             del kept
             every, turn = max(1, turn // _LOOKS), 0
+        look(DURING)
         kept = row.use(*loaders)
-        look("during")
+        look(DURING)
         del kept
         gc.collect()
         look("after")

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,9 @@ from bench import processes, usage
 from bench.contenders import BEFORE
 
 _LONGEST_S = 120  # a run that says nothing for longer has failed
+_PAUSE_S = 0.005  # between two looks at a run that goes on: samples live for milliseconds
+
+DURING = "during"  # memory is looked at all the time, from this word until another one
 
 Look = Callable[[str], None]
 
@@ -78,18 +82,29 @@ def _work(work: Callable[[Look], dict], pipe: Connection, path: str | None) -> N
 
 
 def _watch(pid: int, pipe: Connection) -> dict:
-    """Answer every look of the run, until its record comes."""
+    """Look at the run's memory until its record comes, and answer its words."""
     peaks: dict[str, dict[str, float]] = {}
+    word, silent_since = "", time.monotonic()
     while True:
-        try:
-            word = pipe.recv() if pipe.poll(_LONGEST_S) else {"mistake": "it hangs"}
-        except EOFError:
-            word = {"mistake": "the process was killed"}
-        if isinstance(word, dict):
-            return {**word, **peaks}
+        said = _next_word(pipe, _PAUSE_S if word == DURING else _LONGEST_S)
+        if isinstance(said, dict):
+            return {**said, **peaks}
+        if said is None and time.monotonic() - silent_since > _LONGEST_S:
+            return {"mistake": "it hangs", **peaks}
+        if said is not None:
+            word, silent_since = said, time.monotonic()
         found, highest = _memory(pid), peaks.get(word, {})
         peaks[word] = {name: max(value, highest.get(name, 0.0)) for name, value in found.items()}
-        pipe.send(None)
+        if said is not None:
+            pipe.send(None)
+
+
+def _next_word(pipe: Connection, timeout_s: float) -> str | dict | None:
+    """Return a run's word or record; None: it said nothing for so long."""
+    try:
+        return pipe.recv() if pipe.poll(timeout_s) else None
+    except EOFError:
+        return {"mistake": "the process was killed"}
 
 
 def _memory(pid: int) -> dict[str, float]:
