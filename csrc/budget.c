@@ -94,8 +94,10 @@ void budget_shed(struct ledger *ledger) {
   if (ledger->existing_bytes <= SHED_BYTES) return; /* nearly always, and each free comes here */
   uint64_t lately = demand_peak(&ledger->demand);
   uint64_t needed = needed_bytes(ledger);
-  uint64_t worthwhile = lately + lately / 4 + SHED_BYTES;
-  uint64_t most = needed + min_u64(ledger->slack_bytes, worthwhile - min_u64(needed, worthwhile));
+  uint64_t worthwhile = lately / 4 + SHED_BYTES;
+  /* If sizes are not steady, the next large batch may come to any slot, or never. */
+  if (ledger->demand.keep_bytes != 0) worthwhile += lately - min_u64(needed, lately);
+  uint64_t most = needed + min_u64(ledger->slack_bytes, worthwhile);
   if (ledger->existing_bytes <= most) return;
   /* An eighth more, so that the next ones find it done. */
   uint64_t missing = ledger->existing_bytes - (most - most / 8);

@@ -123,6 +123,14 @@ static void note_comeback(struct ledger *ledger, uint32_t slot) {
   if (batches >= slots && batches < 4 * (uint64_t)slots) ledger->comebacks++;
 }
 
+/* The end of its lease gave this slot's pages back: count them no more. */
+static void note_emptied(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = budget_leave(ledger, slot);
+  entry->pages_bytes = 0;
+  entry->was_emptied = false;
+  budget_enter(ledger, entry, SLOT_LEASED);
+}
+
 /* Free all slots of a stack of released ones that was taken whole. */
 static void free_released(struct ledger *ledger, uint32_t head) {
   while (head != 0) {
@@ -130,6 +138,7 @@ static void free_released(struct ledger *ledger, uint32_t head) {
     /* relaxed: published by the exchange that took the stack. */
     head = atomic_load_explicit(&ledger->entries[slot].next_released, memory_order_relaxed);
     if (!is_in(ledger, slot, SLOT_LEASED)) continue;
+    if (ledger->entries[slot].was_emptied) note_emptied(ledger, slot);
     note_comeback(ledger, slot);
     make_free(ledger, slot);
   }
@@ -148,15 +157,29 @@ void ledger_note_fork(void) {
   atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }
 
+/* Punch a slot's pages out on a lease's thread: until it is pushed, the slot is this thread's. */
+static bool punch_leased(const struct ledger *ledger, uint32_t slot) {
+  STEP("return: begun");
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot);
+  bool is_done = platform_punch(ledger->fd, offset, ledger->entries[slot].pages_bytes) == 0;
+  STEP("return: punched");
+  return is_done;
+}
+
 /* The ledger is closed: the trainer changes no entry that is leased, so this thread may read it. */
 static void give_back(const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   if (!entry->gives_back || count_forks() != ledger->forks_seen || ledger_is_copy(ledger)) return;
-  STEP("return: begun");
-  /* Pages that stay go with the segment. */
-  (void)platform_punch(ledger->fd, segment_slot_offset(&ledger->geometry, slot),
-                       entry->pages_bytes);
-  STEP("return: punched");
+  (void)punch_leased(ledger, slot); /* pages that stay go with the segment */
+}
+
+/* The batch has outlived its epoch: its pages go now, if no child may read them. */
+static void empty_early(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  /* relaxed: pages_bytes is older than the lease, and was_emptied goes with the push. */
+  uint32_t outlives = atomic_load_explicit(&entry->outlives, memory_order_relaxed);
+  if (outlives == 0 || outlives != count_forks() + 1 || ledger_is_copy(ledger)) return;
+  entry->was_emptied = punch_leased(ledger, slot);
 }
 
 /* Push a slot whose last alias died. Any thread. False: the stack was closed. */
@@ -181,6 +204,7 @@ static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   uint32_t slot = lease->slot;
   guard_release(ledger, slot);
+  empty_early(ledger, slot);
   if (push_released(ledger, slot)) STEP("release: stacked");
   else give_back(ledger, slot);
   ledger_unref(ledger);
@@ -469,6 +493,8 @@ struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliase
   budget_enter(ledger, entry, SLOT_LEASED);
   guard_after(ledger, MOVE_LEASE, slot);
   entry->leased_ns = platform_now_ns();
+  /* relaxed: no other thread has an alias yet. */
+  atomic_store_explicit(&entry->outlives, 0, memory_order_relaxed);
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
   atomic_fetch_add_explicit(&ledger->references, 1, memory_order_relaxed);
   lease_begin(&entry->lease, aliases);
@@ -514,6 +540,19 @@ void ledger_rest(struct ledger *ledger, bool is_final) {
   for (uint32_t i = 0; i < ledger->free_count; i++) {
     uint32_t slot = ledger->free_slots[i];
     if (ledger->entries[slot].pages_bytes > keep_bytes) budget_retake(ledger, slot, keep_bytes);
+  }
+}
+
+void ledger_rest_leased(struct ledger *ledger, bool is_final) {
+  if (ledger_is_copy(ledger)) return;
+  bool goes = is_final || ledger->demand.keep_bytes == 0;
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
+    struct ledger_entry *entry = &ledger->entries[slot];
+    if (entry->state != SLOT_LEASED) continue;
+    bool is_ours = entry->children == 0 && !entry->retire;
+    /* relaxed: the number says all; a lease that misses it leaves its pages to ledger_collect. */
+    atomic_store_explicit(&entry->outlives, goes && is_ours ? count_forks() + 1 : 0,
+                          memory_order_relaxed);
   }
 }
 
@@ -659,5 +698,7 @@ void ledger_retire_leased(struct ledger *ledger) {
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     struct ledger_entry *entry = &ledger->entries[slot];
     entry->retire = entry->retire || entry->state == SLOT_LEASED;
+    /* relaxed: as in ledger_rest_leased. */
+    atomic_store_explicit(&entry->outlives, 0, memory_order_relaxed);
   }
 }

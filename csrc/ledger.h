@@ -36,6 +36,8 @@ struct ledger_entry {
   struct slot_answer answer; /* copied out when it was received */
   int64_t leased_ns;         /* when the lease began */
   bool gives_back;           /* written by ledger_close: the lease's end gives its pages back */
+  bool was_emptied;          /* written by the lease's end: its pages are gone */
+  _Atomic uint32_t outlives; /* nonzero: nothing will need its pages soon; see ledger_rest */
   uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released;
   bool retire; /* on release, do not reuse */
@@ -164,6 +166,14 @@ void ledger_restart(struct ledger *ledger);
  * need, if that is known. Trainer only, while no request is placed.
  */
 void ledger_rest(struct ledger *ledger, bool is_final);
+
+/*
+ * The same for slots that are LEASED now, at the end of their lease, on whatever thread that is:
+ * their batches outlive their epoch, and the trainer will not look before the next one. Without
+ * is_final, and if it is known what the next epoch will need, their pages stay. Call it first: a
+ * lease that ends in between is known to ledger_rest then. Trainer only.
+ */
+void ledger_rest_leased(struct ledger *ledger, bool is_final);
 
 /*
  * Add a spare to the slots in use, if leases that were held as long as a spill came to an end since

@@ -233,6 +233,7 @@ cdef extern from "ledger.h" nogil:
     void ledger_reclaim(ledger *self, uint32_t worker)
     void ledger_restart(ledger *self)
     void ledger_rest(ledger *self, c_bool is_final)
+    void ledger_rest_leased(ledger *self, c_bool is_final)
     c_bool ledger_grow(ledger *self)
     void ledger_close(ledger *self)
     void ledger_note_fork()

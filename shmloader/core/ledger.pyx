@@ -16,7 +16,7 @@ from shmloader.core.csrc cimport (
     doorbell_disarm, doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close,
     ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow, ledger_has_news,
     ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
-    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_restart, ledger_stop,
+    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop,
     ledger_tell, ledger_unread, ledger_unref, ledger_untaken, news, platform_now_ns,
     platform_reserve, segment_control, segment_worker, slot_answer, worker_block, worker_resume,
 )
@@ -269,6 +269,15 @@ cdef class Ledger:
                 last ones were of about one size. Otherwise all pages go back.
         """
         ledger_rest(self.table, not keeps_pages)
+
+    def rest_held(self, bint keeps_pages):
+        """
+        Give back pages of held batches as these are dropped: their epoch is over.
+
+        Args:
+            keeps_pages: As for `rest`, before which this is called.
+        """
+        ledger_rest_leased(self.table, not keeps_pages)
 
     def grow(self):
         """

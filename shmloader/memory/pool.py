@@ -84,13 +84,13 @@ class SegmentPool:
         if not self._keep_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
         else:
-            segment.ledger.rest(keeps_pages=True)
+            _rest(segment.ledger, keeps_pages=True)
             self._close_idle()
             self._idle.append(segment)
 
     def rest(self, segment: Segment) -> None:
         """Note that an epoch is over for a segment whose workers wait for the next one."""
-        segment.ledger.rest(self._keep_pages)
+        _rest(segment.ledger, self._keep_pages)
         self._resting[id(segment)] = segment
 
     def wake(self, segment: Segment) -> None:
@@ -105,13 +105,14 @@ class SegmentPool:
 
     def give_back(self, *, while_running: bool) -> None:
         """
-        Give back all pages that wait for an epoch, but those of held batches.
+        Give back all pages that wait for an epoch; those of held batches as these are dropped.
 
         Args:
             while_running: Also the pages that wait for later batches of running epochs.
         """
-        ledgers = self._ledgers() if while_running else _ledgers_of(self._waiting())
-        for ledger in ledgers:
+        for ledger in _ledgers_of(self._waiting()):
+            _rest(ledger, keeps_pages=False)
+        for ledger in self._ledgers() if while_running else []:
             ledger.rest(keeps_pages=False)
 
     def discard(self, segment: Segment) -> None:
@@ -150,6 +151,12 @@ class SegmentPool:
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""
         return [Held(*record) for ledger in self._ledgers() for record in ledger.held()]
+
+
+def _rest(ledger: Ledger, keeps_pages: bool) -> None:
+    """Give back what the next epoch will not need, now and as held batches are dropped."""
+    ledger.rest_held(keeps_pages)
+    ledger.rest(keeps_pages)
 
 
 def _ledgers_of(segments: list[Segment]) -> list[Ledger]:

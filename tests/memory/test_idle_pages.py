@@ -1,5 +1,6 @@
 """Pages come back: when no batch needs them, between epochs, and when others need the room."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -36,6 +37,17 @@ def open_loader(sizes, **options):
 
 def resident(loader):
     return loader.stats().resident_bytes
+
+
+def file_bytes():
+    """Bytes that the segments of this process take, whatever their loaders know of them."""
+    sizes = {}
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the listing itself is closed
+            if "memfd:shmloader" in os.readlink(f"/proc/self/fd/{descriptor}"):
+                status = os.fstat(int(descriptor))
+                sizes[status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
 def run(loader):
@@ -105,6 +117,22 @@ def test_keep_pages_false_keeps_none(persistent):
             most, total = run(loader)
             assert (0, 15) == (resident(loader), total)
             assert most >= MB
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_held_batch_gives_back_when_it_is_dropped(persistent):
+    """The usual loop variable outlives its epoch; its pages go with it, on any thread."""
+    before = file_bytes()
+    with open_loader([LARGE], keep_pages=False, persistent_workers=persistent) as loader:
+        for _ in range(2):
+            held = list(loader)
+            assert file_bytes() - before >= LARGE
+            assert int(held[0].sum()) == int(held[0].numel()) * int(held[0][0])
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join(timeout=10)
+            assert file_bytes() - before < LARGE
+            assert resident(loader) == 0
 
 
 def test_iterators_at_once_leave_one_segment():

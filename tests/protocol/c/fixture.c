@@ -107,6 +107,12 @@ void check_ledger(const struct ledger *ledger) {
   check_free_slots(ledger);
 }
 
+uint64_t resident(const struct fixture *fixture) {
+  struct stat file;
+  CHECK_EQUAL(0, fstat(fixture->fd, &file));
+  return (uint64_t)file.st_blocks * 512 - fixture->geometry.slots_offset;
+}
+
 void check_resident(const struct ledger *ledger) {
   struct stat file;
   CHECK_EQUAL(0, fstat(ledger->fd, &file));

@@ -46,6 +46,9 @@ void fixture_seat(struct fixture *fixture);
 /* Check all that must hold of a ledger at any time, recounted from its entries. */
 void check_ledger(const struct ledger *ledger);
 
+/* Bytes of pages that exist in all slots. */
+uint64_t resident(const struct fixture *fixture);
+
 /* The pages that exist are those the ledger counts: holds whenever no worker may add any. */
 void check_resident(const struct ledger *ledger);
 

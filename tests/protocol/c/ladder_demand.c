@@ -169,6 +169,47 @@ static void rest_keeps_what_the_next_epoch_will_need(void) {
   CHECK_EQUAL(0, left_after_a_rest(unsteady, 4, false));
 }
 
+/* A batch that outlives its epoch gives its pages back as its lease ends, if they are not needed. */
+static void outliving_batch_gives_back_at_its_end(void) {
+  static const struct { bool is_final, forks, stays; } cases[] = {
+      {false, false, true}, {true, false, false}, {true, true, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct fixture fixture = fixture_open(1, 4, 4, 4 * FULL_PAGES);
+    struct ledger *ledger = fixture.ledger;
+    struct lease *held = ledger_lease(ledger, ready_slot(&fixture, 1, 8), 1);
+    struct lease *in_time = ledger_lease(ledger, ready_slot(&fixture, 2, 8), 1);
+    lease_drop(in_time);
+    ledger_rest_leased(ledger, cases[i].is_final);
+    ledger_rest(ledger, cases[i].is_final);
+    if (cases[i].forks) ledger_note_fork();
+    uint64_t in_use = pages(cases[i].is_final ? 8 : 16);
+    CHECK_EQUAL(in_use, resident(&fixture));
+    CHECK_EQUAL(1, *trainer_slot(&fixture, held->slot));
+    lease_drop(held);
+    CHECK_EQUAL(cases[i].stays ? in_use : 0, resident(&fixture));
+    /* It is free in the next epoch, with what it has. */
+    ledger_collect(ledger);
+    CHECK_EQUAL(4, ledger->free_count);
+    CHECK_EQUAL(resident(&fixture), recount(ledger));
+    check_resident(ledger);
+    CHECK_EQUAL(3, *trainer_slot(&fixture, ready_slot(&fixture, 3, 8)));
+    fixture_close(&fixture);
+  }
+}
+
+/* A batch of the next epoch in the same slot is no batch that outlived one. */
+static void next_lease_of_the_slot_gives_nothing_back(void) {
+  struct fixture fixture = fixture_open(1, 1, 4, 4 * FULL_PAGES);
+  struct lease *held = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 8), 1);
+  ledger_rest_leased(fixture.ledger, true);
+  lease_drop(held);
+  ledger_collect(fixture.ledger);
+  held = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 8), 1);
+  lease_drop(held);
+  CHECK_EQUAL(pages(8), resident(&fixture));
+  fixture_close(&fixture);
+}
+
 /* Hold this many batches at once, for as many batches as there are slots and `more`, then drop. */
 static void hold(struct fixture *fixture, uint32_t held, uint64_t more, uint64_t *ticket) {
   struct lease *leases[8];
@@ -269,6 +310,8 @@ int main(int argc, char **argv) {
   RUN(pages_go_when_batches_need_them_no_more);
   RUN(pages_go_at_once_where_memory_is_short);
   RUN(rest_keeps_what_the_next_epoch_will_need);
+  RUN(outliving_batch_gives_back_at_its_end);
+  RUN(next_lease_of_the_slot_gives_nothing_back);
   RUN(late_drops_are_worth_a_slot);
   RUN(drops_that_are_early_or_very_late_are_not);
   RUN(half_of_the_spares_are_for_retired_slots);

@@ -339,13 +339,6 @@ static void last_lease_takes_the_mapping_along(void) {
   CHECK_EQUAL(-1, mincore((void *)((uintptr_t)batch & ~(uintptr_t)(pages(1) - 1)), 1, &resident));
 }
 
-/* Bytes of a slot's range that are pages. */
-static uint64_t resident(const struct fixture *fixture) {
-  struct stat file;
-  CHECK_EQUAL(0, fstat(fixture->fd, &file));
-  return (uint64_t)file.st_blocks * 512 - fixture->geometry.slots_offset;
-}
-
 /* After the close each slot's pages go with its last alias, and not with another slot's. */
 static void closed_ledger_gives_back_as_leases_end(void) {
   struct fixture fixture = fixture_open(1, 4, 4, 100);
@@ -374,7 +367,7 @@ static void closed_ledger_gives_back_as_leases_end(void) {
 
 /* A worker, or a child that was marked, may still read them. */
 static void closed_ledger_leaves_read_slots_alone(void) {
-  uint8_t marks[4];
+  uint8_t marks[4] = {0};
   struct fixture fixture = fixture_open(1, 3, 4, 100);
   struct lease *kept = ledger_lease(fixture.ledger, kept_slot(&fixture, 0), 1);
   struct lease *read = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 3), 1);

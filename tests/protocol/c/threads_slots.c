@@ -105,6 +105,7 @@ static void batches_come_once_and_stay_while_they_are_held(void) {
   struct trainer trainer = trainer_new(fixture.ledger, 1);
   struct dropper droppers[DROPPERS];
   pthread_t threads[WORKERS];
+  uint64_t random = random_start(101);
   trainer.keep = share_out;
   trainer.keeper = droppers;
   start_workers(&fixture, threads);
@@ -112,6 +113,10 @@ static void batches_come_once_and_stay_while_they_are_held(void) {
   for (struct limit limit = limit_of(1, 10000000); limit_allows(&limit);) {
     trainer_place(&trainer, TICKETS_MAX);
     if (!trainer_receive(&trainer)) trainer_wait(&trainer, 1000000);
+    /* The droppers' threads give pages back, while the same slots are used again. */
+    if (random_below(&random, 8) == 0) {
+      ledger_rest_leased(fixture.ledger, random_below(&random, 2) == 0);
+    }
     check_ledger(fixture.ledger);
   }
   trainer_finish(&trainer);

@@ -209,6 +209,7 @@ void trainer_restart(struct play *play) {
 void trainer_trim(struct play *play) {
   struct ledger *ledger = play->arena.ledger;
   arena_before(&play->arena);
+  ledger_rest_leased(ledger, true);
   ledger_rest(ledger, true);
   arena_after(&play->arena, false);
   for (uint32_t i = 0; i < ledger->free_count; i++) {
