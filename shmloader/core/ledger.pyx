@@ -10,13 +10,13 @@ from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
     ANSWER_KEPT, ORDER_COPY_IN, SLOT_FORKED, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY,
-    SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT,
-    budget_room, children_forget, children_look, children_look_now, children_watch,
-    clock_blocked_ns, clock_busy_ns, clock_starved_ns, demand_peak, doorbell, doorbell_arm,
-    doorbell_disarm, doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close,
-    ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow, ledger_has_news,
-    ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place,
-    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop,
+    SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_room,
+    children_forget, children_look, children_look_now, children_watch, clock_blocked_ns,
+    clock_busy_ns, clock_starved_ns, demand_peak, doorbell, doorbell_arm, doorbell_disarm,
+    doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close, ledger_collect,
+    ledger_entry, ledger_free, ledger_grant, ledger_grow, ledger_has_news, ledger_is_copy,
+    ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place, ledger_receive,
+    ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop,
     ledger_tell, ledger_unread, ledger_unref, ledger_untaken, news, platform_now_ns,
     platform_reserve, segment_control, segment_worker, slot_answer, worker_block, worker_resume,
 )
