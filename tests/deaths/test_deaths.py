@@ -475,6 +475,7 @@ if __name__ == "__main__":
     assert (0, ["True 12 12"]) == (status, lines), (seeded, errors)
 
 
+@pytest.mark.thorough
 def test_interrupted_starts_lose_nothing(tmp_path, seeded):
     """
     After an interrupt at any moment of starting workers the next epoch is whole, none is left.

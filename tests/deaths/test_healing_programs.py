@@ -171,6 +171,7 @@ if __name__ == "__main__":
         assert ["True 12 12"] == program.lines(), (seeded, program.errors)
 
 
+@pytest.mark.thorough
 def test_healings_leave_nothing_behind(tmp_path):
     """After many healings neither trainer nor nursery has more descriptors, or processes."""
     script = """

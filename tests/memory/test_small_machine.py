@@ -199,6 +199,7 @@ print(sum(len(made) == 20 and bool(made.all()) for made in loader))
 """
 
 
+@pytest.mark.thorough
 def test_many_workers_in_a_control_group():
     """16 workers fill batches of 21 MB at once in 800 MiB: none is refused, and none is killed."""
     with memory_group(800 << 20) as group:
@@ -220,6 +221,7 @@ def epoch(kind, workers, batches, **options):
 """
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     ("which", "limit", "workers"),
     [
@@ -237,6 +239,7 @@ print(epoch(DataLoader, {workers}, 10), epoch(torch.utils.data.DataLoader, {work
     assert ["10 10"] == run(LIMITED + script)
 
 
+@pytest.mark.core(every=2, start=1)
 @pytest.mark.parametrize(
     ("which", "megabytes", "option"), [("RLIMIT_AS", 1200, "-v"), ("RLIMIT_FSIZE", 200, "-f")]
 )

@@ -305,6 +305,7 @@ def test_death_of_a_worker(name):
     assert expected[2].cause is not None
 
 
+@pytest.mark.thorough
 def test_death_without_a_trace():
     """A worker that exits with code 0 in mid-batch is noticed by looking at it."""
     dataset = Faulty(leave_silently, at=4)
