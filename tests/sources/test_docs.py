@@ -158,13 +158,12 @@ def test_switches_are_listed():
 
 def test_commands_are_listed():
     """docs/development.md has every target of the Makefile, and no other."""
-    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     text = (ROOT / "docs" / "development.md").read_text()
     commands = first_cells(text, "## Commands")
     named = {command.split()[1] for command in commands if command.startswith("make ")}
 
-    assert phony
-    assert set(phony[1].split()) - {"always"} == named
+    assert set(" ".join(phony).split()) - {"always"} == named
 
 
 def test_example_runs(tmp_path):
