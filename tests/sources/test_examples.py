@@ -22,7 +22,8 @@ BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>.*?): (?P<what>.*) -->\n)?```python\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-PRINTS = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
+# What is printed stands behind the call, on one line or, if ruff broke that, several.
+PRINTS = re.compile(r"^( *)print\((?:.*|\n(?:\1 .*\n)+\1)\)  # (?P<text>.+)$", re.MULTILINE)
 TIMEOUT_S = 100
 IGNORING = ("-W", "ignore:This DataLoader will create:UserWarning")  # of a machine with one core
 
@@ -65,6 +66,11 @@ def is_here(name: str) -> bool:
     return True
 
 
+def promised(code: str) -> list[str]:
+    """List what a block says that it prints."""
+    return [found["text"] for found in PRINTS.finditer(code)]
+
+
 def missing(expected: list[str], printed: list[str]) -> list[str]:
     """List what was not printed, in its order; "..." stands for any text."""
     lines = iter(printed)
@@ -89,7 +95,7 @@ def test_example_runs(example, tmp_path):
     )
 
     assert (0, "") == (done.returncode, done.stderr)
-    assert [] == missing(PRINTS.findall(example.code), done.stdout.splitlines())
+    assert [] == missing(promised(example.code), done.stdout.splitlines())
 
 
 def test_marks_are_known():
@@ -97,6 +103,15 @@ def test_marks_are_known():
     marks = {example.mark for example in examples()}
 
     assert marks <= {None, "needs", "not run"}
+
+
+def test_promises_are_found():
+    """What a block prints is found behind calls of one line and of several."""
+    code = (
+        "if True:\n    print(1)  # 1\n    print(\n        2,\n    )  # 2\nprint(3)\nprint(4)  # 4\n"
+    )
+
+    assert ["1", "2", "4"] == promised(code)
 
 
 def test_missing_lines_are_found():
