@@ -23,7 +23,8 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check bench bench-peers kept cliffs soak lint sanitize fuzz package clean always
+.PHONY: build demo test rest check docs bench bench-peers kept cliffs soak lint sanitize fuzz package
+.PHONY: clean always
 
 build: .venv/built
 
@@ -38,6 +39,12 @@ rest: build
 	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
 
 check: test rest
+
+# The site in build/docs, whole each time: a page that has not changed would not warn again.
+docs: .venv/docs
+	rm -rf build/docs
+	$(venv)/python -m sphinx -q -W --keep-going -E -c docs -d build/doctrees . build/docs $(ARGS)
+	@echo 'the start page: build/docs/index.html'
 
 bench: build
 	$(venv)/python -m bench $(ARGS)
@@ -112,6 +119,12 @@ clean:
 .venv/built: .venv/ready pyproject.toml build/switches $(core_sources)
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[demo,bench,test,lint]'
+	touch $@
+
+# What builds the site.
+.venv/docs: .venv/built pyproject.toml
+	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
+	  --editable '.[docs]'
 	touch $@
 
 # Other projects' loaders, for bench-peers alone, which runs without those that are not here.

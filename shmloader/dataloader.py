@@ -33,17 +33,18 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     A torch DataLoader whose workers write batches into shared memory.
 
     Takes every argument of `torch.utils.data.DataLoader` and behaves like it. With `num_workers=0`
-    it is torch's own path.
+    it is torch's own path, and the options below change nothing. Each is also an attribute.
 
     Args:
-        slots: Number of slots; each holds one batch on its way or in use. Default:
-            `prefetch_factor * num_workers + 6`; the 6 serve batches that are held, and more come
-            if batches are dropped late. Fewer only cost speed, at least 1.
+        slots: Number of slots, 1 to 2^20; each holds one batch on its way or in use. Default:
+            `prefetch_factor * num_workers + 6`, or fewer under a short `ulimit -f`; the 6 serve
+            batches that are held, and more come if batches are dropped late. Fewer only cost speed.
         slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages.
             Default: learnt from the last batches.
-        ring_bytes: Ceiling in bytes for what all slots keep. Default: half of the memory, which the
-            ranks of one machine share. With `slots=None` and `slot_bytes` given it bounds the
-            number of slots.
+        ring_bytes: Ceiling in bytes for what all slots keep, 65536 to 2^62; a larger batch is an
+            error. Default: half of the memory of the machine or control group, which the ranks of
+            one machine share. With `slots=None` and `slot_bytes` given there are at most
+            `ring_bytes // slot_bytes` slots.
         keep_pages: True keeps memory for the next epoch, which is what makes it fast, unless sizes
             vary too much to know how much, or others need it. False gives it back at the end of
             each epoch; `close()` does so at any time.
@@ -52,11 +53,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             hangs for longer is killed and replaced too. 0 raises as torch does.
 
     Raises:
-        ValueError, TypeError: As torch's, and for options out of range.
+        ValueError: As torch's, and for options out of range.
+        TypeError: As torch's, and for options of a wrong type; numpy's integers are integers.
 
     While iterating:
         BatchTooLarge: A batch needs more than `ring_bytes`.
         OutOfSharedMemory: The machine has no room for a batch's pages.
+        UnsendableBatch: A leaf of a batch cannot be pickled.
+        WorkerBroken: A worker wrote what the protocol does not allow.
     """
 
     slots: int | None
@@ -135,8 +139,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """
         List the batches that still occupy a slot, because something points into it.
 
-        Spilled batches occupy none, and what is held after `close()` is memory of its own that goes
-        with the batch.
+        Spilled batches occupy none, nor do the small leaves of a large batch. What is held after
+        `close()` is memory of its own that goes with the batch.
         """
         return self._service.held()
 
@@ -144,7 +148,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """
         Stop all workers and free all shared memory that no batch in use lies in.
 
-        Batches that are held stay valid. Iterating again starts afresh.
+        Batches that are held stay valid. Iterating again starts afresh. Leaving `with loader:` does
+        the same.
         """
         self._service.close(self)
 
