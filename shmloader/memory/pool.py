@@ -12,6 +12,7 @@ from shmloader.metrics import Held, Stats
 
 _numbers = itertools.count(1)
 
+
 class SegmentPool:
     """
     Lends segments to a loader's iterators, and counts over all of them.
@@ -163,7 +164,7 @@ class SegmentPool:
         self._past += stats.past()
         segment.close()
         log.tell(
-            "%s: segment freed with %.1f MB of pages, those of %d held batches once they are dropped",
+            "%s: segment freed: %.1f MB of pages, those of %d held batches once they are dropped",
             self.name,
             stats.resident_bytes / 1e6,
             stats.slots["leased"],

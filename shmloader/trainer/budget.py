@@ -164,7 +164,7 @@ class Budget:
             self._seen_bytes = resident_bytes
             name, available_mb = self._pool.name, (available_bytes or 0) / 1e6
             log.tell(
-                "%s: from %.1f to %.1f MB resident while the epoch runs, %.1f MB of memory available",
+                "%s: from %.1f to %.1f MB resident within the epoch, %.1f MB of memory available",
                 name,
                 before_bytes / 1e6,
                 resident_bytes / 1e6,

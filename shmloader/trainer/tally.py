@@ -31,8 +31,8 @@ class Tally:
         pairs = zip(self._counts(), before, strict=True)
         batches, moved_bytes, waited_ns, spilled, restarts = (now - then for now, then in pairs)
         log.tell(
-            "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d spilled, %d restarts; "
-            "%.1f MB resident",
+            "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d spilled, "
+            "%d restarts; %.1f MB resident",
             self._name,
             batches,
             moved_bytes / 1e6,
