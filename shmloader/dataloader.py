@@ -257,7 +257,8 @@ def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader
         return DataLoader
     if issubclass(kind, DataLoader):
         return kind
-    body = {"__init__": _init_over(kind), "__reduce_ex__": _reduce_wrapped, "__doc__": kind.__doc__}
+    body: dict[str, Any] = {"__init__": _init_over(kind), "__reduce_ex__": _reduce_wrapped}
+    body["__doc__"] = kind.__doc__
     if kind.__repr__ is not torch.utils.data.DataLoader.__repr__:
         body["__repr__"] = kind.__repr__
     return type(kind.__name__, (DataLoader, kind), body)

@@ -30,12 +30,12 @@ class _Thread(threading.local):
     keeps = False
 
 
-_thread = _Thread()
+_this = _Thread()
 
 
 def is_heard() -> bool:
     """Returns True if somebody listens: for lines whose arguments cost something."""
-    return _thread.keeps or _logger.isEnabledFor(logging.DEBUG)
+    return _this.keeps or _logger.isEnabledFor(logging.DEBUG)
 
 
 def tell(message: str, *arguments: object) -> None:
@@ -46,7 +46,7 @@ def tell(message: str, *arguments: object) -> None:
         message: As for `logging.debug()`, starting with the loader's name.
         arguments: What stands in the message; formatted only if it is heard.
     """
-    if _thread.keeps:
+    if _this.keeps:
         _kept.append((time.monotonic(), message, arguments))
         return
     if not is_heard():
@@ -68,9 +68,9 @@ def _take_kept() -> Iterator[tuple[float, str, tuple[object, ...]]]:
 @contextlib.contextmanager
 def in_finalizer() -> Iterator[None]:
     """Keep what this thread tells: no logger, lock or handler is touched."""
-    before = _thread.keeps
-    _thread.keeps = True
+    before = _this.keeps
+    _this.keeps = True
     try:
         yield
     finally:
-        _thread.keeps = before
+        _this.keeps = before
