@@ -368,6 +368,7 @@ print(batches)
 )
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(("epochs", "options"), [(12, "timeout=20"), (3, "timeout=20, restarts=1")])
 def test_workers_are_forked_while_other_threads_log(tmp_path, epochs, options):
     """No worker waits for a lock that a thread of the trainer held when it was forked."""
@@ -377,6 +378,7 @@ def test_workers_are_forked_while_other_threads_log(tmp_path, epochs, options):
     assert (0, [str(8 * epochs)], "") == (status, lines, errors)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise SystemExit(3)"])
 def test_a_program_that_ends_within_an_epoch(tmp_path, end):
     """At exit of the interpreter no line is told to handlers that are closed."""
