@@ -80,10 +80,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._workers = self._processes.by_id
         self._shutdown = False
         begin = functools.partial(_BaseDataLoaderIter.__init__, self, loader)
-        if loader.pin_memory:
-            at_users_line(begin, _BaseDataLoaderIter)  # torch warns if there is nothing to pin for
+        has_device = torch.accelerator.is_available() and not loader.pin_memory_device
+        if loader.pin_memory and not has_device:
+            at_users_line(begin, _BaseDataLoaderIter)  # torch will warn
         else:
-            begin()
+            begin()  # without one line more in the traceback of a sampler's error
         self._check_arguments(loader)
         self._open_transport(loader, shape)
         self._start_workers(loader)
