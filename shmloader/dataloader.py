@@ -11,6 +11,8 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
 
+from shmloader import describing
+from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.metrics import Held, Stats
 from shmloader.trainer.options import Options
@@ -131,6 +133,15 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         options = Options(**{name: getattr(self, name) for name in _OPTIONS})
         return self._service.iterate(self, options, **kind)
 
+    def check_worker_number_rationality(self) -> None:
+        """Warn of more workers than processors, as torch does, but at the line of user code."""
+        at_users_line(super().check_worker_number_rationality, torch.utils.data.DataLoader)
+
+    def __repr__(self) -> str:
+        """Describe the loader in one line, without running code of the dataset's."""
+        name = "shmloader.DataLoader" if type(self) is DataLoader else type(self).__name__
+        return describing.describe(self, name, inspect.signature(DataLoader.__init__).parameters)
+
     def stats(self) -> Stats:
         """Count what this loader has done since it was made, over all epochs and live iterators."""
         return self._service.stats()
@@ -181,7 +192,10 @@ def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader
         return DataLoader
     if issubclass(kind, DataLoader):
         return kind
-    body = {"__init__": _init_over(kind), "__reduce_ex__": _reduce_wrapped, "__doc__": kind.__doc__}
+    body: dict[str, Any] = {"__init__": _init_over(kind), "__reduce_ex__": _reduce_wrapped}
+    body["__doc__"] = kind.__doc__
+    if kind.__repr__ is not torch.utils.data.DataLoader.__repr__:
+        body["__repr__"] = kind.__repr__
     return type(kind.__name__, (DataLoader, kind), body)
 
 

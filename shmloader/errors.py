@@ -12,15 +12,24 @@ What can go wrong here and not in torch; each error is also the builtin that a c
 """
 
 import os
+import re
 import sys
 import warnings
+from collections.abc import Callable
 from types import FrameType
+from typing import Any, TypeVar
 
 import torch.utils.data
 
 _LIBRARIES = tuple(
     os.path.join(os.path.dirname(path), "") for path in (__file__, torch.utils.data.__file__)
 )
+# The standard library, and frames of frozen modules such as runpy's.
+_OF_PYTHON = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")
+_INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
+_CALL = compile("call()", "", "eval")
+
+T = TypeVar("T")
 
 
 class ShmloaderError(Exception):
@@ -62,18 +71,13 @@ class RetentionWarning(UserWarning):
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """
-    Warn at the line of user code that led here.
-
-    That is the innermost line outside of this package and of torch's loader, however many calls lie
-    between; without one, the outermost line of all.
+    Warn at the line of user code that led here, as `_users_frame` finds it.
 
     Args:
         message: The text, or a warning that was caught and is to be shown at that line.
         category: The class of the warning if the message is a text.
     """
-    frame: FrameType = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
-        frame = frame.f_back
+    frame = _users_frame()
     warnings.warn_explicit(
         message,
         category,
@@ -81,5 +85,51 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
         frame.f_lineno,
         # As in warnings.warn() for code without a name, as in exec(): None would not be shown.
         module=frame.f_globals.get("__name__", "<string>"),
-        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+        registry=_registry_of(frame),
     )
+
+
+def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
+    """
+    Call a function that warns at its caller's line, and let that be the line of user code.
+
+    Catching its warnings instead would change the filters of all threads for a moment, and make
+    Python forget what it has already shown.
+
+    Args:
+        call: Warns with `stacklevel=2`, as torch's loader does.
+        speaker: Defined in the module for which the user may have set a filter; None: the user's.
+    """
+    frame = _users_frame()
+    at = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
+    module = frame.f_globals.get("__name__", "<string>") if speaker is None else speaker.__module__
+    names = {"__name__": module, "__warningregistry__": _registry_of(frame), "call": call}
+    result: T = eval(at, names)
+    return result
+
+
+def _users_frame() -> FrameType:
+    """
+    Find the line of user code that led here, however many calls lie between.
+
+    That is the innermost line outside of this package and of all that is installed: of a framework
+    that trains, or of a progress bar. If all is installed, the innermost line outside of this
+    package and of torch's loader; without one, the outermost line of all.
+    """
+    frame: FrameType = sys._getframe(2)
+    nearest: FrameType | None = None
+    while True:
+        path = frame.f_code.co_filename
+        if not path.startswith(_LIBRARIES):
+            if not path.startswith(_OF_PYTHON) and not _INSTALLED.search(path):
+                return frame
+            nearest = nearest or frame
+        if frame.f_back is None:
+            return nearest or frame
+        frame = frame.f_back
+
+
+def _registry_of(frame: FrameType) -> dict[Any, Any]:
+    """What Python has shown already at the lines of that frame's module."""
+    registry: dict[Any, Any] = frame.f_globals.setdefault("__warningregistry__", {})
+    return registry

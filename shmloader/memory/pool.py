@@ -1,12 +1,16 @@
 """A loader's segments: those that its iterators use, and those that wait for its next epoch."""
 
 import contextlib
+import itertools
 import weakref
 
+from shmloader import log
 from shmloader.core import Ledger, generation
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
 from shmloader.metrics import Held, Stats
+
+_numbers = itertools.count(1)
 
 
 class SegmentPool:
@@ -22,11 +26,13 @@ class SegmentPool:
     Attributes:
         spills: Batches of the loader's whole life that were copied out because too much was held.
         advice: Against more of them, for the user; None once it was given.
+        name: The loader's, in what the logger is told.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         """Keep a released segment and the pages of one that rests, or none."""
         self._keep_pages = keep_pages
+        self.name = f"loader {next(_numbers)}"
         self._start()
 
     def _start(self) -> None:
@@ -56,9 +62,20 @@ class SegmentPool:
         if segment is None:
             self._close_idle()  # of another shape: options were changed
         account().make_room(self)
+        how = "reused"
         if segment is None:
+            how = "made"
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
         self._lent[id(segment)] = segment
+        log.tell(
+            "%s: segment %s: %d slots and %d spare ranges of %.1f MB each, %.1f MB resident",
+            self.name,
+            how,
+            segment.shape.slots,
+            segment.shape.spares,
+            segment.shape.range_bytes / 1e6,
+            segment.ledger.resident_bytes / 1e6,
+        )
         return segment
 
     def _find(self, shape: Shape) -> Segment | None:
@@ -84,13 +101,13 @@ class SegmentPool:
         if not self._keep_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
         else:
-            _rest(segment.ledger, keeps_pages=True)
+            self._rest(segment.ledger, keeps_pages=True)
             self._close_idle()
             self._idle.append(segment)
 
     def rest(self, segment: Segment) -> None:
         """Note that an epoch is over for a segment whose workers wait for the next one."""
-        _rest(segment.ledger, self._keep_pages)
+        self._rest(segment.ledger, self._keep_pages)
         self._resting[id(segment)] = segment
 
     def wake(self, segment: Segment) -> None:
@@ -110,10 +127,31 @@ class SegmentPool:
         Args:
             while_running: Also the pages that wait for later batches of running epochs.
         """
+        reason = "another loader needs them"
         for ledger in _ledgers_of(self._waiting()):
-            _rest(ledger, keeps_pages=False)
+            ledger.rest_held(keeps_pages=False)
+            self.rest_ledger(ledger, reason, keeps_pages=False)
         for ledger in self._ledgers() if while_running else []:
-            ledger.rest(keeps_pages=False)
+            self.rest_ledger(ledger, reason, keeps_pages=False)
+
+    def _rest(self, ledger: Ledger, keeps_pages: bool) -> None:
+        """Give back what the next epoch will not need, now and as held batches are dropped."""
+        ledger.rest_held(keeps_pages)
+        self.rest_ledger(ledger, "the epoch is over", keeps_pages)
+
+    def rest_ledger(self, ledger: Ledger, reason: str, keeps_pages: bool) -> None:
+        """Give back pages of free slots, as `Ledger.rest` does, and tell if they are many."""
+        before_bytes = ledger.resident_bytes
+        ledger.rest(keeps_pages)
+        after_bytes = ledger.resident_bytes
+        if before_bytes - after_bytes >= log.NOTABLE_BYTES:
+            log.tell(
+                "%s: %.1f MB of pages given back, %.1f MB are left, because %s",
+                self.name,
+                (before_bytes - after_bytes) / 1e6,
+                after_bytes / 1e6,
+                reason,
+            )
 
     def discard(self, segment: Segment) -> None:
         """Never use a segment again: a worker that could write to it was not reaped."""
@@ -122,13 +160,21 @@ class SegmentPool:
         self._close(segment)
 
     def _close(self, segment: Segment) -> None:
-        self._past += _stats_of(segment.ledger).past()
+        stats = _stats_of(segment.ledger)
+        self._past += stats.past()
         segment.close()
+        log.tell(
+            "%s: segment freed: %.1f MB of pages, those of %d held batches once they are dropped",
+            self.name,
+            stats.resident_bytes / 1e6,
+            stats.slots["leased"],
+        )
 
     def clear(self) -> None:
-        """Free all segments that no iterator uses."""
+        """Free all segments that no iterator uses: the loader is closed."""
         self._check_owner()
         self._close_idle()
+        log.tell("%s: closed", self.name)
 
     def _close_idle(self) -> None:
         with contextlib.suppress(IndexError):
@@ -151,12 +197,6 @@ class SegmentPool:
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""
         return [Held(*record) for ledger in self._ledgers() for record in ledger.held()]
-
-
-def _rest(ledger: Ledger, keeps_pages: bool) -> None:
-    """Give back what the next epoch will not need, now and as held batches are dropped."""
-    ledger.rest_held(keeps_pages)
-    ledger.rest(keeps_pages)
 
 
 def _ledgers_of(segments: list[Segment]) -> list[Ledger]:

@@ -29,7 +29,7 @@ _handler: Any = None
 
 def start(process: Any) -> None:
     """Start a process of multiprocessing that is born with interrupts blocked (note 1)."""
-    method = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
+    method = method_of(process)
     if method == "fork":
         _start_by_fork(process)
         return
@@ -38,6 +38,12 @@ def start(process: Any) -> None:
         # Attributes are pickled in the order in which they were made, so this one comes last.
         process._last = _BlocksInterruptsWhenPickled()
     process.start()
+
+
+def method_of(process: Any) -> str:
+    """Name the start method of a process of multiprocessing."""
+    method: str = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
+    return method
 
 
 def _start_by_fork(process: Any) -> None:

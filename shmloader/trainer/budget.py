@@ -8,8 +8,10 @@ batches, but late, gets slots for as many as it holds.
 """
 
 import time
+from collections import Counter
 from enum import Enum
 
+from shmloader import log
 from shmloader.core import Ledger
 from shmloader.memory import limits
 from shmloader.memory.account import account
@@ -99,6 +101,8 @@ class Budget:
         self._slots = slots
         self._grows = grows
         self._ring_bytes = ledger.ring_bytes
+        self._spills: Counter[Spill] = Counter()
+        self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short_ticket = -1  # of the oldest batch, while it is short of memory
         self._short_since = self._short_seen = 0.0
         # The last two that can be spared: a loop takes two in turns, and these must come back.
@@ -121,15 +125,26 @@ class Budget:
         if ledger.is_kept(slot):
             # The trainer may work in place, and the worker's copy must not change.
             return Spill.KEPT_BY_WORKER
-        if ledger.idle_slots() <= self.reserve and not (self._grows and ledger.grow()):
+        if ledger.idle_slots() <= self.reserve and not (self._grows and self._grow()):
             return Spill.TOO_FEW_SLOTS
         if ledger.wanting or not self._leaves_the_reserve(ledger.pages_bytes(slot) + 1):
             return Spill.TOO_FEW_BYTES
         return None
 
+    def _grow(self) -> bool:
+        """Put one slot more into use. Returns True if there is one more now."""
+        if not self._ledger.grow():
+            return False
+        if log.is_heard():
+            counts = self._ledger.counts()
+            slots = sum(counts.values()) - counts["spare"]
+            name, held = self._pool.name, counts["leased"]
+            log.tell("%s: batches are dropped late: %d slots now, %d held", name, slots, held)
+        return True
+
     def make_room(self) -> None:
         """Give back all pages that wait for later batches, of this loader and of all others."""
-        self._ledger.rest(keeps_pages=False)
+        self._pool.rest_ledger(self._ledger, "memory is short", keeps_pages=False)
         account().end_shortage(self._pool)
 
     def waited_in_vain(self, ticket: int) -> bool:
@@ -144,6 +159,17 @@ class Budget:
     def _look_at_memory(self) -> None:
         """Where memory is short, keep fewer pages for later, here and in idle segments."""
         available_bytes = limits.available_bytes()
+        resident_bytes, before_bytes = self._ledger.resident_bytes, self._seen_bytes
+        if abs(resident_bytes - before_bytes) >= log.NOTABLE_BYTES:
+            self._seen_bytes = resident_bytes
+            name, available_mb = self._pool.name, (available_bytes or 0) / 1e6
+            log.tell(
+                "%s: from %.1f to %.1f MB resident within the epoch, %.1f MB of memory available",
+                name,
+                before_bytes / 1e6,
+                resident_bytes / 1e6,
+                available_mb,
+            )
         if available_bytes is not None:
             # Samples are made in private memory: as much as batches lately needed is left to them.
             spare_bytes = max(0, available_bytes - self._ledger.peak_bytes)
@@ -175,15 +201,25 @@ class Budget:
     def note_spill(self, reason: Spill) -> None:
         """Count a spill; several of them are worth advice, once."""
         self._pool.spills += 1
+        self._spills[reason] += 1
+        times = self._spills[reason]
+        # Told the first time, the second, the fourth, the eighth: a loop may spill every batch.
+        if times & (times - 1) == 0 and log.is_heard():
+            name, cure = self._pool.name, self._cure(reason)
+            log.tell("%s: batch spilled, number %d because %s", name, times, cure)
         if self._pool.spills != _WARN_AFTER_SPILLS:
             return
-        forked = self._ledger.counts()["forked"]
-        if reason is Spill.TOO_FEW_SLOTS and forked > 0:
-            reason = Spill.FOR_CHILDREN
-        cure = reason.value.format(slots=self._slots, ring_bytes=self._ring_bytes, forked=forked)
+        cure = self._cure(reason)
         # Kept for the next next(): a warning may be an error, which must not cost this batch.
         self._pool.advice = (
             f"{self._pool.spills} batches were copied out of their slots, the last because "
             f"{cure}. Only the time of a copy is lost: what you keep of them takes as much memory "
             "as it weighs."
         )
+
+    def _cure(self, reason: Spill) -> str:
+        """Say why batches are copied, and what to change."""
+        forked = self._ledger.counts()["forked"]
+        if reason is Spill.TOO_FEW_SLOTS and forked > 0:
+            reason = Spill.FOR_CHILDREN
+        return reason.value.format(slots=self._slots, ring_bytes=self._ring_bytes, forked=forked)

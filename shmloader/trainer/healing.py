@@ -10,6 +10,7 @@ import os
 import signal
 from typing import Any
 
+from shmloader import log
 from shmloader.errors import RestartWarning, warn
 from shmloader.processes.nursery import Nursery
 from shmloader.trainer.transport import Transport
@@ -100,12 +101,13 @@ class Healer:
         self._used += 1
         self._transport.ledger.restarts += 1
         self._transport.pump()
-        warn(
+        message = (
             f"DataLoader worker {worker_id}{_pid_of(dead)} {cause or describe_end(dead)} with "
             f"{describe_request(index)} in hand; another takes its place, and no batch changes "
-            f"(restart {self._used} of {self._restarts} in this epoch)",
-            RestartWarning,
+            f"(restart {self._used} of {self._restarts} in this epoch)"
         )
+        log.tell("%s: %s", self._transport.loader_name, message)
+        warn(message, RestartWarning)
 
     def explain(self, worker_id: int) -> str:
         """Say why a dead worker is not replaced, and which batch it had in hand."""

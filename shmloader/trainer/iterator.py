@@ -11,7 +11,6 @@ import queue
 import signal
 import threading
 import time
-import warnings
 from typing import Any
 
 import torch
@@ -25,8 +24,9 @@ from torch.utils.data.dataloader import (
     _sharding_worker_init_fn,
 )
 
+from shmloader import log
 from shmloader.core import generation
-from shmloader.errors import RetentionWarning, WorkerBroken, warn
+from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
@@ -34,6 +34,7 @@ from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.options import Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
+from shmloader.trainer.tally import Tally
 from shmloader.trainer.transport import PendingBatch, Transport
 from shmloader.trainer.workers import SLICE_S, Workers
 from shmloader.worker.loop import WorkerSpec
@@ -80,7 +81,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
         self._shutdown = False
-        _BaseDataLoaderIter.__init__(self, loader)
+        begin = functools.partial(_BaseDataLoaderIter.__init__, self, loader)
+        has_device = torch.accelerator.is_available() and not loader.pin_memory_device
+        if loader.pin_memory and not has_device:
+            at_users_line(begin, _BaseDataLoaderIter)  # torch will warn
+        else:
+            begin()  # without one line more in the traceback of a sampler's error
         self._heals = options.restarts > 0
         self._check_arguments(loader)
         self._open_transport(options, shape)
@@ -115,6 +121,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
             grows=options.slots is None,
         )
+        self._tally = Tally(self._pool.name, self._transport.ledger)
         self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = DataQueue(self._transport)
         self._workers_done_event = DoneEvent(self._transport)
@@ -172,6 +179,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._pool.wake(self._segment)
             self._transport.begin_epoch()
             self._processes.begin_epoch()
+            self._tally.begin()
             super()._reset(loader, first_iter)
 
     # Answers
@@ -185,6 +193,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             except StopIteration:
                 if self._segment is not None:
                     self._pool.rest(self._segment)
+                    self._tally.end()
                 raise
 
     def _next(self) -> Any:
@@ -212,12 +221,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _next_beyond_length(self) -> Any:
         """Have torch warn of more batches than the dataset said, at the line that iterates."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            data = super().__next__()
-        for warning in caught:
-            warn(warning.message)
-        return data
+        return at_users_line(super().__next__)
 
     def _try_put_index(self) -> None:
         super()._try_put_index()
@@ -334,7 +338,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def __del__(self) -> None:
         try:
-            super().__del__()
+            with log.in_finalizer():
+                super().__del__()
         except KeyboardInterrupt as interrupt:
             # Python would swallow it here. Of another kind it comes from a handler of user code.
             if type(interrupt) is not KeyboardInterrupt:
@@ -371,6 +376,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         for worker_id in range(len(self._workers)):
             self._index_queues[worker_id].put(None)
         self._processes.leave()
+        self._tally.end()
 
     def _return_segment(self, workers_were_reaped: bool) -> None:
         """Keep the segment if every worker that could write to it was reaped."""

@@ -81,6 +81,7 @@ class Transport:
             grows: Use more slots than the segment began with, if batches are dropped late.
         """
         self.segment = segment
+        self.loader_name = pool.name
         self.ledger = segment.ledger
         self.ledger.heals = heals
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch.utils.data._utils import signal_handling
 
+from shmloader import log
 from shmloader.errors import warn
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
@@ -78,6 +79,24 @@ class Workers:
         self._all_started = True
         if self.healer is None:
             self._watch()
+        self._tell_start(transport)
+
+    def _tell_start(self, transport: Transport) -> None:
+        if not log.is_heard():
+            return
+        shape = transport.segment.shape
+        log.tell(
+            "%s: %d workers started by %s, pids %s%s; %d slots of at most %.1f MB each, at most "
+            "%.1f MB in all",
+            transport.loader_name,
+            len(self.by_id),
+            starting.method_of(self.by_id[0]),
+            ", ".join(str(process.pid) for process in self.by_id),
+            f", nursery {self.nursery.process.pid}" if self.nursery is not None else "",
+            shape.slots,
+            shape.range_bytes / 1e6,
+            shape.ring_bytes / 1e6,
+        )
 
     def _start_nursery(
         self, context: Any, spec: WorkerSpec, transport: Transport, restarts: int

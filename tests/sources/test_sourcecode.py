@@ -31,7 +31,9 @@ RANKS = {
     "processes": 3,
     "memory": 2,
     "core": 1,
+    "describing": 0,
     "errors": 0,
+    "log": 0,
     "metrics": 0,
 }
 ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do

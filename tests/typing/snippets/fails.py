@@ -27,6 +27,9 @@ loader.stats(1)  # error
 loader.held().slots  # error
 loader.closed()  # error
 count: str = loader.stats().batches  # error
+loader.slotz  # error
+loader.restarts + "1"  # error
+shmloader.log.tells("a line")  # error
 
 
 def wrong_uses(theirs: torch.utils.data.DataLoader[int]) -> None:

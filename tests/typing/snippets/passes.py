@@ -46,6 +46,29 @@ with DataLoader(dataset) as loader:
         print(batch)
     loader.close()
 
+assert_type(len(loader), int)
+assert_type(repr(loader), str)
+assert_type(loader.keep_pages, bool)
+assert_type(loader.restarts, int)
+with wrap(loader) as wrapped:
+    wrapped.close()
+
+
+class Trays(DataLoader[tuple[torch.Tensor, ...]]):
+    """A subclass that names what it loads, with an option of its own."""
+
+    def __init__(self, trays: TensorDataset, *, depth: int = 2) -> None:
+        super().__init__(trays, batch_size=depth, slots=4)
+        self.depth = depth
+
+    def __repr__(self) -> str:
+        return f"Trays(depth={self.depth})"
+
+
+with Trays(dataset, depth=3) as trays:
+    assert_type(trays, Trays)
+    assert_type(trays.stats(), Stats)
+
 stats = defaults.stats()
 assert_type(stats, Stats)
 assert_type(stats.batches, int)

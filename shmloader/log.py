@@ -1,0 +1,76 @@
+"""
+The logger "shmloader": rare events of the trainer, told at DEBUG, and never anything for a batch.
+
+It is quiet unless the program turns it on. Workers tell nothing. Only code that the user called
+tells at once. A finalizer may run inside any line, such as one of a handler that holds a lock which
+is not reentrant; so its lines are kept, and told before the next one.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+# Pages that come or go are told from this many bytes on.
+NOTABLE_BYTES = 16_000_000
+_KEPT_MAX = 64  # lines of finalizers, of which the oldest go; without a listener nothing reads them
+
+_logger = logging.getLogger("shmloader")
+_logger.addHandler(logging.NullHandler())
+# (time.monotonic(), message, arguments)
+_kept: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_KEPT_MAX)
+# The parent tells its own lines.
+os.register_at_fork(after_in_child=_kept.clear)
+
+
+class _Thread(threading.local):
+    keeps = False
+
+
+_this = _Thread()
+
+
+def is_heard() -> bool:
+    """Returns True if somebody listens: for lines whose arguments cost something."""
+    return _this.keeps or _logger.isEnabledFor(logging.DEBUG)
+
+
+def tell(message: str, *arguments: object) -> None:
+    """
+    Tell one event, or keep it if this thread runs a finalizer.
+
+    Args:
+        message: As for `logging.debug()`, starting with the loader's name.
+        arguments: What stands in the message; formatted only if it is heard.
+    """
+    if _this.keeps:
+        _kept.append((time.monotonic(), message, arguments))
+        return
+    if not is_heard():
+        _kept.clear()
+        return
+    for since, earlier, values in _take_kept():
+        ago_s = time.monotonic() - since
+        _logger.debug(earlier + " (%.1f s ago)", *values, ago_s, stacklevel=2)
+    _logger.debug(message, *arguments, stacklevel=2)
+
+
+def _take_kept() -> Iterator[tuple[float, str, tuple[object, ...]]]:
+    # Another thread may take the rest meanwhile.
+    with contextlib.suppress(IndexError):
+        while True:
+            yield _kept.popleft()
+
+
+@contextlib.contextmanager
+def in_finalizer() -> Iterator[None]:
+    """Keep what this thread tells: no logger, lock or handler is touched."""
+    before = _this.keeps
+    _this.keeps = True
+    try:
+        yield
+    finally:
+        _this.keeps = before

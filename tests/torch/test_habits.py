@@ -1,0 +1,327 @@
+"""What a person types at a loader: repr, len, a progress bar, dir, help, the signature."""
+
+import copy
+import inspect
+import io
+import pickle
+import pydoc
+import threading
+import types
+
+import numpy
+import pytest
+import torch
+import torch.utils.data
+import tqdm
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    TensorDataset,
+)
+
+import shmloader
+from shmloader import DataLoader
+from tests.helpers.datasets import Numbered
+
+TENSORS = TensorDataset(torch.zeros(6, 2))
+OPTIONS = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts")
+
+
+class Touchy(Dataset):
+    """A dataset of which nothing may be called, as when its length is a query that takes long."""
+
+    def __len__(self):
+        raise AssertionError("asked for its length")
+
+    def __getitem__(self, index):
+        raise AssertionError("asked for a sample")
+
+    def __repr__(self):
+        raise AssertionError("asked for its repr")
+
+    def __getattr__(self, name):
+        raise AssertionError(f"asked for {name}")
+
+    def __bool__(self):
+        raise AssertionError("asked whether it is true")
+
+    def __eq__(self, other):
+        raise AssertionError("compared")
+
+    __hash__ = None
+
+
+class Shards(IterableDataset):
+    """An iterable dataset that knows how long it is."""
+
+    def __len__(self):
+        return 10
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        return iter(range(info.id, 10, info.num_workers) if info else range(10))
+
+
+class Endless(IterableDataset):
+    """An iterable dataset that does not know how long it is."""
+
+    def __iter__(self):
+        return iter(range(5))
+
+
+def pad(samples):
+    """A collate function with a name."""
+    return samples
+
+
+class Trays(DataLoader):
+    """A user's subclass of ours."""
+
+
+class Named(torch.utils.data.DataLoader):
+    """A user's subclass of torch's, which says itself what it is."""
+
+    def __repr__(self):
+        return f"Named({self.batch_size})"
+
+
+def inside(loader):
+    """Returns what stands between the parentheses of a loader's line."""
+    text = repr(loader)
+    assert text.startswith("shmloader.DataLoader(")
+    assert text.endswith(")")
+    return text.removeprefix("shmloader.DataLoader(").removesuffix(")")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "expected"),
+    [
+        (TENSORS, {}, "TensorDataset of 6, batch_size=1, num_workers=0"),
+        ([1, 2], {"batch_size": 2}, "list of 2, batch_size=2, num_workers=0"),
+        (range(9), {"batch_size": None}, "range of 9, batch_size=None, num_workers=0"),
+        (
+            range(9),
+            {"batch_sampler": [[1], [2]]},
+            "range of 9, batch_sampler=list of 2, num_workers=0",
+        ),
+        (
+            TENSORS,
+            {"shuffle": True, "drop_last": True, "timeout": 1.5, "num_workers": 2, "slots": 9},
+            "TensorDataset of 6, batch_size=1, shuffle=True, num_workers=2, drop_last=True, "
+            "timeout=1.5, slots=9",
+        ),
+        (
+            TENSORS,
+            {"sampler": RandomSampler(TENSORS, replacement=True), "collate_fn": pad},
+            "TensorDataset of 6, batch_size=1, sampler=RandomSampler, num_workers=0, "
+            "collate_fn=pad",
+        ),
+        (
+            TENSORS,
+            {"sampler": RandomSampler(TENSORS, num_samples=3)},
+            "TensorDataset of 6, batch_size=1, sampler=RandomSampler, num_workers=0",
+        ),
+        (
+            TENSORS,
+            {"sampler": [3]},
+            "TensorDataset of 6, batch_size=1, sampler=list of 1, num_workers=0",
+        ),
+        (
+            TENSORS,
+            {
+                "num_workers": 1,
+                "multiprocessing_context": "spawn",
+                "prefetch_factor": 2,
+                "keep_pages": False,
+                "restarts": numpy.int64(3),
+            },
+            "TensorDataset of 6, batch_size=1, num_workers=1, multiprocessing_context='spawn', "
+            "keep_pages=False, restarts=3",
+        ),
+        (Shards(), {"batch_size": 4}, "Shards, batch_size=4, num_workers=0"),
+        (Subset(TENSORS, [1, 2]), {}, "Subset of 2, batch_size=1, num_workers=0"),
+        (ConcatDataset([TENSORS] * 2), {}, "ConcatDataset of 12, batch_size=1, num_workers=0"),
+        (torch.zeros(4, 2), {}, "Tensor of 4, batch_size=1, num_workers=0"),
+        (numpy.zeros((5, 2)), {}, "ndarray of 5, batch_size=1, num_workers=0"),
+        (Numbered(3), {}, "Numbered, batch_size=1, num_workers=0"),
+    ],
+)
+def test_repr_shows_what_differs(dataset, options, expected):
+    """The line has the dataset, the batch size, the workers, and options that are not as usual."""
+    assert expected == inside(DataLoader(dataset, **options))
+
+
+def test_repr_runs_no_code_of_the_dataset():
+    """Neither the length nor any attribute of a user's dataset is asked for."""
+    loader = DataLoader(Touchy(), batch_size=4, sampler=[0], num_workers=2)
+
+    assert "Touchy, batch_size=4, sampler=list of 1, num_workers=2" == inside(loader)
+
+
+def test_repr_is_short_for_a_long_dataset():
+    """What the dataset holds is not shown, however much it is."""
+    assert 100 > len(repr(DataLoader(list(range(100_000)))))
+
+
+def test_repr_without_attributes():
+    """A loader whose __init__ has not run, or has raised, can still be shown by a traceback."""
+    loader = object.__new__(DataLoader)
+    assert "" == inside(loader)
+    loader.dataset = TENSORS
+    assert "TensorDataset of 6" == inside(loader)
+    loader.sampler = loader.batch_size = loader.num_workers = types.SimpleNamespace()
+    assert inside(loader).startswith("TensorDataset of 6, batch_size=SimpleNamespace")
+
+
+def test_repr_of_a_loader_that_cannot_be_described():
+    """Even if an attribute breaks the line, there is a line."""
+
+    class Lengthless(list):
+        @property
+        def __class__(self):
+            raise ValueError("no class")
+
+    loader = DataLoader([1])
+    loader.collate_fn = Lengthless()
+
+    assert repr(loader).startswith("<shmloader.dataloader.DataLoader object at ")
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_repr_of_copies(duplicate):
+    """A copied or unpickled loader is shown as the first one."""
+    loader = DataLoader([1, 2], batch_size=2, num_workers=1, slots=4)
+
+    assert repr(loader) == repr(duplicate(loader))
+
+
+def test_repr_names_the_class():
+    """Subclasses and wrapped loaders are shown by their own names."""
+
+    class Mine(torch.utils.data.DataLoader):
+        pass
+
+    assert "Trays(list of 1, batch_size=1, num_workers=0)" == repr(Trays([1]))
+    wrapped = shmloader.wrap(Mine([1, 2]), slots=3)
+    assert "Mine(list of 2, batch_size=1, num_workers=0, slots=3)" == repr(wrapped)
+    assert "list of 1, batch_size=1, num_workers=0" == inside(
+        shmloader.wrap(torch.utils.data.DataLoader([1]))
+    )
+
+
+def test_a_class_that_says_itself_what_it_is():
+    """The repr of a user's class goes before ours, wrapped or derived; torch has none."""
+
+    class Derived(Named, DataLoader):
+        pass
+
+    assert "Named(3)" == repr(shmloader.wrap(Named([1], batch_size=3)))
+    assert "Named(4)" == repr(Derived([1], batch_size=4))
+    assert torch.utils.data.DataLoader.__repr__ is object.__repr__
+
+
+LENGTHS = [
+    (Numbered(10), {"batch_size": 4}),
+    (Numbered(10), {"batch_size": 4, "drop_last": True}),
+    (Numbered(10), {"batch_size": None}),
+    (Numbered(10), {"batch_sampler": [[0, 1], [2], [3]]}),
+    (Numbered(10), {"batch_size": 3, "sampler": [1, 2, 3, 4]}),
+    (Shards(), {"batch_size": 5}),
+    (Shards(), {"batch_size": 5, "drop_last": True}),
+    (Shards(), {"batch_size": None}),
+]
+
+
+@pytest.mark.parametrize(("dataset", "options"), LENGTHS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bar_has_the_length_and_ends_at_it(dataset, options, workers):
+    """len() is torch's, and tqdm's total; the bar is full after the last batch."""
+    expected = len(torch.utils.data.DataLoader(dataset, num_workers=workers, **options))
+    with DataLoader(dataset, num_workers=workers, **options) as loader, bar_of(loader) as bar:
+        totals = (len(loader), bar.total)
+        batches = sum(1 for _ in bar)
+
+    assert (expected, expected) == totals
+    assert (expected, expected) == (batches, bar.n)
+
+
+def test_a_bar_without_a_length():
+    """A dataset that does not know its length gives a bar without one, as with torch."""
+    with DataLoader(Endless(), batch_size=2, num_workers=1) as loader, bar_of(loader) as bar:
+        with pytest.raises(TypeError, match="has no len"):
+            len(loader)
+        total, batches = bar.total, sum(1 for _ in bar)
+
+    assert (None, 3, 3) == (total, batches, bar.n)
+
+
+def bar_of(loader):
+    """Make a progress bar that nobody sees, without a thread and a semaphore of its own."""
+    tqdm.tqdm.monitor_interval = 0
+    tqdm.tqdm.set_lock(threading.RLock())
+    return tqdm.tqdm(loader, file=io.StringIO())
+
+
+def test_dir_shows_torchs_names_and_ours():
+    """Beside what torch's loader shows there are the options and three methods."""
+    theirs = set(dir(torch.utils.data.DataLoader([1])))
+    ours = {name for name in dir(DataLoader([1])) if not name.startswith("_")}
+
+    assert {*OPTIONS, "stats", "held", "close"} == ours - theirs
+
+
+def test_signature_is_torchs_and_the_options():
+    """Completion shows torch's parameters with their defaults, then ours, each with a type."""
+    theirs = inspect.signature(torch.utils.data.DataLoader).parameters
+    ours = inspect.signature(DataLoader).parameters
+
+    assert [*theirs, *OPTIONS] == list(ours)
+    assert {name: theirs[name].default for name in theirs} == {
+        name: ours[name].default for name in theirs
+    }
+    assert [theirs[name].kind for name in theirs] == [ours[name].kind for name in theirs]
+    assert [] == [name for name in ours if ours[name].annotation is inspect.Parameter.empty]
+
+
+def test_signature_of_wrap_is_the_options():
+    """wrap() shows the same options, defaults and types as the class."""
+    wrapped = dict(inspect.signature(shmloader.wrap).parameters)
+    ours = inspect.signature(DataLoader).parameters
+
+    assert wrapped.pop("loader").annotation is not inspect.Parameter.empty
+    assert {name: ours[name] for name in OPTIONS} == wrapped
+
+
+def documented():
+    """List the public names, and the methods that our public classes define."""
+    for name in shmloader.__all__:
+        thing = getattr(shmloader, name)
+        yield name, thing
+        for member, value in vars(thing).items() if inspect.isclass(thing) else ():
+            if not member.startswith("_") and inspect.isroutine(value):
+                yield f"{name}.{member}", value
+
+
+@pytest.mark.parametrize(
+    ("name", "thing"), [pytest.param(*each, id=each[0]) for each in documented()]
+)
+def test_every_public_name_is_documented(name, thing):
+    """Hovering over a name shows a sentence of ours, and so does help()."""
+    text = inspect.getdoc(thing)
+    shown = pydoc.render_doc(thing, renderer=pydoc.plaintext)
+
+    assert text
+    assert text.splitlines()[0].rstrip(".,:") in shown
+    assert text != inspect.getdoc(torch.utils.data.DataLoader)
+
+
+@pytest.mark.parametrize("record", [shmloader.Stats, shmloader.Held])
+def test_fields_of_records_are_documented(record):
+    """help() explains each field of a record."""
+    for field in record.__dataclass_fields__:
+        assert f"{field}:" in inspect.getdoc(record)

@@ -1,0 +1,405 @@
+"""The logger "shmloader": quiet unless it is turned on, then rare events and never a batch."""
+
+import collections
+import contextlib
+import gc
+import logging
+import os
+import re
+import signal
+import threading
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+import shmloader
+from shmloader import log
+from tests.helpers import programs
+from tests.helpers.datasets import Numbered
+
+LOGGER = logging.getLogger("shmloader")
+LARGE = 1 << 20  # numbers in a sample of 4 MB
+FORK_QUIETLY = "import warnings; warnings.simplefilter('ignore')\n"
+
+
+class Large(Dataset):
+    """A dataset of samples of 4 MB."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((LARGE,), float(index))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept():
+    """Lines that finalizers of other tests kept are not told in these."""
+    gc.collect()
+    log._kept.clear()
+
+
+@pytest.fixture
+def told(caplog):
+    """What the logger is told, as a function that lists the lines so far, without the name."""
+    caplog.set_level(logging.DEBUG, logger="shmloader")
+    return lambda: [
+        re.sub(r"^loader \d+: ", "", record.getMessage())
+        for record in caplog.records
+        if record.name == "shmloader"
+    ]
+
+
+def lines_with(told, words):
+    """List the lines that contain these words."""
+    return [line for line in told() if words in line]
+
+
+def test_it_is_quiet_by_default(tmp_path):
+    """A program that configures no logging sees nothing, whatever happens."""
+    script = (
+        FORK_QUIETLY
+        + """
+import logging, shmloader
+from tests.helpers.datasets import Numbered
+loader = shmloader.DataLoader(Numbered(40), num_workers=2)
+kept = list(loader)
+next(iter(loader))
+loader.close()
+logger = logging.getLogger("shmloader")
+print(logger.level, logger.propagate, [type(each).__name__ for each in logger.handlers])
+"""
+    )
+    status, lines, errors = programs.run(tmp_path, script)
+
+    assert (0, ["0 True ['NullHandler']"], "") == (status, lines, errors)
+
+
+def test_warnings_level_is_quiet(caplog):
+    """At INFO and above nothing is told: all of it is for debugging."""
+    caplog.set_level(logging.INFO, logger="shmloader")
+    with shmloader.DataLoader(Numbered(4), num_workers=1) as loader:
+        list(loader)
+
+    assert [] == [record for record in caplog.records if record.name == "shmloader"]
+
+
+def test_an_epoch_is_told(told):
+    """Segment, start with pids and method, end with counts, and close, in this order."""
+    with shmloader.DataLoader(Numbered(6), 2, num_workers=2, slots=7) as loader:
+        iterator = iter(loader)
+        pids = ", ".join(str(worker.pid) for worker in iterator._workers)
+        list(iterator)
+    made, started, ended, freed, closed = told()
+
+    assert re.fullmatch(r"segment made: 7 slots and 14 spare ranges of [\d.]+ MB each, .*", made)
+    assert started.startswith(f"2 workers started by fork, pids {pids}; 7 slots of at most ")
+    assert re.fullmatch(
+        r"epoch ended: 3 batches of 0.0 MB in all, \d+\.\d{3} s waited, 0 spilled, 0 restarts; "
+        r"\d+\.\d MB resident",
+        ended,
+    )
+    assert re.fullmatch(r"segment freed: \d+\.\d MB of pages, those of 0 held batches .*", freed)
+    assert "closed" == closed
+
+
+def test_lines_name_the_loader(caplog):
+    """Lines of two loaders can be told apart."""
+    caplog.set_level(logging.DEBUG, logger="shmloader")
+    for _ in range(2):
+        with shmloader.DataLoader(Numbered(1), num_workers=1) as loader:
+            list(loader)
+    names = [record.getMessage().partition(":")[0] for record in caplog.records]
+
+    assert [5, 5] == list(collections.Counter(names).values())
+
+
+def test_a_segment_that_waits_is_reused(told):
+    """The second epoch tells that nothing was made."""
+    with shmloader.DataLoader(Numbered(2), num_workers=1) as loader:
+        list(loader)
+        list(loader)
+
+    assert [1, 1] == [len(lines_with(told, f"segment {how}")) for how in ("made", "reused")]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_epochs_are_counted_apart(told, persistent):
+    """Each line counts its own epoch, also if the user broke off the one before."""
+    options = {"num_workers": 1, "persistent_workers": persistent}
+    with shmloader.DataLoader(Numbered(8), **options) as loader:
+        list(loader)
+        next(iter(loader))
+        list(loader)
+    counts = [re.search(r"\d+ batches", line)[0] for line in lines_with(told, "epoch ended")]
+
+    assert ["8 batches", "1 batches", "8 batches"] == counts
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_nothing_is_done_for_a_batch(told, monkeypatch, is_heard):
+    """However many batches there are, the logger is asked and told as often."""
+    LOGGER.setLevel(logging.DEBUG if is_heard else logging.WARNING)
+    asked = []
+    ask = LOGGER.isEnabledFor
+    monkeypatch.setattr(LOGGER, "isEnabledFor", lambda level: asked.append(level) or ask(level))
+
+    def ran(count):
+        before = len(asked), len(told())
+        with shmloader.DataLoader(Numbered(count), num_workers=1, slots=8) as loader:
+            for _ in loader:
+                pass
+        return len(asked) - before[0], len(told()) - before[1]
+
+    few = ran(5)
+    assert few == ran(300)
+    assert (is_heard, True) == (few[1] > 0, few[0] > 0)
+
+
+def test_spills_are_told_at_powers_of_two(told):
+    """A reason is told at its first, second, fourth spill and so on, with what to change."""
+    with shmloader.DataLoader(Numbered(14), num_workers=1, slots=3) as loader:
+        kept = list(loader)
+        spilled = loader.stats().spilled
+    lines = lines_with(told, "spilled, number")
+    numbers = [int(re.search(r"number (\d+)", line)[1]) for line in lines]
+
+    assert 14 == len(kept)
+    assert [2**power for power in range(spilled.bit_length())] == numbers
+    assert all("raise slots (now 3)" in line for line in lines)
+
+
+def test_growth_of_slots_is_told(told):
+    """Each slot that comes with batches that are dropped late is told."""
+    held = collections.deque(maxlen=9)
+    with shmloader.DataLoader(Numbered(120), num_workers=1) as loader:
+        for batch in loader:
+            held.append(batch)
+        del batch
+        held.clear()
+        slots = loader.stats().slots
+    lines = lines_with(told, "dropped late")
+
+    assert lines
+    assert f"{sum(slots.values()) - slots['spare']} slots now" in lines[-1]
+    assert sum(slots.values()) - slots["spare"] == 8 + len(lines)
+
+
+def test_pages_given_back_are_told_if_they_are_many(told):
+    """The end of an epoch with keep_pages=False tells how much memory it gave back."""
+    options = {"num_workers": 1, "persistent_workers": True, "keep_pages": False}
+    with shmloader.DataLoader(Large(16), 4, **options) as loader:
+        for _ in loader:
+            pass
+    with shmloader.DataLoader(Numbered(16), 4, **options) as loader:
+        for _ in loader:
+            pass
+    (line,) = lines_with(told, "pages given back")
+
+    assert float(re.search(r"([\d.]+) MB of pages", line)[1]) >= 16
+    assert line.endswith("because the epoch is over")
+
+
+def test_pages_that_come_and_go_within_an_epoch_are_told(told, monkeypatch):
+    """A look at memory tells the bytes of pages, if they changed much since the last one."""
+    monkeypatch.setattr(log, "NOTABLE_BYTES", 1_000_000)
+    with shmloader.DataLoader(Large(64), 4, num_workers=2) as loader:
+        held = []
+        for batch in loader:
+            held.append(batch)
+        del batch, held
+    line = lines_with(told, "resident within the epoch")[0]
+
+    assert re.match(
+        r"from 0\.0 to [1-9]\d*\.\d MB resident .* [1-9][\d.]* MB of memory avail", line
+    )
+
+
+def test_restarts_are_told(told):
+    """The line has the warning's words: which worker, why, with what in hand."""
+    loader = shmloader.DataLoader(Numbered(60), num_workers=2, restarts=1)
+    with loader, pytest.warns(shmloader.RestartWarning) as warned:
+        iterator = iter(loader)
+        pid = iterator._workers[1].pid
+        nursery = iterator._processes.nursery.process.pid
+        os.kill(pid, signal.SIGKILL)
+        count = sum(1 for _ in iterator)
+
+    assert 60 == count
+    assert [str(warned[0].message)] == lines_with(told, "was killed by SIGKILL")
+    assert f"DataLoader worker 1 (pid {pid})" in str(warned[0].message)
+    assert f", nursery {nursery};" in lines_with(told, "started by")[0]
+    assert "1 restarts" in lines_with(told, "epoch ended")[0]
+
+
+def test_formats_fit_their_arguments(caplog, capsys):
+    """No line of these tests is one that logging cannot format."""
+    caplog.set_level(logging.DEBUG, logger="shmloader")
+    with shmloader.DataLoader(Large(8), num_workers=1, restarts=1, keep_pages=False) as loader:
+        list(loader)
+
+    assert "Logging error" not in capsys.readouterr().err
+    assert all("%" not in record.getMessage() for record in caplog.records)
+    assert all(record.args for record in caplog.records)  # formatted by logging, if at all
+
+
+class Jealous(logging.Handler):
+    """A handler that drops an iterator while it holds a lock that is not reentrant."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        self.to_drop = []
+        self._mutex = threading.Lock()
+
+    def emit(self, record):
+        assert self._mutex.acquire(blocking=False), "called while it holds its lock"
+        with contextlib.closing(self):
+            self.to_drop.clear()
+            self.lines.append(record.getMessage())
+
+    def close(self):
+        self._mutex.release()
+
+
+@contextlib.contextmanager
+def handled_by(handler):
+    """Have a handler of one's own beside those that are there."""
+    LOGGER.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        LOGGER.removeHandler(handler)
+
+
+def test_a_finalizer_tells_nothing_at_once(told):
+    """An iterator that is dropped inside of a handler does not call that handler again."""
+    with (
+        handled_by(Jealous()) as handler,
+        shmloader.DataLoader(Numbered(50), num_workers=1) as loader,
+    ):
+        iterator = iter(loader)
+        next(iterator)
+        handler.to_drop.append(iterator)
+        del iterator
+        LOGGER.debug("now")
+        told_by_then = lines_with(told, "epoch ended")
+        assert [] == handler.to_drop
+    late = lines_with(told, "epoch ended")
+
+    assert ([], 1) == (told_by_then, len(late))
+    assert re.search(r"1 batches.*\(\d+\.\d s ago\)$", late[0])
+
+
+def test_kept_lines_are_bounded_without_a_listener():
+    """What finalizers keep is a few lines, and is dropped with the next event."""
+    with shmloader.DataLoader(Numbered(9), num_workers=1) as loader:
+        for _ in range(3):
+            next(iter(loader))
+        kept = len(log._kept)
+    with log.in_finalizer():
+        for _ in range(1000):
+            log.tell("a line")
+        most = len(log._kept)
+    log.tell("an event that is not heard")
+
+    assert (True, 64, 0) == (0 < kept <= 64, most, len(log._kept))
+
+
+def test_a_forked_child_does_not_tell_its_parents_lines():
+    """What a finalizer kept before a fork is the parent's to tell."""
+    with log.in_finalizer():
+        log.tell("of the parent")
+    child = os.fork()
+    if child == 0:
+        os._exit(len(log._kept))
+    _, status = os.waitpid(child, 0)
+
+    assert (0, 1) == (os.waitstatus_to_exitcode(status), len(log._kept))
+
+
+FORKS = (
+    FORK_QUIETLY
+    + """
+import logging, os, sys, threading
+import shmloader
+from tests.helpers.datasets import Numbered
+
+# A file object has a lock of its own, which a worker may inherit locked, with any loader. This
+# handler has the one that logging gives it.
+class Direct(logging.Handler):
+    def emit(self, record):
+        os.write(file, self.format(record).encode())
+
+file = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+logger = logging.getLogger("shmloader")
+logging.basicConfig(level=logging.DEBUG, handlers=[Direct()])
+is_over = threading.Event()
+
+class Chatty(Numbered):
+    def __getitem__(self, index):
+        logger.debug("worker has %d", index)
+        logging.getLogger(f"made.{index}").debug("new logger")
+        return super().__getitem__(index)
+
+def log():
+    number = 0
+    while not is_over.is_set():
+        number += 1
+        logger.debug("line %d of another thread", number)
+        logging.getLogger(f"other.{number % 50}").isEnabledFor(logging.DEBUG)
+
+threads = [threading.Thread(target=log) for _ in range(2)]
+for thread in threads:
+    thread.start()
+batches = 0
+for epoch in range(EPOCHS):
+    with shmloader.DataLoader(Chatty(8), num_workers=2, OPTIONS) as loader:
+        batches += sum(1 for _ in loader)
+is_over.set()
+for thread in threads:
+    thread.join()
+print(batches)
+"""
+)
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize(("epochs", "options"), [(12, "timeout=20"), (3, "timeout=20, restarts=1")])
+def test_workers_are_forked_while_other_threads_log(tmp_path, epochs, options):
+    """No worker waits for a lock that a thread of the trainer held when it was forked."""
+    script = FORKS.replace("EPOCHS", str(epochs)).replace("OPTIONS", options)
+    status, lines, errors = programs.run(tmp_path, script)
+
+    assert (0, [str(8 * epochs)], "") == (status, lines, errors)
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise SystemExit(3)"])
+def test_a_program_that_ends_within_an_epoch(tmp_path, end):
+    """At exit of the interpreter no line is told to handlers that are closed."""
+    script = (
+        FORK_QUIETLY
+        + f"""
+import logging, sys
+import shmloader
+from tests.helpers.datasets import Numbered
+
+logging.basicConfig(level=logging.DEBUG, filename="log.txt")
+loader = shmloader.DataLoader(Numbered(50), num_workers=2)
+persistent = shmloader.DataLoader(Numbered(50), num_workers=1, persistent_workers=True)
+iterators = [iter(loader), iter(persistent)]
+batches = [next(iterator) for iterator in iterators]
+loader.circle = loader
+{end}
+"""
+    )
+    status, _, errors = programs.run(tmp_path, script)
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+
+    assert (3 if end else 0, "") == (status, errors)
+    assert 2 == sum("workers started by" in line for line in lines)
