@@ -100,8 +100,8 @@ def check_packages(requirements: list[Requirement]) -> None:
     If one is missing none is imported: torch without numpy prints a warning that explains nothing.
     """
     unmet = [each for each in requirements if each.is_missing()]
-    # Only the first: what is imported after it may fail because of it.
-    unmet = unmet or list(islice(filter(Requirement.is_too_old, requirements), 1))
+    # Only the first, and numpy before torch: its import may fail because of an old numpy.
+    unmet = unmet or list(islice(filter(Requirement.is_too_old, sorted(requirements)), 1))
     if unmet:
         needed = " and ".join(f"{each} (found: {each.found()})" for each in unmet)
         command = " ".join(f"'{each}'" for each in unmet)

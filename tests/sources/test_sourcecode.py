@@ -32,6 +32,7 @@ RANKS = {
     "core": 1,
     "errors": 0,
     "metrics": 0,
+    "requirements": 0,
 }
 ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do
 
