@@ -24,7 +24,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check docs bench bench-peers kept cliffs soak lint sanitize fuzz package
-.PHONY: clean always
+.PHONY: wheel clean always
 
 build: .venv/built
 
@@ -102,6 +102,10 @@ package: build
 	cd build/package && ../../$(venv)/python -c \
 	  'import os, shmloader.core._core as core; assert core.__file__.startswith(os.getcwd()), core'
 
+# One wheel as cibuildwheel makes them, but for this machine's glibc and Python, in dist/.
+wheel: build
+	$(venv)/python -m tests.helpers.wheel dist
+
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	rm -f shmloader/core/_core*.so
@@ -118,7 +122,7 @@ clean:
 # installed builds it, and torch comes once, at its pinned version.
 .venv/built: .venv/ready pyproject.toml build/switches $(core_sources)
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
-	  --editable '.[demo,bench,test,lint]'
+	  --editable '.[demo,bench,test,lint,wheel]'
 	touch $@
 
 # What builds the site.

@@ -2,6 +2,10 @@
 
 from importlib.metadata import version
 
+from shmloader import requirements
+
+requirements.check()
+
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,

@@ -158,7 +158,13 @@ def _create_memfd(total_bytes: int) -> int:
 
 
 def _create_posix(total_bytes: int) -> int:
-    import posix_ipc
+    try:
+        import posix_ipc
+    except ModuleNotFoundError:
+        raise ImportError(
+            "shmloader's posix backing needs posix_ipc, which is missing: pip install posix_ipc",
+            name="posix_ipc",
+        ) from None
 
     flags = posix_ipc.O_CREX
     memory = posix_ipc.SharedMemory(None, flags=flags, mode=0o600)

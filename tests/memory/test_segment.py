@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import stat
+import sys
 import time
 
 import pytest
@@ -142,6 +143,15 @@ def test_posix_serves_where_there_is_no_memfd(monkeypatch):
     assert "memfd" == segment.backing_name()
     monkeypatch.delattr(os, "memfd_create")
     assert "posix" == segment.backing_name()
+
+
+def test_posix_says_what_it_needs(monkeypatch):
+    """Without its package, which not every Python gets, the posix backing names it."""
+    monkeypatch.setenv("SHMLOADER_BACKING", "posix")
+    monkeypatch.setitem(sys.modules, "posix_ipc", None)
+
+    with pytest.raises(ImportError, match="pip install posix_ipc"):
+        Segment(first_shape(1, 1, MEGABYTE))
 
 
 @pytest.mark.core(values=1)

@@ -35,6 +35,7 @@ RANKS = {
     "errors": 0,
     "log": 0,
     "metrics": 0,
+    "requirements": 0,
 }
 ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do
 
