@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from .needs import version_of
 from .training import seed, trainer_cpu_s
@@ -48,6 +49,15 @@ def tried(way: Way, train: Callable[[Way], list[Any]]) -> Trial:
         wall, cpu = time.perf_counter() - wall, trainer_cpu_s() - cpu
     gc.collect()  # what a framework's cycles hold of a loader goes before the next training
     return Trial(losses, made, wall, cpu)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Train with one thread: others would wait for a core in a loop while workers need it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=WAYS, ids=str)
