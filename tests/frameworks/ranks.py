@@ -16,6 +16,7 @@ from tests.helpers.programs import search_path
 from .ways import Made
 
 LONGEST_S = 240.0  # three trainings of two processes that import a framework; a hang takes longer
+GRACE_S = 10.0  # for its end, and the check of what is left
 RANKS = 2
 HERE = Path(__file__).parent
 
@@ -49,7 +50,7 @@ def run(program: str, folder: Path, *arguments: str, launcher: Sequence[str] = (
             start_new_session=True,
         )
         try:
-            status = process.wait(LONGEST_S)
+            status = process.wait(LONGEST_S - GRACE_S)
         except subprocess.TimeoutExpired:
             status = None
         finally:

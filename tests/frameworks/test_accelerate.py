@@ -10,7 +10,7 @@ import torch.utils.data
 import shmloader
 
 from .needs import needs
-from .ranks import assert_same_on_all_ranks
+from .ranks import LONGEST_S, assert_same_on_all_ranks
 from .training import WORKERS, Bulky, Pictures, Stream
 from .ways import IMPORT, INSTALL, TORCH, WRAP, spied
 
@@ -22,8 +22,6 @@ from .accelerate_loops import ACCUMULATED, prepared, train  # noqa: E402
 
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
 TORCHRUN += ["--local-addr=127.0.0.1", "--max-restarts=0"]
-LAUNCH = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes=2", "--num_machines=1"]
-LAUNCH += ["--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]
 
 
 @pytest.fixture(autouse=True)
@@ -129,15 +127,11 @@ def test_prepared_twice_is_the_same():
     assert loader is boss.prepare(loader)
 
 
-@pytest.mark.parametrize(
-    ("launcher", "dispatches"),
-    [(TORCHRUN, False), (LAUNCH, True)],
-    ids=["torchrun", "accelerate launch, dispatch_batches"],
-)
-def test_two_processes(tmp_path, launcher, dispatches):
+@pytest.mark.timeout(LONGEST_S)
+@pytest.mark.parametrize("arguments", [[], ["dispatch"]], ids=["sharded", "dispatched"])
+def test_two_processes(tmp_path, arguments):
     """Two ranks have torch's losses, each sample once, and all metrics gathered once."""
-    arguments = ["dispatch"] if dispatches else []
-    by_way = assert_same_on_all_ranks("accelerate_ranks", tmp_path, *arguments, launcher=launcher)
+    by_way = assert_same_on_all_ranks("accelerate_ranks", tmp_path, *arguments, launcher=TORCHRUN)
 
     for ranks in by_way.values():
         seen = [rank["seen"] for rank in ranks]

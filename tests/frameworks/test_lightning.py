@@ -9,7 +9,7 @@ import pytest
 import shmloader
 
 from .needs import needs
-from .ranks import assert_same_on_all_ranks
+from .ranks import LONGEST_S, assert_same_on_all_ranks
 from .training import WORKERS, Bulky, Net, Pictures, Stream
 from .ways import IMPORT
 
@@ -188,12 +188,14 @@ def test_options_survive_a_rebuild(user_class):
     assert 4 == used.stats().batches
 
 
+@pytest.mark.timeout(LONGEST_S)
 @pytest.mark.parametrize("program", ["trainer", "fabric"])
 def test_two_processes(tmp_path, program):
     """With ddp each of two ranks, the relaunched one too, has torch's losses in each way."""
     assert_same_on_all_ranks("lightning_ranks", tmp_path, program, "ddp")
 
 
+@pytest.mark.timeout(LONGEST_S)
 def test_two_spawned_processes(tmp_path):
     """With ddp_spawn loaders and all are pickled, and each rank has torch's losses."""
     assert_same_on_all_ranks("lightning_ranks", tmp_path, "trainer", "ddp_spawn")
