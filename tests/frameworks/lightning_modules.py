@@ -35,7 +35,7 @@ class Module(lightning.LightningModule):
     def training_step(self, batch: Any, batch_index: int) -> torch.Tensor:
         return self.note("train", batch)
 
-    def validation_step(self, batch: Any, batch_index: int) -> None:
+    def validation_step(self, batch: Any, batch_index: int, dataloader_idx: int = 0) -> None:
         self.note("validate", batch)
 
     def predict_step(self, batch: Any, batch_index: int) -> None:

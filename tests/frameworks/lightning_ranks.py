@@ -40,8 +40,10 @@ class Noting(Module):
 
 
 def train(folder: str, strategy: str, way: Way) -> None:
+    # A spawned rank would spawn its workers, each of which imports Lightning: a minute each epoch.
+    options = {**WORKERS, "multiprocessing_context": "fork"}
     loaders = [
-        way.loader(Pictures(count), shuffle=shuffle, **WORKERS)
+        way.loader(Pictures(count), shuffle=shuffle, **options)
         for count, shuffle in ((96, True), (40, False))
     ]
     trainer = lightning.Trainer(
@@ -62,8 +64,9 @@ def train_by_fabric(folder: str, fabric: lightning.Fabric, way: Way) -> None:
 
 
 def main(folder: str, program: str, strategy: str) -> None:
-    # install() reaches no child that is spawned; the launcher does, and has tests of its own.
-    ways = (TORCH, IMPORT, WRAP) if strategy == "ddp_spawn" else (TORCH, IMPORT, WRAP, INSTALL)
+    # install() reaches no child that is spawned, which the launcher does; and pickles of wrapped
+    # loaders are all that others have to bear, and more.
+    ways = (TORCH, WRAP) if strategy == "ddp_spawn" else (TORCH, IMPORT, WRAP, INSTALL)
     if program == "fabric":
         fabric = lightning.Fabric(accelerator="cpu", devices=RANKS, strategy=strategy)
         fabric.launch()
