@@ -11,8 +11,6 @@ import torch.utils.data
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import shmloader
-from shmloader.memory.pool import SegmentPool
-from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 
 TorchLoader = torch.utils.data.DataLoader
@@ -55,23 +53,11 @@ def spied() -> Iterator[Made]:
 @contextmanager
 def installed() -> Iterator[None]:
     """Serve every loader of torch's class for a while."""
-    theirs = TorchLoader._get_iterator
-    defaults = {"slots": None, "slot_bytes": None, "ring_bytes": None, "restarts": 0}
-
-    def _get_iterator(loader: Any) -> Any:
-        if loader.num_workers == 0:
-            return theirs(loader)
-        for name, value in defaults.items():
-            loader.__dict__.setdefault(name, value)
-        pool = loader.__dict__.setdefault("_segment_pool", SegmentPool(True))
-        shape = budget.shape_of(loader.num_workers, loader.prefetch_factor, None, None, None)
-        return RingIterator(loader, pool, shape)
-
-    TorchLoader._get_iterator = _get_iterator
+    shmloader.install()
     try:
         yield
     finally:
-        TorchLoader._get_iterator = theirs
+        shmloader.uninstall()
 
 
 @dataclass(frozen=True)
