@@ -23,7 +23,8 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check frameworks bench bench-peers kept cliffs soak lint sanitize fuzz package clean always
+.PHONY: build demo test rest check frameworks docs bench bench-peers kept cliffs soak lint sanitize
+.PHONY: fuzz package clean always
 
 build: .venv/built
 
@@ -44,6 +45,12 @@ check: test rest .venv/trainers
 # rates are printed too.
 frameworks: .venv/frameworks
 	$(venv)/python -m pytest tests/frameworks $(ARGS)
+
+# The site in build/docs, whole each time: a page that has not changed would not warn again.
+docs: .venv/docs
+	rm -rf build/docs
+	$(venv)/python -m sphinx -q -W --keep-going -E -c docs -d build/doctrees . build/docs $(ARGS)
+	@echo 'the start page: build/docs/index.html'
 
 bench: build
 	$(venv)/python -m bench $(ARGS)
@@ -118,6 +125,12 @@ clean:
 .venv/built: .venv/ready pyproject.toml build/switches $(core_sources)
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[demo,bench,test,lint]'
+	touch $@
+
+# What builds the site.
+.venv/docs: .venv/built pyproject.toml
+	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
+	  --editable '.[docs]'
 	touch $@
 
 # Other projects' loaders, for bench-peers alone, which runs without those that are not here.

@@ -13,6 +13,7 @@ from shmloader.errors import (
     WorkerBroken,
 )
 from shmloader.metrics import Held, Stats
+from shmloader.serving import close, install, stats, uninstall
 from shmloader.worker.collate import empty
 
 __version__ = version("shmloader")
@@ -28,6 +29,10 @@ __all__ = [
     "Stats",
     "UnsendableBatch",
     "WorkerBroken",
+    "close",
     "empty",
+    "install",
+    "stats",
+    "uninstall",
     "wrap",
 ]

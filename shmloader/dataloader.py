@@ -1,10 +1,8 @@
 """DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
 
 import inspect
-import numbers
-import threading
-import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from multiprocessing.context import BaseContext
 from types import TracebackType
 from typing import Any, Self, SupportsIndex, TypeVar
@@ -14,50 +12,20 @@ from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
 
 from shmloader.memory import sending
-from shmloader.memory.pool import SegmentPool
 from shmloader.metrics import Held, Stats
-from shmloader.trainer import budget
-from shmloader.trainer.iterator import RingIterator
+from shmloader.trainer.options import Options
+from shmloader.trainer.service import Service, why_unserved
 
 T = TypeVar("T", covariant=True)
 
 sending.install()
 
-_RING_BYTES_MIN = 1 << 16
-_SLOTS_MAX = 1 << 20
-_BYTES_MAX = 1 << 62
 # Where Lightning notes the arguments of a loader made in one of its hooks, to build it again.
 _SAVED_BY_LIGHTNING = "__pl_saved_kwargs"
-_OPTIONS = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts")
+_OPTIONS = tuple(field.name for field in fields(Options))
 
 # Attributes that live with a process and are not copied or pickled with the loader.
-_OF_THIS_PROCESS = ("_segment_pool", "_iterators")
-
-
-def _count(name: str, value: Any, least: int, most: int | None, kind: str = "an int") -> int:
-    """Check an option; integers of numpy are as good as Python's, as with torch's options."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} should be {kind}, but got {value!r}")
-    number = int(value)
-    if number < least:
-        raise ValueError(f"{name} should be at least {least}, but got {number}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} should be at most {most}, but got {number}")
-    return number
-
-
-def _count_or_none(name: str, value: Any, least: int, most: int) -> int | None:
-    return None if value is None else _count(name, value, least, most, "an int or None")
-
-
-def _refuse_threads(context: Any) -> None:
-    process = getattr(context, "Process", None)
-    if isinstance(process, type) and issubclass(process, threading.Thread):
-        raise TypeError(
-            f"the workers of {type(context).__name__} are threads, and slots are filled by "
-            "processes: use multiprocessing_context='fork', 'spawn' or 'forkserver' (with MONAI, "
-            "use_thread_workers=False), or torch's own loader"
-        )
+_OF_THIS_PROCESS = ("_service",)
 
 
 class DataLoader(torch.utils.data.DataLoader[T]):
@@ -65,17 +33,18 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     A torch DataLoader whose workers write batches into shared memory.
 
     Takes every argument of `torch.utils.data.DataLoader` and behaves like it. With `num_workers=0`
-    it is torch's own path.
+    it is torch's own path, and the options below change nothing. Each is also an attribute.
 
     Args:
-        slots: Number of slots; each holds one batch on its way or in use. Default:
-            `prefetch_factor * num_workers + 6`; the 6 serve batches that are held, and more come
-            if batches are dropped late. Fewer only cost speed, at least 1.
+        slots: Number of slots, 1 to 2^20; each holds one batch on its way or in use. Default:
+            `prefetch_factor * num_workers + 6`, or fewer under a short `ulimit -f`; the 6 serve
+            batches that are held, and more come if batches are dropped late. Fewer only cost speed.
         slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages.
             Default: learnt from the last batches.
-        ring_bytes: Ceiling in bytes for what all slots keep. Default: half of the memory, which the
-            ranks of one machine share. With `slots=None` and `slot_bytes` given it bounds the
-            number of slots.
+        ring_bytes: Ceiling in bytes for what all slots keep, 65536 to 2^62; a larger batch is an
+            error. Default: half of the memory of the machine or control group, which the ranks of
+            one machine share. With `slots=None` and `slot_bytes` given there are at most
+            `ring_bytes // slot_bytes` slots.
         keep_pages: True keeps memory for the next epoch, which is what makes it fast, unless sizes
             vary too much to know how much, or others need it. False gives it back at the end of
             each epoch; `close()` does so at any time.
@@ -84,12 +53,21 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             hangs for longer is killed and replaced too. 0 raises as torch does.
 
     Raises:
-        ValueError, TypeError: As torch's, and for options out of range.
+        ValueError: As torch's, and for options out of range.
+        TypeError: As torch's, and for options of a wrong type; numpy's integers are integers.
 
     While iterating:
         BatchTooLarge: A batch needs more than `ring_bytes`.
         OutOfSharedMemory: The machine has no room for a batch's pages.
+        UnsendableBatch: A leaf of a batch cannot be pickled.
+        WorkerBroken: A worker wrote what the protocol does not allow.
     """
+
+    slots: int | None
+    slot_bytes: int | None
+    ring_bytes: int | None
+    keep_pages: bool
+    restarts: int
 
     def __init__(
         self,
@@ -117,7 +95,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         keep_pages: bool = True,
         restarts: int = 0,
     ) -> None:
-        self._set_options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+        self._set_options(Options(slots, slot_bytes, ring_bytes, keep_pages, restarts))
         super().__init__(
             dataset,
             batch_size,
@@ -138,85 +116,42 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             in_order=in_order,
         )
 
-    def _set_options(
-        self,
-        slots: int | None,
-        slot_bytes: int | None,
-        ring_bytes: int | None,
-        keep_pages: bool,
-        restarts: int,
-    ) -> None:
-        restarts = _count("restarts", restarts, 0, None)
-        slots = _count_or_none("slots", slots, 1, _SLOTS_MAX)
-        slot_bytes = _count_or_none("slot_bytes", slot_bytes, 1, _BYTES_MAX)
-        ring_bytes = _count_or_none("ring_bytes", ring_bytes, _RING_BYTES_MIN, _BYTES_MAX)
-        if slot_bytes is not None and ring_bytes is not None and slot_bytes > ring_bytes:
-            raise ValueError(
-                f"slot_bytes of {slot_bytes} exceeds ring_bytes of {ring_bytes}: raise ring_bytes "
-                f"to at least {slot_bytes} or lower slot_bytes"
-            )
-        self.slots = slots
-        self.slot_bytes = slot_bytes
-        self.ring_bytes = ring_bytes
-        self.keep_pages = keep_pages
-        self.restarts = restarts
+    def _set_options(self, options: Options) -> None:
+        for name, value in options.by_name().items():
+            setattr(self, name, value)
         self._forget_process()
 
     def _forget_process(self) -> None:
-        self._segment_pool = SegmentPool(self.keep_pages)
-        # By id: another thread may add one while these are listed, which a WeakSet does not bear.
-        self._iterators: weakref.WeakValueDictionary[int, RingIterator]
-        self._iterators = weakref.WeakValueDictionary()
+        self._service = Service(self.keep_pages)
 
-    def __iter__(self) -> Any:
-        if getattr(self._iterator, "is_of_another_process", False):
-            # Inherited by a fork: its workers are the parent's, so this process starts its own.
-            self._iterator = None
-        return super().__iter__()
-
-    def _get_iterator(self) -> Any:
+    def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
             return _SingleProcessDataLoaderIter(self)
-        _refuse_threads(self.multiprocessing_context)
-        self.check_worker_number_rationality()
-        sending.install()  # again: torch's init_reductions() takes it away
-        # torch sets prefetch_factor if there are workers.
-        shape = budget.shape_of(
-            int(self.num_workers),
-            int(self.prefetch_factor or 0),
-            self.slots,
-            self.slot_bytes,
-            self.ring_bytes,
-        )
-        iterator = RingIterator(self, self._segment_pool, shape)
-        self._iterators[id(iterator)] = iterator
-        return iterator
+        # They are attributes, which may have been changed.
+        options = Options(**{name: getattr(self, name) for name in _OPTIONS})
+        return self._service.iterate(self, options, **kind)
 
     def stats(self) -> Stats:
         """Count what this loader has done since it was made, over all epochs and live iterators."""
-        return self._segment_pool.stats()
+        return self._service.stats()
 
     def held(self) -> list[Held]:
         """
         List the batches that still occupy a slot, because something points into it.
 
-        Spilled batches occupy none, and what is held after `close()` is memory of its own that goes
-        with the batch.
+        Spilled batches occupy none, nor do the small leaves of a large batch. What is held after
+        `close()` is memory of its own that goes with the batch.
         """
-        return self._segment_pool.held()
+        return self._service.held()
 
     def close(self) -> None:
         """
         Stop all workers and free all shared memory that no batch in use lies in.
 
-        Batches that are held stay valid. Iterating again starts afresh.
+        Batches that are held stay valid. Iterating again starts afresh. Leaving `with loader:` does
+        the same.
         """
-        for reference in self._iterators.valuerefs():
-            iterator = reference()
-            if iterator is not None:
-                iterator._shutdown_workers()
-        self._iterator = None
-        self._segment_pool.clear()
+        self._service.close(self)
 
     def __enter__(self) -> Self:
         return self
@@ -261,9 +196,8 @@ def _init_over(kind: type[torch.utils.data.DataLoader[Any]]) -> Callable[..., No
     ours = {name: known[name] for name in _OPTIONS if name not in theirs.parameters}
 
     def __init__(self: DataLoader[Any], *arguments: Any, **options: Any) -> None:
-        defaults = {name: known[name].default for name in _OPTIONS}
         given = {name: options.pop(name) for name in ours if name in options}
-        self._set_options(**{**defaults, **given})
+        self._set_options(Options(**given))
         kind.__init__(self, *arguments, **options)
 
     *named, last = theirs.parameters.values()
@@ -306,7 +240,9 @@ def _refuse_if_unserved(loader: Any) -> None:
     for name, value in attributes:
         if isinstance(value, _BaseDataLoaderIter):
             raise TypeError(_LIVE_ITERATOR.format(kind=kind.__qualname__, name=name))
-    _refuse_threads(loader.multiprocessing_context)
+    reason = why_unserved(loader)
+    if reason:
+        raise TypeError(reason)
 
 
 def _way_inside(inner: list[str]) -> str:
@@ -363,8 +299,9 @@ def wrap(
     wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
     wrapped.__dict__.update(state, _iterator=None)
-    wrapped._set_options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+    options = Options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+    wrapped._set_options(options)
     if _SAVED_BY_LIGHTNING in state:
-        options = {name: getattr(wrapped, name) for name in _OPTIONS}
-        wrapped.__dict__[_SAVED_BY_LIGHTNING] = {**state[_SAVED_BY_LIGHTNING], **options}
+        saved = state[_SAVED_BY_LIGHTNING]
+        wrapped.__dict__[_SAVED_BY_LIGHTNING] = {**saved, **options.by_name()}
     return wrapped

@@ -36,7 +36,7 @@ class OutOfSharedMemory(ShmloaderError, MemoryError):
 
 
 class UnsendableBatch(ShmloaderError, TypeError):
-    """A leaf of a batch cannot be pickled, so it cannot leave its worker."""
+    """A leaf of a batch cannot be pickled; the message names it, as in `batch['f'][1]`."""
 
 
 class WorkerBroken(ShmloaderError, RuntimeError):
@@ -44,11 +44,20 @@ class WorkerBroken(ShmloaderError, RuntimeError):
 
 
 class RestartWarning(UserWarning):
-    """A worker died and another took its place, because `restarts` is set."""
+    """
+    A worker died or hung and was replaced, because `restarts` is set.
+
+    Names pid, signal and dataset indices.
+    """
 
 
 class RetentionWarning(UserWarning):
-    """Batches are copied out of their slots because too many slots are held."""
+    """
+    Sixteen batches were copied out of their slots because too many slots are held.
+
+    Given once per loader, before the next batch: if it is an error, that batch comes with the next
+    `next()`.
+    """
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:

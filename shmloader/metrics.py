@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 @dataclass(frozen=True)
 class Stats:
     """
-    Counts over all epochs of a loader since it was made.
+    Counts over all epochs of a loader since it was made; the sum of two is that of both loaders.
 
     Attributes:
         batches: Batches delivered.
@@ -15,13 +15,14 @@ class Stats:
         worker_busy_s: Seconds workers fetched, collated and wrote, all workers together.
         worker_starved_s: Seconds workers were parked without an order: nothing asked of them.
         worker_blocked_s: Seconds workers were parked in mid-batch, waiting for a larger grant.
-        spilled: Batches copied to private memory because too many slots were held.
+        spilled: Batches copied to private memory because too many slots or bytes were held.
         restarts: Workers that died and were replaced.
         retired: Slots taken out of use because a worker kept an alias of its batch.
         resident_bytes: Bytes of shared memory that have pages now, idle segments included.
         pickled_bytes: Bytes of pickles that rode beside the tensors.
         pickled_batches: Batches that had such a pickle.
-        slots: How many slots are in each state now, by the state's name.
+        slots: How many slots are in each state now, by the state's name: free, placed, ready,
+            leased, forked, retired or spare.
     """
 
     batches: int = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from shmloader.cli.command import CommandError
 
-COMMANDS = ("demo", "bench")
+COMMANDS = ("demo", "run", "bench")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

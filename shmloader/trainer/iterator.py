@@ -32,6 +32,7 @@ from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.budget import reserved_slots
+from shmloader.trainer.options import Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.transport import PendingBatch, Transport
 from shmloader.trainer.workers import SLICE_S, Workers
@@ -60,12 +61,13 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     _shutdown = True  # until there is something to shut down: an interrupt may come first
 
-    def __init__(self, loader: Any, pool: SegmentPool, shape: Shape) -> None:
+    def __init__(self, loader: Any, options: Options, pool: SegmentPool, shape: Shape) -> None:
         """
         Start the workers and send the first requests.
 
         Args:
-            loader: A `shmloader.DataLoader`, whose options are read now.
+            loader: A `torch.utils.data.DataLoader`, whose arguments are read now.
+            options: What it is told beyond torch's arguments.
             pool: Lends the segment.
             shape: Of the segment.
         """
@@ -79,15 +81,15 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._workers = self._processes.by_id
         self._shutdown = False
         _BaseDataLoaderIter.__init__(self, loader)
+        self._heals = options.restarts > 0
         self._check_arguments(loader)
-        self._open_transport(loader, shape)
-        self._start_workers(loader)
+        self._open_transport(options, shape)
+        self._start_workers(loader, options.restarts)
         self._reset(loader, first_iter=True)
 
     def _check_arguments(self, loader: Any) -> None:
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
-        self._heals = loader.restarts > 0
         self._worker_init_fn = loader.worker_init_fn
         if self._num_workers <= 0:
             raise AssertionError(
@@ -102,7 +104,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
             )
 
-    def _open_transport(self, loader: Any, shape: Shape) -> None:
+    def _open_transport(self, options: Options, shape: Shape) -> None:
         segment = self._pool.acquire(shape)
         in_flight = int(self._prefetch_factor) * shape.workers
         self._transport = Transport(
@@ -111,17 +113,17 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._pool,
             heals=self._heals,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
-            grows=loader.slots is None,
+            grows=options.slots is None,
         )
         self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = DataQueue(self._transport)
         self._workers_done_event = DoneEvent(self._transport)
-        if loader.slot_bytes is not None:
-            self._transport.ledger.expect(loader.slot_bytes)
+        if options.slot_bytes is not None:
+            self._transport.ledger.expect(options.slot_bytes)
         # Last: an iterator that has a segment has all that it takes to give it back.
         self._segment = segment
 
-    def _start_workers(self, loader: Any) -> None:
+    def _start_workers(self, loader: Any, restarts: int) -> None:
         assert self._segment is not None, "the transport is open"
         spec = WorkerSpec(
             parent=ParentWatch(os.getpid()),
@@ -140,7 +142,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             heals=self._heals,
         )
         context = loader.multiprocessing_context or torch.multiprocessing
-        self._processes.start(context, spec, self._transport, loader.restarts)
+        self._processes.start(context, spec, self._transport, restarts)
 
     # Epochs
 
@@ -158,6 +160,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             )
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        if self.is_of_another_process and loader._iterator is self:
+            # Inherited by a fork: its workers are the parent's, so this process starts its own,
+            # which torch's __iter__ returns in place of this one.
+            loader._iterator = None
+            loader._iterator = loader._get_iterator()
+            return
         self._check_owner()
         with self._turn:
             assert self._segment is not None, "an iterator is reset before its end"

@@ -69,7 +69,7 @@ def empty(shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
         dtype: A torch dtype; default: torch's default dtype.
 
     Returns:
-        A contiguous CPU tensor (*shape), aligned to 64 bytes.
+        A contiguous CPU tensor `(*shape)`, aligned to 64 bytes.
 
     Raises:
         BatchTooLarge: The batch would exceed `ring_bytes` or the slot's range.

@@ -246,7 +246,7 @@ class Storm:
 
     def rage(self):
         while not self.ended.wait(self.period_s):
-            for iterator in list(self.loader._iterators.values()):
+            for iterator in list(self.loader._service._iterators.values()):
                 self.kill_one(list(iterator._workers))
 
     def kill_one(self, workers):

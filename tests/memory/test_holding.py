@@ -61,7 +61,7 @@ def test_close_gives_back_all_but_what_is_held():
     """A batch that outlives close() keeps its own pages, not those of its neighbours."""
     loader = DataLoader(Large(), batch_size=2, num_workers=1)
     first = next(iter(loader))
-    (segment,) = loader._segment_pool._idle
+    (segment,) = loader._service.pool._idle
     descriptor = os.dup(segment.descriptor)
     del segment
     try:

@@ -205,7 +205,7 @@ def test_a_shortage_takes_pages_of_a_running_epoch():
         held = [next(batches) for _ in range(5)]
         del held[1:]
         before = resident(running)
-        account().end_shortage(short._segment_pool)
+        account().end_shortage(short._service.pool)
 
         assert resident(running) <= before - 2 * MB
         assert [number % 100 for number in range(5, 16)] == [int(made[0]) for made in batches]

@@ -261,10 +261,10 @@ def test_next_epoch_has_the_same_segment():
     """Without persistent workers too, one segment serves all epochs."""
     loader = load()
     list(loader)
-    (kept,) = loader._segment_pool._idle
+    (kept,) = loader._service.pool._idle
     assert list(range(12)) == [batch[0, 0].item() for batch in loader]
 
-    assert [kept] == loader._segment_pool._idle
+    assert [kept] == loader._service.pool._idle
     loader.close()
 
 
@@ -279,9 +279,9 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     iterator._shutdown_workers()
     monkeypatch.undo()
 
-    assert [] == loader._segment_pool._idle
+    assert [] == loader._service.pool._idle
     assert list(range(12)) == [batch[0, 0].item() for batch in loader]
-    assert [first] != loader._segment_pool._idle
+    assert [first] != loader._service.pool._idle
     for worker in workers:
         worker.join(5)
     loader.close()

@@ -266,9 +266,9 @@ for which, value in (resource.RLIMIT_AS, addresses() + (1 << 30)), (resource.RLI
     limit(which, value)
 loader = DataLoader(Numbered(80), batch_size=2, num_workers=2)
 list(loader)
-(kept,) = loader._segment_pool._idle
+(kept,) = loader._service.pool._idle
 list(loader)
-assert [kept] == loader._segment_pool._idle and kept.shape.bound
+assert [kept] == loader._service.pool._idle and kept.shape.bound
 print(kept.shape.total_bytes <= 1 << 28)
 """
     assert ["True"] == run(script, SHMLOADER_BACKING=backing)

@@ -77,6 +77,7 @@ class Aim:
         self._trainer_pid = trainer_pid
         self._random = random.Random(seed)
         self._family: dict[int, str] = {}  # pid -> name when it was looked at
+        self._dying: set[int] = set()  # killed, and perhaps not dead: a busy machine takes a while
         self.hits: Counter = Counter()
         self.nurseries = 0
 
@@ -102,6 +103,7 @@ class Aim:
                 name, state = _name_and_state(pid)
                 if name == self._family[pid] and state in states:
                     signal.pidfd_send_signal(process, number)
+                    self._dying |= {pid} if number == signal.SIGKILL else set()
                     return True
             finally:
                 os.close(process)
@@ -110,7 +112,9 @@ class Aim:
     def _look(self, states: str) -> tuple[list[int], list[int]]:
         """List the workers and the nurseries that are in one of these states."""
         before, self._family = self._family, self._find_family()
+        self._dying &= self._family.keys()
         found = [pid for pid in self._family if _name_and_state(pid)[1] in states]
+        found = [pid for pid in found if pid not in self._dying]
         # A name that it had at the last look too: a newborn has its parent's for a moment.
         old = [pid for pid in found if before.get(pid) == self._family[pid] == _NURSERY_NAME]
         if len(old) < _ENOUGH:

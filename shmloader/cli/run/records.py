@@ -1,0 +1,77 @@
+"""What is known of the loaders of a program, and of their epochs."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+OURS, TORCHS = "shmloader", "torch"
+
+
+@dataclass
+class Passes:
+    """What the epochs of one loader took with one transport; seconds, in the iterating thread."""
+
+    epochs: int = 0
+    batches: int = 0
+    waited_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def time(self, step: Callable[[], Any]) -> Any:
+        """Add what a step takes."""
+        begin, cpu = time.perf_counter(), time.thread_time()
+        try:
+            return step()
+        finally:
+            self.waited_s += time.perf_counter() - begin
+            self.cpu_s += time.thread_time() - cpu
+
+
+@dataclass
+class Watched:
+    """
+    One loader of the program.
+
+    Attributes:
+        title: What it loads, in words.
+        reason: Why it stays torch's; "" if it does not.
+        passes: By who iterated; epochs belong to whose turn it was when they began.
+        turn: Who iterates this epoch.
+        kept: Persistent iterators, by whose they are.
+    """
+
+    title: str
+    reason: str = ""
+    passes: dict[str, Passes] = field(default_factory=lambda: {OURS: Passes(), TORCHS: Passes()})
+    turn: str = OURS
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def timed(self, kind: Any, before: torch.Tensor | None = None) -> Any:
+        """
+        Make a subclass of an iterator's class that counts for whose turn it is.
+
+        Args:
+            before: A state for the loader's generator, from which the first epoch draws.
+        """
+        passes = self.passes[self.turn]
+
+        def __next__(self: Any) -> Any:
+            batch = passes.time(super(timed, self).__next__)  # type: ignore[misc]
+            passes.batches += 1
+            return batch
+
+        def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+            if first_iter and before is not None:
+                generator_of(loader).set_state(before)
+            super(timed, self)._reset(loader, first_iter)  # type: ignore[misc]
+
+        body = {"__next__": __next__, "_reset": _reset, "__module__": kind.__module__}
+        timed: Any = type(kind.__name__, (kind,), body)
+        return timed
+
+
+def generator_of(loader: Any) -> torch.Generator:
+    """Return what a loader's sampler draws from, unless that has a generator of its own."""
+    return loader.generator or torch.default_generator

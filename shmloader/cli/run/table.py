@@ -1,0 +1,79 @@
+"""The table at the end of a run."""
+
+from collections.abc import Iterator, Sequence
+
+from shmloader.cli.run.records import Passes, Watched
+
+_HEADINGS = ("loader", "by", "epochs", "batches", "waited, s", "ms a batch", "CPU ms a batch")
+
+
+def lines(seen: Sequence[Watched], seconds: float) -> list[str]:
+    """Say what the loaders of a process did; alike ones, as those made anew, are one."""
+    rows: list[tuple[str, ...]] = [_HEADINGS]
+    remarks: list[str] = []
+    for title, watched in _alike(seen):
+        for whose, passes in _sums(watched):
+            rows.append((title, whose, *_figures(passes)))
+        remarks += [f"{title}: stays torch's: {reason}" for reason in _reasons(watched)]
+        remarks += [f"{title}: {text}" for text in _comparison(watched)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
+    return [
+        f"shmloader run: {len(seen)} loaders, {seconds:.1f} s since the first batch was asked for",
+        *(_aligned(row, widths) for row in rows),
+        *remarks,
+    ]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    words = [row[place].ljust(widths[place]) for place in (0, 1)]
+    numbers = [row[place].rjust(widths[place]) for place in range(2, len(row))]
+    return "  ".join([*words, *numbers]).rstrip()
+
+
+def _alike(seen: Sequence[Watched]) -> Iterator[tuple[str, list[Watched]]]:
+    groups: dict[str, list[Watched]] = {}
+    for watched in seen:
+        groups.setdefault(watched.title, []).append(watched)
+    for title, group in groups.items():
+        yield (f"{title} ({len(group)} times)" if len(group) > 1 else title), group
+
+
+def _sums(group: Sequence[Watched]) -> list[tuple[str, Passes]]:
+    """Add up, by who iterated; whoever never did is left out, unless nobody did."""
+    found = []
+    for whose in group[0].passes:
+        parts = [watched.passes[whose] for watched in group]
+        total = type(parts[0])(
+            sum(part.epochs for part in parts),
+            sum(part.batches for part in parts),
+            sum(part.waited_s for part in parts),
+            sum(part.cpu_s for part in parts),
+        )
+        found.append((whose, total))
+    return [(whose, passes) for whose, passes in found if passes.epochs] or [("-", found[0][1])]
+
+
+def _figures(passes: Passes) -> list[str]:
+    each = 1e3 / max(passes.batches, 1)
+    return [
+        str(passes.epochs),
+        str(passes.batches),
+        f"{passes.waited_s:.2f}",
+        f"{passes.waited_s * each:.3f}",
+        f"{passes.cpu_s * each:.3f}",
+    ]
+
+
+def _reasons(group: Sequence[Watched]) -> list[str]:
+    return sorted({watched.reason for watched in group if watched.reason})
+
+
+def _comparison(group: Sequence[Watched]) -> list[str]:
+    """Say what changed, if both have iterated."""
+    sums = dict(_sums(group))
+    if len(sums) < 2 or not all(passes.batches for passes in sums.values()):
+        return []
+    ours, torchs = (sums[whose] for whose in group[0].passes)
+    waited = (ours.waited_s / ours.batches) / max(torchs.waited_s / torchs.batches, 1e-9)
+    cpu = (ours.cpu_s / ours.batches) / max(torchs.cpu_s / torchs.batches, 1e-9)
+    return [f"a batch waits {waited:.3g} times as long as torch's, for {cpu:.3g} times its CPU"]

@@ -1,0 +1,176 @@
+"""
+Loaders of torch's own class, served by us: install() and uninstall(), and what they have done.
+
+Key invariant: nothing of torch's class changes but `_get_iterator`, the one hook that every loader
+goes through, made before or after, subclass or not. Names, identity, pickles and isinstance stay
+what they were, and what we know of a loader stands here, not in its attributes.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch.utils.data
+
+from shmloader.dataloader import DataLoader
+from shmloader.metrics import Stats
+from shmloader.trainer.options import Options
+from shmloader.trainer.service import Service, why_unserved
+
+_DEPTH = 4  # how far a loader is looked for inside of what a framework made of it
+
+
+class _Hook:
+    """What stands in for torch's `_get_iterator`, and for whom."""
+
+    def __init__(self) -> None:
+        self.torchs: Any = None  # torch's own function, or what another project put there
+        self.ours: Any = None
+        self.options: Options | None = None  # None: loaders are left to torch
+
+
+_hook = _Hook()
+# By id, because a subclass may compare or hash as it likes.
+_services: dict[int, tuple[weakref.ref[Any], Service]] = {}
+
+
+def install(
+    *,
+    slots: int | None = None,
+    slot_bytes: int | None = None,
+    ring_bytes: int | None = None,
+    keep_pages: bool = True,
+    restarts: int = 0,
+) -> None:
+    """
+    Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
+
+    Loaders that exist already are served from their next epoch on; workers that live on between
+    epochs stay torch's. With `num_workers=0`, with threads for workers, and in a subclass whose
+    `_get_iterator` does not call torch's, a loader stays torch's. Processes that this one forks
+    have it too. Calling it again changes the options of epochs that begin later.
+
+    Args:
+        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
+
+    Raises:
+        ValueError, TypeError: An option is out of range or of a wrong type.
+    """
+    _hook.options = Options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+    found: Any = torch.utils.data.DataLoader._get_iterator
+    if found is _hook.ours:
+        return
+    torchs = _hook.torchs = found
+
+    def _get_iterator(self: Any) -> Any:
+        iterator = served_iterator(self)
+        return torchs(self) if iterator is None else iterator
+
+    _hook.ours = _get_iterator
+    torch.utils.data.DataLoader._get_iterator = _get_iterator  # type: ignore[method-assign]
+
+
+def uninstall() -> None:
+    """
+    Leave loaders to torch again, from their next epoch on. Workers that live on stay ours.
+
+    Without `install()` before it does nothing.
+    """
+    _hook.options = None
+    if torch.utils.data.DataLoader._get_iterator is _hook.ours:  # nobody came after us
+        torch.utils.data.DataLoader._get_iterator = _hook.torchs  # type: ignore[method-assign]
+        _hook.ours = _hook.torchs = None
+
+
+def served_iterator(loader: Any, **kind: Any) -> Any:
+    """
+    Make an iterator of ours for a loader of torch's class; None if torch has to make one.
+
+    Args:
+        kind: The class of the iterator, if it is not `RingIterator`.
+    """
+    options = _hook.options
+    if options is None or loader.num_workers == 0 or why_unserved(loader):
+        return None
+    return _service_for(loader, options).iterate(loader, options, **kind)
+
+
+def _service_for(loader: Any, options: Options) -> Service:
+    service = _service_of(loader)
+    if service is None:
+        key, service = id(loader), Service(options.keep_pages)
+
+        def forget(_: object) -> None:
+            _services.pop(key, None)
+
+        _services[key] = weakref.ref(loader, forget), service
+    return service
+
+
+def _service_of(loader: Any) -> Service | None:
+    if isinstance(loader, DataLoader):
+        return loader._service
+    entry = _services.get(id(loader))
+    return entry[1] if entry is not None and entry[0]() is loader else None
+
+
+def stats(loader: Any) -> Stats:
+    """
+    Count what was done for a loader since it was made, over all epochs and live iterators.
+
+    Args:
+        loader: A `DataLoader` of ours; one of torch's that is served; or an object that holds such
+            loaders, as frameworks make of them: then it is the sum.
+
+    Returns:
+        All zeros if it has not been iterated, or was not served.
+
+    Raises:
+        TypeError: It is no DataLoader, and holds none.
+    """
+    return sum((service.stats() for _, service in _served_in(loader)), Stats())
+
+
+def close(loader: Any) -> None:
+    """
+    Stop the workers of a loader and free all shared memory that no batch in use lies in.
+
+    Args:
+        loader: As for `stats`; all loaders that it holds are closed.
+
+    Raises:
+        TypeError: It is no DataLoader, and holds none.
+    """
+    for inner, service in _served_in(loader):
+        service.close(inner)
+
+
+def _served_in(loader: Any) -> list[tuple[Any, Service]]:
+    loaders = {id(found): found for found in _loaders_in(loader, _DEPTH, set())}
+    if not loaders:
+        raise TypeError(f"{type(loader).__name__} is no torch DataLoader, and holds none")
+    services = ((found, _service_of(found)) for found in loaders.values())
+    return [(found, service) for found, service in services if service is not None]
+
+
+def _loaders_in(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    """Yield a loader, or those that an object holds in attributes, lists and dicts."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    # Of its real type: frameworks' proxies claim to be loaders and are none.
+    if issubclass(type(value), torch.utils.data.DataLoader):
+        yield value
+    if depth > 0:
+        for part in _parts(value):
+            yield from _loaders_in(part, depth - 1, seen)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, torch.utils.data.Dataset | torch.Tensor | torch.nn.Module | type):
+        return ()
+    return [part for name, part in getattr(value, "__dict__", {}).items() if name != "dataset"]

@@ -1,0 +1,121 @@
+"""
+The Python blocks of all pages run as programs of their own, and print what they say they print.
+
+A comment in the line above a block says what differs: `<!-- needs: NAME -->` runs it only if that
+module, or attribute of one, is here; `<!-- not run: REASON -->` leaves it out.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = ("*.md", "bench/**/*.md", "csrc/**/*.md", "docs/**/*.md", "tests/**/*.md")
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>.*?): (?P<what>.*) -->\n)?```python\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+# What is printed stands behind the call, on one line or, if ruff broke that, several.
+PRINTS = re.compile(r"^( *)print\((?:.*|\n(?:\1 .*\n)+\1)\)  # (?P<text>.+)$", re.MULTILINE)
+TIMEOUT_S = 100
+IGNORING = ("-W", "ignore:This DataLoader will create:UserWarning")  # of a machine with one core
+
+
+@dataclass(frozen=True)
+class Example:
+    """A block of a page, with what the comment above it says."""
+
+    name: str
+    mark: str | None
+    what: str
+    code: str
+
+
+def examples() -> list[Example]:
+    """List the blocks of all pages."""
+    pages = sorted(path for place in PLACES for path in ROOT.glob(place))
+    return [
+        Example(
+            f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, block.start('code'))}",
+            block["mark"],
+            block["what"] or "",
+            block["code"],
+        )
+        for page in pages
+        for text in [page.read_text()]
+        for block in BLOCK.finditer(text)
+    ]
+
+
+RUN = [example for example in examples() if example.mark != "not run"]
+
+
+def is_here(name: str) -> bool:
+    """Returns True if a module, or an attribute of one, can be imported."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def promised(code: str) -> list[str]:
+    """List what a block says that it prints."""
+    return [found["text"] for found in PRINTS.finditer(code)]
+
+
+def missing(expected: list[str], printed: list[str]) -> list[str]:
+    """List what was not printed, in its order; "..." stands for any text."""
+    lines = iter(printed)
+    patterns = [(line, re.escape(line).replace(re.escape("..."), ".*")) for line in expected]
+    return [
+        line
+        for line, pattern in patterns
+        if not any(re.fullmatch(pattern, found) for found in lines)
+    ]
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
+def test_example_runs(example, tmp_path):
+    """A block ends without an error, and prints what stands behind its print()."""
+    if example.mark == "needs" and not is_here(example.what):
+        pytest.skip(f"{example.what} is not here")
+    program = tmp_path / "example.py"
+    program.write_text(example.code)
+    done = subprocess.run(
+        [sys.executable, *IGNORING, program], capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert [] == missing(promised(example.code), done.stdout.splitlines())
+
+
+def test_marks_are_known():
+    """A mistyped mark does not go unnoticed."""
+    marks = {example.mark for example in examples()}
+
+    assert marks <= {None, "needs", "not run"}
+
+
+def test_promises_are_found():
+    """What a block prints is found behind calls of one line and of several."""
+    code = (
+        "if True:\n    print(1)  # 1\n    print(\n        2,\n    )  # 2\nprint(3)\nprint(4)  # 4\n"
+    )
+
+    assert ["1", "2", "4"] == promised(code)
+
+
+def test_missing_lines_are_found():
+    """What was printed in another order, or not at all, is missed."""
+    assert [] == missing(["a", "b ... d"], ["a", "x", "b c d"])
+    assert ["a"] == missing(["b", "a"], ["a", "b"])
+    assert ["1"] == missing(["1"], ["12"])

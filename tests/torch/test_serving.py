@@ -1,0 +1,299 @@
+"""install(): loaders of torch's own class, served by us, and `shmloader run`, which does it."""
+
+import gc
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+from multiprocessing.context import ForkContext
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+import shmloader
+from shmloader import serving
+from shmloader.trainer.iterator import RingIterator
+from tests.helpers.programs import search_path
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def installed():
+    shmloader.install()
+    yield
+    shmloader.uninstall()
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Numbers, each with one drawn in the worker."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index), torch.rand(()).item()])
+
+
+def open_loader(kind=DataLoader, **options):
+    given = {"batch_size": 3, "num_workers": 2, "shuffle": True, "multiprocessing_context": "fork"}
+    return kind(Augmented(), **{**given, **options})
+
+
+def epochs(loader, count=2):
+    torch.manual_seed(5)
+    return [[batch.tolist() for batch in loader] for _ in range(count)]
+
+
+class Sub(DataLoader):
+    """A subclass that calls torch's hook."""
+
+    def _get_iterator(self):
+        self.asked = True
+        return super()._get_iterator()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("kind", [DataLoader, Sub])
+def test_served_loaders_deliver_torchs_batches(installed, kind, persistent):
+    """Made before or after, of a subclass or not: the same bits, by our iterator."""
+    options = {"kind": kind, "persistent_workers": persistent}
+    served = epochs(open_loader(**options))
+    loader = open_loader(**options)
+    assert isinstance(iter(loader), RingIterator)
+    assert epochs(loader, 1) and loader.__class__ is kind
+    shmloader.uninstall()
+    torchs = open_loader(**options)
+    assert epochs(torchs) == served
+    if persistent:
+        assert type(torchs._iterator) is _MultiProcessingDataLoaderIter
+
+
+def test_uninstall_puts_back_what_was_there():
+    """Torch's own function stands there again, however often it was installed."""
+    torchs = DataLoader._get_iterator
+    shmloader.install()
+    shmloader.install(restarts=1)
+    assert DataLoader._get_iterator is not torchs
+    shmloader.uninstall()
+    shmloader.uninstall()
+    assert DataLoader._get_iterator is torchs
+
+
+def test_uninstall_leaves_what_came_after(monkeypatch):
+    """If another project replaced the hook since, its function stays, and loaders are torch's."""
+    shmloader.install()
+    ours = DataLoader._get_iterator
+    monkeypatch.setattr(DataLoader, "_get_iterator", lambda self: ours(self))
+    shmloader.uninstall()
+    assert type(iter(open_loader())) is _MultiProcessingDataLoaderIter
+    monkeypatch.undo()
+    shmloader.install()
+    shmloader.uninstall()
+    assert type(iter(open_loader())) is _MultiProcessingDataLoaderIter
+
+
+def test_options_are_those_of_the_last_install(installed):
+    """They are checked as a loader's are, and hold for epochs that begin later."""
+    with pytest.raises(ValueError, match="slots should be at least 1, but got 0"):
+        shmloader.install(slots=0)
+    loader = open_loader()
+    epochs(loader)
+    assert shmloader.stats(loader).slots["free"] == 2 * 2 + 6
+    shmloader.install(slots=7)
+    epochs(loader)
+    assert shmloader.stats(loader).slots["free"] == 7
+
+
+class ThreadContext(ForkContext):
+    Process = threading.Thread
+
+
+class Own(DataLoader):
+    """A subclass that makes iterators of its own."""
+
+    def _get_iterator(self):
+        return _MultiProcessingDataLoaderIter(self)
+
+
+def test_what_cannot_be_served_stays_torchs(installed):
+    """No workers, and a subclass with iterators of its own."""
+    alone = open_loader(num_workers=0, multiprocessing_context=None)
+    assert not isinstance(iter(alone), RingIterator)
+    assert type(iter(open_loader(Own))) is _MultiProcessingDataLoaderIter
+    threads = open_loader()
+    # torch checks the context that a constructor is given.
+    threads._DataLoader__multiprocessing_context = ThreadContext()
+    assert serving.served_iterator(threads) is None
+
+
+def test_stats_and_close_of_any_loader(installed):
+    """A loader of torch's, one of ours, and what holds them, however a framework keeps them."""
+    loader, ours = open_loader(persistent_workers=True), open_loader(shmloader.DataLoader)
+    epochs(loader), epochs(ours, 1)
+    holder = SimpleNamespace(base_dataloader=loader, more={"val": [ours]}, again=loader)
+
+    assert [16, 8, 24] == [shmloader.stats(each).batches for each in (loader, ours, holder)]
+    pids = [worker.pid for worker in loader._iterator._workers]
+    shmloader.close(holder)
+    assert loader._iterator is None
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert epochs(loader, 1)  # iterating again starts afresh
+    assert shmloader.stats(open_loader()).batches == 0
+    for function in (shmloader.stats, shmloader.close):
+        with pytest.raises(TypeError, match="Augmented is no torch DataLoader, and holds none"):
+            function(Augmented())
+
+
+def test_nothing_of_ours_is_in_the_loader(installed):
+    """It is pickled and copied as before, and what we know of it goes with it."""
+    loader = open_loader()
+    before = set(vars(loader))
+    epochs(loader)
+    assert before == set(vars(loader))
+    assert len(pickle.loads(pickle.dumps(loader))) == len(loader)
+    known = len(serving._services)
+    del loader
+    gc.collect()
+    assert known - 1 == len(serving._services)
+
+
+def test_forked_child_has_workers_of_its_own(installed):
+    """With persistent workers too: torch's __iter__ would reset the parent's iterator there."""
+    loader = open_loader(persistent_workers=True, shuffle=False)
+    expected = [batch[:, 0].tolist() for batch in loader]
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            found = [batch[:, 0].tolist() for batch in loader]
+            status = 0 if found == expected else 2
+            shmloader.close(loader)
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert expected == [batch[:, 0].tolist() for batch in loader]
+
+
+SCRIPT = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def total(loader):
+    return sum(float(batch[0].sum()) * (place + 1) for place, batch in enumerate(loader))
+
+def main():
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(64, 3))
+    train = DataLoader(data, batch_size=4, shuffle=True, num_workers=2,
+                       persistent_workers="keep" in sys.argv, multiprocessing_context="fork")
+    test = DataLoader(data, batch_size=32)
+    print(sum(total(train) for _ in range(4)), total(test), sys.argv[1:], __name__)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def run(folder, *arguments, status=0, **variables):
+    """Run Python in a folder; its output, and what it said on stderr."""
+    environment = {**os.environ, "PYTHONPATH": search_path(), **variables}
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert result.returncode == status, result.stderr
+    return result.stdout, result.stderr
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def rows(said):
+    """Return the table's rows: title and whose -> epochs and batches."""
+    lines = re.findall(r"^(\S.*?)  +(shmloader|torch) +(\d+) +(\d+) ", said, re.MULTILINE)
+    return {(title, whose): (int(number), int(batches)) for title, whose, number, batches in lines}
+
+
+TRAIN = "TensorDataset, batch_size 4, 2 workers"
+TEST = "TensorDataset, batch_size 32, 0 workers"
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("arguments", [(), ("keep",)])
+@pytest.mark.parametrize("compare", [False, True])
+def test_program_runs_as_it_is(script, compare, arguments):
+    """The same output, its own arguments, and one table on stderr of who iterated what."""
+    expected, _ = run(script, "train.py", *arguments)
+    options = ["--compare"] if compare else []
+    found, said = run(script, "-m", "shmloader", "run", *options, "train.py", *arguments)
+
+    assert expected == found
+    shares = {"shmloader": (2, 32), "torch": (2, 32)} if compare else {"shmloader": (4, 64)}
+    trained = {(TRAIN, whose): share for whose, share in shares.items()}
+    assert {**trained, (TEST, "torch"): (1, 2)} == rows(said)
+    assert f"{TEST}: stays torch's: no workers" in said
+    assert compare == ("times its CPU" in said)
+
+
+@pytest.mark.thorough
+def test_module_and_options(script):
+    """As `python -m`, with our options in front of it, and one that is out of range."""
+    found, said = run(script, "-m", "shmloader", "run", "--slots", "7", "-m", "train", "--slots")
+    assert "['--slots'] __main__" in found
+    assert (TRAIN, "shmloader") in rows(said)
+    _, said = run(script, "-m", "shmloader", "run", "--slots", "0", "train.py", status=1)
+    assert "slots should be at least 1, but got 0" in said
+    for arguments in ((), ("nothing.py",)):
+        _, said = run(script, "-m", "shmloader", "run", *arguments, status=1)
+        assert said.startswith("shmloader run: ")
+
+
+SPAWNS = """
+import multiprocessing
+import train
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=train.main)
+    child.start()
+    child.join(40)
+"""
+
+
+@pytest.mark.thorough
+def test_children_and_ranks(script):
+    """A spawned child is served and says so; of several ranks the first one speaks."""
+    (script / "spawns.py").write_text(SPAWNS)
+    _, said = run(script, "-m", "shmloader", "run", "spawns.py")
+    assert (TRAIN, "shmloader") in rows(said)
+    _, said = run(script, "-m", "shmloader", "run", "train.py", RANK="1")
+    assert said == ""
+
+
+@pytest.mark.thorough
+def test_next_sitecustomize_is_imported(script):
+    """The one that ours hides runs too, and stands under its name; sys.path is as without us."""
+    (script / "site").mkdir()
+    (script / "site" / "sitecustomize.py").write_text("MARK = 'theirs'")
+    (script / "look.py").write_text(
+        "import sitecustomize, sys\nprint(sitecustomize.MARK, any('hook' in p for p in sys.path))"
+    )
+    path = os.pathsep.join([str(script / "site"), search_path()])
+    found, said = run(script, "-m", "shmloader", "run", "look.py", PYTHONPATH=path)
+    assert (found, said) == ("theirs False\n", "")
