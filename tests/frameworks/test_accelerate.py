@@ -1,0 +1,140 @@
+"""Accelerate trains as with torch's loader, and what of ours it does not keep is known."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch.utils.data
+
+import shmloader
+
+from .needs import needs
+from .ranks import LONGEST_S, assert_same_on_all_ranks
+from .training import WORKERS, Bulky, Pictures, Stream
+from .ways import IMPORT, INSTALL, TORCH, WRAP, spied
+
+accelerate = needs("accelerate")
+
+from accelerate.state import AcceleratorState, GradientState, PartialState  # noqa: E402
+
+from .accelerate_loops import ACCUMULATED, prepared, train  # noqa: E402
+
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+TORCHRUN += ["--local-addr=127.0.0.1", "--max-restarts=0"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    """Accelerate keeps its state for the process; each test has its own."""
+    yield
+    for state in (AcceleratorState, PartialState, GradientState):
+        state._reset_state()
+
+
+def accelerator(**options):
+    configuration = accelerate.DataLoaderConfiguration(**options)
+    return accelerate.Accelerator(
+        cpu=True, gradient_accumulation_steps=ACCUMULATED, dataloader_config=configuration
+    )
+
+
+@pytest.mark.parametrize("way", [WRAP, INSTALL], ids=str)
+@pytest.mark.parametrize("dataset", [Pictures, Stream], ids=["map", "iterable"])
+def test_prepare(compare, way, dataset):
+    """A prepared loader has torch's losses, and updates at the same steps."""
+
+    def run(way):
+        boss = accelerator()
+        options = {} if dataset is Stream else {"shuffle": True}
+        return train(boss, prepared(boss, way, way.loader(dataset(), **options, **WORKERS)))
+
+    compare("accelerate", f"prepare, {dataset.__name__}", run, way)
+
+
+def test_rates(compare):
+    """Batches of 1.6 MB show what the transport gains under Accelerate; nothing is asserted."""
+
+    def run(way):
+        boss = accelerator()
+        loader = way.loader(Bulky(400), persistent_workers=True, **WORKERS)
+        return train(boss, prepared(boss, way, loader))
+
+    compare("accelerate", "prepare, 1.6 MB a batch", run, measured=True)
+
+
+@pytest.mark.parametrize("way", [WRAP, INSTALL], ids=str)
+def test_dispatcher(compare, way):
+    """The loader of the dispatcher, which one process reads for all, is ours."""
+
+    def run(way):
+        boss = accelerator(dispatch_batches=True)
+        return train(boss, prepared(boss, way, way.loader(Pictures(), shuffle=True, **WORKERS)))
+
+    compare("accelerate", "dispatch_batches", run, way)
+
+
+@pytest.mark.parametrize("dataset", [Pictures, Stream], ids=["map", "iterable"])
+def test_skip_first_batches(compare, dataset):
+    """The loader that skip_first_batches() builds goes on at the same batch, and is ours."""
+
+    def run(way):
+        boss = accelerator()
+        loader = prepared(boss, way, way.loader(dataset(), **WORKERS))
+        return train(boss, boss.skip_first_batches(loader, 5))
+
+    compare("accelerate", f"skip_first_batches, {dataset.__name__}", run)
+
+
+def test_skip_first_batches_builds_torchs_of_a_wrapped_loader():
+    """Without install() a resumed epoch is torch's: Accelerate builds its loader by class."""
+    boss = accelerator()
+    loader = prepared(boss, WRAP, WRAP.loader(Pictures(), **WORKERS))
+    with spied() as made:
+        batches = len(list(boss.skip_first_batches(loader, 5)))
+
+    assert 7 == batches
+    assert (0, 1) == (made.ours, made.torchs)
+
+
+def test_prepare_builds_torchs_of_ours():
+    """Without install() prepare() drops our class: the losses are right, the loader is torch's."""
+    boss = accelerator()
+    loader = boss.prepare(IMPORT.loader(Pictures(), **WORKERS))
+    with spied() as made:
+        batches = len(list(loader))
+
+    assert 12 == batches
+    assert (0, 1) == (made.ours, made.torchs)
+    assert type(loader.base_dataloader) is torch.utils.data.DataLoader
+
+
+def test_wrap_refuses_what_prepare_made():
+    """wrap() would take Accelerate's own iteration from the loader; the error shows the way."""
+    boss = accelerator()
+    loader = boss.prepare(TORCH.loader(Pictures(), **WORKERS))
+
+    with pytest.raises(TypeError, match=r"loader\.base_dataloader = shmloader\.wrap\(") as caught:
+        shmloader.wrap(loader)
+    assert "DataLoaderShard only stands for one" in str(caught.value)
+
+
+def test_prepared_twice_is_the_same():
+    """A loader that was prepared is not built or sharded again."""
+    boss = accelerator()
+    loader = prepared(boss, WRAP, WRAP.loader(Pictures(), **WORKERS))
+
+    assert loader is boss.prepare(loader)
+
+
+@pytest.mark.timeout(LONGEST_S)
+@pytest.mark.parametrize("arguments", [[], ["dispatch"]], ids=["sharded", "dispatched"])
+def test_two_processes(tmp_path, arguments):
+    """Two ranks have torch's losses, each sample once, and all metrics gathered once."""
+    by_way = assert_same_on_all_ranks("accelerate_ranks", tmp_path, *arguments, launcher=TORCHRUN)
+
+    for ranks in by_way.values():
+        seen = [rank["seen"] for rank in ranks]
+        assert list(range(16)) == sorted(itertools.chain(*seen))
+        assert [8, 8] == [len(each) for each in seen]
+        assert [list(range(10))] * 2 == [sorted(rank["gathered"]) for rank in ranks]

@@ -1,0 +1,201 @@
+"""Lightning's Trainer and Fabric train as with torch's loader, with iterators of ours alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+
+import shmloader
+
+from .needs import needs
+from .ranks import LONGEST_S, assert_same_on_all_ranks
+from .training import WORKERS, Bulky, Net, Pictures, Stream
+from .ways import IMPORT
+
+lightning = needs("lightning", "lightning.pytorch.utilities")
+
+from lightning.pytorch.utilities import CombinedLoader  # noqa: E402
+
+from .lightning_modules import Module, quiet_trainer  # noqa: E402
+
+
+def loaders(way, **options):
+    """Make a loader for training and one for validation."""
+    options = {**WORKERS, **options}
+    return way.loader(Pictures(), shuffle=True, **options), way.loader(Pictures(40), **options)
+
+
+def fit(way, trainer, **options):
+    """Train and validate. Returns every loss."""
+    module = Module()
+    trainer.fit(module, *loaders(way, **options))
+    return module.losses
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["each epoch's", "persistent"])
+def test_fit_and_validate(compare, way, persistent):
+    """fit() with validation has torch's losses, with workers of any life."""
+    compare(
+        "lightning",
+        "Trainer.fit, validate",
+        lambda way: fit(way, quiet_trainer(), persistent_workers=persistent),
+        way,
+    )
+
+
+def test_rates(compare):
+    """Batches of 1.6 MB show what the transport gains inside of a Trainer; nothing is asserted."""
+
+    def train(way):
+        module = Module()
+        loader = way.loader(Bulky(400), persistent_workers=True, **WORKERS)
+        quiet_trainer().fit(module, loader)
+        return module.losses
+
+    compare("lightning", "Trainer.fit, 1.6 MB a batch", train, measured=True)
+
+
+def test_iterable(compare):
+    """An iterable dataset without a length, stopped by a limit in the midst of an epoch."""
+
+    def train(way):
+        module = Module()
+        quiet_trainer(limit_train_batches=5).fit(module, way.loader(Stream(), **WORKERS))
+        return module.losses
+
+    compare("lightning", "iterable dataset", train)
+
+
+def test_overfit_batches(compare, way):
+    """Lightning builds the loader anew with another sampler: its class and options stay ours."""
+    compare(
+        "lightning",
+        "overfit_batches",
+        lambda way: fit(way, quiet_trainer(overfit_batches=3)),
+        way,
+    )
+
+
+def test_predict(compare, way):
+    """predict() builds the loader anew with a batch sampler that tells indices."""
+
+    def train(way):
+        module = Module()
+        loader = way.loader(Pictures(40), **WORKERS)
+        quiet_trainer().predict(module, loader, return_predictions=False)
+        return module.losses
+
+    compare("lightning", "Trainer.predict", train, way)
+
+
+@pytest.mark.parametrize("mode", ["max_size_cycle", "min_size", "max_size", "sequential"])
+def test_combined_loaders(compare, mode):
+    """Loaders of different length side by side, or one after the other."""
+
+    def train(way):
+        module, trainer = Module(), quiet_trainer(max_epochs=1)
+        pair = [way.loader(Pictures(count), shuffle=True, **WORKERS) for count in (48, 24)]
+        run = trainer.validate if mode == "sequential" else trainer.fit  # fit() refuses that one
+        run(module, CombinedLoader(pair, mode))
+        return module.losses
+
+    compare("lightning", f"CombinedLoader, {mode}", train)
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["each epoch's", "persistent"])
+def test_reload(compare, persistent):
+    """A loader that the module makes anew for each epoch; Lightning drops the old iterator."""
+
+    class Reloading(Module):
+        def train_dataloader(self):
+            return self.way.loader(
+                Pictures(), shuffle=True, persistent_workers=persistent, **WORKERS
+            )
+
+    def train(way):
+        module = Reloading()
+        module.way = way
+        quiet_trainer(reload_dataloaders_every_n_epochs=1).fit(module)
+        return module.losses
+
+    compare("lightning", "reload_dataloaders_every_n_epochs", train)
+
+
+def test_reset_ends_persistent_workers():
+    """Lightning's way to drop an iterator ends our workers, and the loader starts afresh."""
+    before = set(multiprocessing.active_children())
+    loader = IMPORT.loader(Pictures(), persistent_workers=True, **WORKERS)
+    combined = CombinedLoader(loader)
+    first = [int(batch[1].sum()) for batch, _, _ in combined]
+    running = loader._iterator._workers[:]
+    combined.reset()
+
+    assert loader._iterator is None
+    assert [False, False] == [worker.is_alive() for worker in running]
+    assert first == [int(batch[1].sum()) for batch, _, _ in combined]
+    combined.reset()
+    assert before == set(multiprocessing.active_children())
+
+
+def test_resume(compare, way, tmp_path):
+    """A run stopped within an epoch goes on from its checkpoint as with torch's loader."""
+
+    def train(way):
+        first, second = Module(), Module()
+        stopped = quiet_trainer(max_steps=17, enable_checkpointing=True, default_root_dir=tmp_path)
+        stopped.fit(first, *loaders(way))
+        path = tmp_path / f"{way}.ckpt"
+        stopped.save_checkpoint(path)
+        quiet_trainer(max_epochs=3).fit(second, *loaders(way), ckpt_path=path)
+        return [*first.losses, *second.losses]
+
+    compare("lightning", "checkpoint within an epoch, resume", train, way)
+
+
+def test_fabric(compare, way):
+    """A loop over Fabric's loaders has torch's losses."""
+
+    def train(way):
+        fabric = lightning.Fabric(accelerator="cpu", devices=1)
+        net = Net()
+        loader, held_out = fabric.setup_dataloaders(*loaders(way))
+        losses = []
+        for _ in range(2):
+            losses += [step(fabric, net, batch) for batch in loader]
+            losses += [net.loss(batch).item() for batch in held_out]
+        return losses
+
+    def step(fabric, net, batch):
+        loss = net.loss(batch)
+        fabric.backward(loss)
+        return loss.item()
+
+    compare("lightning", "Fabric", train, way)
+
+
+@pytest.mark.parametrize("user_class", [False, True], ids=["ours", "a subclass"])
+def test_options_survive_a_rebuild(user_class):
+    """Lightning's rebuilt loader has our options, so it is not only of our class."""
+    kind = type("Kind", (shmloader.DataLoader,), {}) if user_class else shmloader.DataLoader
+    loader = kind(Pictures(), slots=9, restarts=2, shuffle=True, **WORKERS)
+    trainer = quiet_trainer(overfit_batches=2)
+    trainer.fit(Module(), loader)
+    (used,) = trainer.fit_loop._combined_loader.flattened
+
+    assert used is not loader
+    assert (kind, 9, 2) == (type(used), used.slots, used.restarts)
+    assert 4 == used.stats().batches
+
+
+@pytest.mark.timeout(LONGEST_S)
+@pytest.mark.parametrize("program", ["trainer", "fabric"])
+def test_two_processes(tmp_path, program):
+    """With ddp each of two ranks, the relaunched one too, has torch's losses in each way."""
+    assert_same_on_all_ranks("lightning_ranks", tmp_path, program, "ddp")
+
+
+@pytest.mark.timeout(LONGEST_S)
+def test_two_spawned_processes(tmp_path):
+    """With ddp_spawn loaders and all are pickled, and each rank has torch's losses."""
+    assert_same_on_all_ranks("lightning_ranks", tmp_path, "trainer", "ddp_spawn")
