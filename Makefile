@@ -23,7 +23,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check bench bench-peers kept cliffs soak lint sanitize fuzz package clean always
+.PHONY: build demo test rest check frameworks bench bench-peers kept cliffs soak lint sanitize fuzz package clean always
 
 build: .venv/built
 
@@ -37,7 +37,13 @@ test: build
 rest: build
 	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
 
-check: test rest
+check: test rest .venv/trainers
+	$(venv)/python -m pytest tests/frameworks/test_lightning.py tests/frameworks/test_accelerate.py
+
+# Other projects' trainers and loaders, each to the same losses as with torch's; one process, because
+# rates are printed too.
+frameworks: .venv/frameworks
+	$(venv)/python -m pytest tests/frameworks $(ARGS)
 
 bench: build
 	$(venv)/python -m bench $(ARGS)
@@ -118,6 +124,12 @@ clean:
 .venv/peers: .venv/built pyproject.toml
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
+
+# The projects whose trainers are tested: two for `check`, all for `frameworks`.
+.venv/trainers .venv/frameworks: .venv/built pyproject.toml
+	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
+	  --editable '.[$(notdir $@)]'
+	touch $@
 
 # Holds the switches of the last build: a change of them is a reason to build again.
 build/switches: always

@@ -5,6 +5,8 @@ A test is in the core unless it is marked. `thorough` leaves it out. `core(value
 function's cases, a few in which each value of each parameter occurs; `core(values=2)` each pair of
 values; `core(every=4, start=1)` each fourth case, from the second on.
 
+`frameworks/` needs an installation of its own, so it is taken only by a run that names it.
+
 The choice depends on nothing but the cases, so the core and the rest are all tests, each once, even
 when they run on different days and machines.
 """
@@ -14,10 +16,12 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
 CORE, REST, ALL = "core", "rest", "all"
+FRAMEWORKS = Path(__file__).resolve().parents[1] / "frameworks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +49,14 @@ def selection(config: pytest.Config) -> str:
     """Returns the selection that the options ask for; tests that are named one by one all run."""
     named = any("::" in argument for argument in config.args)
     return ALL if named and config.option.selection == CORE else config.option.selection
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Returns True for the frameworks' folder, unless an argument names it or a file in it."""
+    if collection_path != FRAMEWORKS:
+        return None
+    named = (Path(argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(FRAMEWORKS in (path, *path.parents) for path in named) else True
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m: they must not change what is in the core

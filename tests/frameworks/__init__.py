@@ -1,0 +1,1 @@
+"""Does it serve where people train: inside other projects' trainers and loaders?"""

@@ -1,0 +1,57 @@
+"""The scaffold itself, with no framework: each way trains to torch's losses, and is counted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .training import WORKERS, Bulky, Pictures, Stream, plain, seed
+from .ways import INSTALL, TORCH, spied
+
+
+@pytest.mark.parametrize("dataset", [Pictures, Stream], ids=["map", "iterable"])
+def test_plain_loop(compare, way, dataset):
+    """A loop by hand has torch's losses in each way."""
+    options = {} if dataset is Stream else {"shuffle": True}
+
+    compare(
+        "torch",
+        f"a loop, {dataset.__name__}",
+        lambda way: plain(way.loader(dataset(), **options, **WORKERS)),
+        way,
+    )
+
+
+def test_rates(compare):
+    """Batches of 1.6 MB show what the transport gains; nothing of it is asserted."""
+    compare(
+        "torch",
+        "a loop, 1.6 MB a batch",
+        lambda way: plain(way.loader(Bulky(400), persistent_workers=True, **WORKERS)),
+        measured=True,
+    )
+
+
+def test_losses_tell_the_draws():
+    """A training whose workers draw other numbers has other losses."""
+
+    def train(shift):
+        seed()
+        return plain(TORCH.loader(Pictures(), worker_init_fn=shift, **WORKERS))
+
+    assert train(None) == train(None)
+    assert train(None) != train(draw_once)
+
+
+def draw_once(_):
+    torch.rand(1)
+
+
+def test_spy_counts_both():
+    """The spy tells torch's iterators from ours."""
+    with spied() as made:
+        list(TORCH.loader(Pictures(8), **WORKERS))
+        with INSTALL.active():
+            list(INSTALL.loader(Pictures(8), **WORKERS))
+
+    assert (1, 1) == (made.ours, made.torchs)

@@ -1,0 +1,104 @@
+"""A small training whose losses tell each batch, its order and its workers' random draws."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+SEED = 20
+COUNT = 96  # samples of an epoch
+BATCH = 8
+WORKERS = {"batch_size": BATCH, "num_workers": 2}
+SHAPE = (3, 16, 16)
+
+
+def seed() -> None:
+    """Start every generator anew, so that two trainings draw the same."""
+    random.seed(SEED)
+    numpy.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
+def picture(index: int) -> torch.Tensor:
+    """Make sample number `index`: (3, 16, 16) float32, augmented with torch's generator."""
+    base = torch.full(SHAPE, index / COUNT)
+    return base + torch.rand(SHAPE) * 0.1
+
+
+def label(index: int) -> int:
+    return index % 4
+
+
+class Pictures(Dataset):
+    """A map-style dataset; its samples are augmented in the worker that makes them."""
+
+    def __init__(self, count: int = COUNT):
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return picture(index), label(index)
+
+
+class Stream(IterableDataset):
+    """The same samples as an iterable dataset; each worker yields its share."""
+
+    def __init__(self, count: int = COUNT):
+        self.count = count
+
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        for index in range(first, self.count, step):
+            yield picture(index), label(index)
+
+
+class Bulky(Pictures):
+    """Samples of 0.2 MB each: what a table of rates is measured with."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return picture(index)[:, :1, :1].expand(3, 128, 128).clone(), label(index)
+
+
+class Net(torch.nn.Module):
+    """Four classes of the pictures' first pixels: any two different batches differ in the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 4)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        return self.linear(pictures[:, :, :4, :4].mean(1).flatten(1))
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        pictures, labels = batch
+        return torch.nn.functional.cross_entropy(self(pictures), labels)
+
+
+def plain(loader: Iterable[Any], epochs: int = 2) -> list[float]:
+    """Train by hand. Returns the loss of each step."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses = []
+    for _ in range(epochs):
+        for batch in loader:
+            loss = net.loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+def trainer_cpu_s() -> float:
+    """Read the CPU time of this process, its workers' not included."""
+    times = os.times()
+    return times.user + times.system

@@ -1,0 +1,105 @@
+"""The ways to train with our loader, and a count of whose iterators were really made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch.utils.data
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+import shmloader
+from shmloader.memory.pool import SegmentPool
+from shmloader.trainer import budget
+from shmloader.trainer.iterator import RingIterator
+
+TorchLoader = torch.utils.data.DataLoader
+
+
+@dataclass
+class Made:
+    """How many iterators with workers were made: ours, and those of torch's own class."""
+
+    ours: int = 0
+    torchs: int = 0
+
+
+@contextmanager
+def spied() -> Iterator[Made]:
+    """Count the iterators that are made in this process."""
+    made = Made()
+
+    def counting(kind: type, field: str) -> Callable[..., None]:
+        init = kind.__init__
+
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            setattr(made, field, getattr(made, field) + 1)
+            init(self, *arguments, **options)
+
+        return __init__
+
+    # RingIterator calls the constructor of their common base, so none is counted twice.
+    kinds = {RingIterator: "ours", _MultiProcessingDataLoaderIter: "torchs"}
+    before = {kind: kind.__init__ for kind in kinds}
+    for kind, field in kinds.items():
+        kind.__init__ = counting(kind, field)
+    try:
+        yield made
+    finally:
+        for kind, init in before.items():
+            kind.__init__ = init
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Serve every loader of torch's class for a while."""
+    theirs = TorchLoader._get_iterator
+    defaults = {"slots": None, "slot_bytes": None, "ring_bytes": None, "restarts": 0}
+
+    def _get_iterator(loader: Any) -> Any:
+        if loader.num_workers == 0:
+            return theirs(loader)
+        for name, value in defaults.items():
+            loader.__dict__.setdefault(name, value)
+        pool = loader.__dict__.setdefault("_segment_pool", SegmentPool(True))
+        shape = budget.shape_of(loader.num_workers, loader.prefetch_factor, None, None, None)
+        return RingIterator(loader, pool, shape)
+
+    TorchLoader._get_iterator = _get_iterator
+    try:
+        yield
+    finally:
+        TorchLoader._get_iterator = theirs
+
+
+@dataclass(frozen=True)
+class Way:
+    """
+    One way in which a user gets batches.
+
+    Args:
+        name: What the user writes.
+        loader: Makes a loader, from a dataset and torch's options.
+        active: The context in which the user's program runs.
+    """
+
+    name: str
+    loader: Callable[..., Any]
+    active: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def wrapped(dataset: Any, **options: Any) -> Any:
+    return shmloader.wrap(TorchLoader(dataset, **options))
+
+
+TORCH = Way("torch", TorchLoader)
+IMPORT = Way("import", shmloader.DataLoader)
+WRAP = Way("wrap", wrapped)
+INSTALL = Way("install", TorchLoader, installed)
+WAYS = (IMPORT, WRAP, INSTALL)
+BY_NAME = {str(way): way for way in (TORCH, *WAYS)}
