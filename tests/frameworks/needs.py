@@ -21,9 +21,15 @@ def needs(*modules: str) -> ModuleType:
     Returns:
         The first module.
     """
+    stand_in_for_operators()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        first, *_ = [pytest.importorskip(module) for module in modules]
+        try:
+            first, *_ = [pytest.importorskip(module) for module in modules]
+        except RuntimeError as error:
+            if "torchvision::" not in str(error):
+                raise
+            pytest.skip(f"torchvision does not import here: {error}", allow_module_level=True)
     return first
 
 
@@ -35,22 +41,20 @@ def version_of(distribution: str) -> str:
 _STAND_INS: list[torch.library.Library] = []
 
 
-def needs_torchvision() -> ModuleType:
+def stand_in_for_operators() -> None:
     """
-    Import torchvision, or skip the file.
+    Let torchvision import beside a CPU build of torch, which its published operators do not load
+    beside.
 
-    The published wheel's operators do not load beside a CPU build of torch, and without two of
-    them the package does not import: stand-ins that no test calls take their places.
+    Without two of them neither it nor what imports it, such as torchmetrics, can be imported;
+    stand-ins that no test calls take their places.
     """
-    if not _STAND_INS and not has_operators("torchvision"):
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _STAND_INS.append(library)
-    try:
-        return needs("torchvision")
-    except (RuntimeError, AttributeError) as error:
-        return pytest.skip(f"torchvision does not import here: {error}", allow_module_level=True)
+    if _STAND_INS or has_operators("torchvision"):
+        return
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _STAND_INS.append(library)
 
 
 def has_operators(package: str) -> bool:
