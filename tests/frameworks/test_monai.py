@@ -71,6 +71,7 @@ def test_loader(compare, way):
         "DataLoader, CacheDataset, patches",
         lambda way: train(made(way, DataLoader, patches(), shuffle=True, **WORKERS)),
         way,
+        measured=way == INSTALL,
     )
 
 

@@ -8,11 +8,10 @@ import torch
 
 import shmloader
 
-from .needs import needs, needs_torchvision
+from .needs import needs
 from .training import BATCH, COUNT, label, plain
 from .ways import INSTALL, WRAP
 
-needs_torchvision()
 needs("timm", "PIL")
 
 from PIL import Image  # noqa: E402
@@ -68,6 +67,7 @@ def test_create_loader(compare, way, prefetcher, epochs):
         f"create_loader, {'prefetcher' if prefetcher else 'plain'}, {epochs}",
         lambda way: plain(loader_of(way, **options)),
         way,
+        measured=way == INSTALL and prefetcher,
     )
 
 

@@ -52,6 +52,7 @@ def test_dataset(compare, way, shards):
         "WebDataset, DataLoader",
         lambda way: plain(way.loader(dataset(shards), **WORKERS)),
         way,
+        measured=way == INSTALL,
     )
 
 
