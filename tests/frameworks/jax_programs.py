@@ -46,6 +46,15 @@ def convert_each_leaf():
         say([shared, loader.stats().spilled])
 
 
+def convert_without_x64():
+    import jax
+
+    with shmloader.DataLoader(Numbers(), **APART) as loader:
+        _, labels = next(iter(loader))
+        array = jax.dlpack.from_dlpack(labels)
+        say([str(array.dtype), array.tolist()])
+
+
 def keep_one_array():
     import jax
 

@@ -42,6 +42,11 @@ def test_leaves_are_shared(tmp_path):
     assert 0 == spilled
 
 
+def test_labels_without_x64(tmp_path):
+    """JAX as it is by default has no int64: labels become an int32 copy with the same values."""
+    assert ["int32", list(range(8))] == apart(tmp_path, jax_programs.convert_without_x64)
+
+
 def test_kept_array_keeps_its_slot(tmp_path):
     """An array alone holds its batch's slot, and its values stay, even beyond close()."""
     tickets, after_epochs, after_close, moved = apart(tmp_path, jax_programs.keep_one_array)

@@ -10,7 +10,7 @@ import shmloader
 
 from .needs import needs
 from .training import BATCH, COUNT, label, plain
-from .ways import INSTALL, WRAP
+from .ways import INSTALL, TORCH, WRAP
 
 needs("timm", "PIL")
 
@@ -71,29 +71,19 @@ def test_create_loader(compare, way, prefetcher, epochs):
     )
 
 
-def test_a_model_of_timm(compare):
-    """A network of timm's own has torch's losses too."""
-    import timm
-
-    def train(way):
-        loader = loader_of(way, use_prefetcher=True)
-        net = timm.create_model("test_resnet", num_classes=4, pretrained=False)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-        losses = []
-        for pictures, labels in loader:
-            loss = torch.nn.functional.cross_entropy(net(pictures), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses
-
-    compare("timm", "create_loader, test_resnet", train, INSTALL)
-
-
 def test_the_prefetcher_itself_is_refused():
     """It is no loader of torch's, but holds one; the error names what was given."""
     prefetcher = create_loader(Photographs(), (3, 16, 16), BATCH, device=torch.device("cpu"))
 
     with pytest.raises(TypeError, match="got PrefetchLoader"):
         shmloader.wrap(prefetcher)
+
+
+def test_a_loader_of_many_epochs_is_wrapped_before_its_first():
+    """It keeps one iterator for all epochs, so one that was iterated is refused."""
+    options = {"use_prefetcher": False, "use_multi_epochs_loader": True}
+    loader = loader_of(TORCH, **options)
+    next(iter(loader))
+
+    with pytest.raises(TypeError, match=r"live iterator in loader\.iterator: wrap it before"):
+        shmloader.wrap(loader)
