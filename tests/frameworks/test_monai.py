@@ -1,0 +1,131 @@
+"""MONAI: tensors with an affine and a history, patches by a list collate, caches, threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import shmloader
+
+from .kinds import made
+from .needs import needs
+from .slots import REFUSED, in_slots, no_file
+from .ways import IMPORT, INSTALL, TORCH, WRAP
+
+needs("monai")
+
+from monai.data import CacheDataset, DataLoader, MetaTensor, ThreadDataLoader  # noqa: E402
+from monai.transforms import (  # noqa: E402
+    Compose,
+    RandFlipd,
+    RandGaussianNoised,
+    RandSpatialCropSamplesd,
+    ScaleIntensityd,
+)
+
+SCANS = 18
+WORKERS = {"batch_size": 3, "num_workers": 2}
+BATCHES = SCANS // 3
+
+
+def scan(index):
+    """Make a scan of (1, 12, 12, 12) with its affine, and a label."""
+    voxels = torch.linspace(0, 1 + index, 12**3).reshape(1, 12, 12, 12)
+    return {"image": MetaTensor(voxels, affine=torch.eye(4) * (1 + index)), "label": index % 4}
+
+
+def patches():
+    """Make a cached dataset whose samples are lists of two patches, cropped at random."""
+    transforms = Compose(
+        [
+            ScaleIntensityd("image"),
+            RandSpatialCropSamplesd("image", (6, 6, 6), num_samples=2, random_size=False),
+            RandFlipd("image", prob=0.5, spatial_axis=0),
+            RandGaussianNoised("image", prob=0.5),
+        ]
+    )
+    transforms.set_random_state(seed=7)
+    return CacheDataset([scan(index) for index in range(SCANS)], transforms, progress=False)
+
+
+def train(loader, epochs=2):
+    """Train by hand. Returns what each step saw of the scans' affines, and its loss."""
+    net = torch.nn.Linear(6**3, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    seen = []
+    for _ in range(epochs):
+        for batch in loader:
+            pictures = batch["image"].as_tensor().flatten(1)
+            loss = torch.nn.functional.cross_entropy(net(pictures), batch["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen.append((batch["image"].affine.tolist(), loss.item()))
+    return seen
+
+
+def test_loader(compare, way):
+    """Patches of a cached dataset, with MONAI's collate and seeds, train to torch's losses."""
+    compare(
+        "monai",
+        "DataLoader, CacheDataset, patches",
+        lambda way: train(made(way, DataLoader, patches(), shuffle=True, **WORKERS)),
+        way,
+        measured=way == INSTALL,
+    )
+
+
+@pytest.mark.parametrize("way", [WRAP, INSTALL], ids=str)
+def test_thread_loader(compare, way):
+    """A thread of MONAI's that takes batches ahead gets ours; each is used twice."""
+    compare(
+        "monai",
+        "ThreadDataLoader, repeats=2",
+        lambda way: train(made(way, ThreadDataLoader, patches(), repeats=2, **WORKERS)),
+        way,
+    )
+
+
+def test_workers_that_are_threads_are_refused():
+    """wrap() of a loader whose workers are threads says what to pass instead."""
+    loader = ThreadDataLoader(patches(), use_thread_workers=True, **WORKERS)
+
+    with pytest.raises(TypeError, match="use_thread_workers=False"):
+        shmloader.wrap(loader)
+
+
+def leaves(batch):
+    """List the tensors of a batch: the patches, their affine and the labels."""
+    return [batch["image"].as_tensor(), batch["image"].affine, batch["label"]]
+
+
+@pytest.mark.parametrize("way", [IMPORT, WRAP], ids=str)
+def test_leaves_lie_in_slots(way):
+    """Patches, affines and labels lie in the batch's slot; none is copied out, no slot is lost."""
+    with made(way, DataLoader, patches(), **WORKERS) as loader:
+        for batch in loader:
+            assert isinstance(batch["image"], MetaTensor)
+            assert all(in_slots(leaves(batch)))
+            assert 1 == len(loader.held())
+        stats = loader.stats()
+
+    assert BATCHES == stats.batches
+    assert (0, 0) == (stats.spilled, stats.retired)
+
+
+def limited(worker):
+    """Call MONAI's own init function; no file from then on."""
+    from monai.data.utils import worker_init_fn
+
+    worker_init_fn(worker)
+    no_file(worker)
+
+
+def test_no_file_is_made_for_a_batch():
+    """Workers that may make no file for a tensor deliver every batch; torch's cannot."""
+    options = {**WORKERS, "worker_init_fn": limited}
+
+    with pytest.raises(RuntimeError, match=REFUSED):
+        list(made(TORCH, DataLoader, patches(), **options))
+    with made(WRAP, DataLoader, patches(), **options) as loader:
+        assert BATCHES == len(list(loader))

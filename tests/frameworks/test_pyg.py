@@ -1,0 +1,160 @@
+"""PyTorch Geometric: loaders whose batches are graphs, collated into slots."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .kinds import made
+from .needs import needs
+from .slots import REFUSED, in_slots, no_file
+from .training import BATCH, WORKERS
+from .ways import IMPORT, INSTALL, TORCH, WRAP
+
+needs("torch_geometric")
+
+from torch_geometric.data import Data, Dataset  # noqa: E402
+from torch_geometric.loader import (  # noqa: E402
+    DataLoader,
+    DenseDataLoader,
+    DynamicBatchSampler,
+    RandomNodeLoader,
+)
+from torch_geometric.nn import GCNConv, global_mean_pool  # noqa: E402
+
+GRAPHS = 48
+FEATURES = 8
+
+
+def graph(index, nodes):
+    """Make graph number `index`: its features are drawn, its edges are not."""
+    around = torch.arange(nodes)
+    edges = torch.stack([around, (around + 1 + index % 3) % nodes])
+    return Data(torch.rand(nodes, FEATURES) + index / GRAPHS, edges, y=torch.tensor([index % 4]))
+
+
+class Graphs(Dataset):
+    """Graphs of 5 to 11 nodes, whose features a worker draws."""
+
+    def len(self):
+        return GRAPHS
+
+    def get(self, index):
+        return graph(index, 5 + index % 7)
+
+
+class Meshes(Graphs):
+    """Graphs of the same number of nodes, which a dense loader stacks."""
+
+    def get(self, index):
+        mesh = graph(index, 6)
+        return Data(x=mesh.x, y=mesh.y)
+
+
+class Net(torch.nn.Module):
+    """Classes of graphs by a convolution over the edges; of dense batches by their means."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = GCNConv(FEATURES, 16)
+        self.head = torch.nn.Linear(16, 4)
+
+    def forward(self, batch):
+        if batch.x.dim() == 3:
+            return self.head(self.convolution.lin(batch.x).relu().mean(1))
+        hidden = self.convolution(batch.x, batch.edge_index).relu()
+        return self.head(global_mean_pool(hidden, batch.batch))
+
+
+def train(loader, epochs=2):
+    """Train by hand. Returns the loss of each step."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses = []
+    for _ in range(epochs):
+        for batch in loader:
+            labels = batch.y.flatten()[: batch.num_graphs if "ptr" in batch else None]
+            loss = torch.nn.functional.cross_entropy(net(batch), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+def test_loader(compare, way):
+    """Batches of graphs train to torch's losses in each way."""
+    compare(
+        "torch-geometric",
+        "loader.DataLoader",
+        lambda way: train(made(way, DataLoader, Graphs(), shuffle=True, **WORKERS)),
+        way,
+        measured=way == INSTALL,
+    )
+
+
+def test_batches_of_nodes(compare):
+    """Batches bounded by their number of nodes, by PyG's own batch sampler."""
+
+    def of_nodes(way):
+        dataset = Graphs()
+        sampler = DynamicBatchSampler(dataset, max_num=60, mode="node")
+        return train(made(way, DataLoader, dataset, batch_sampler=sampler, num_workers=2))
+
+    compare("torch-geometric", "DynamicBatchSampler", of_nodes, INSTALL)
+
+
+def test_dense_loader(compare):
+    """Graphs of one size, stacked."""
+    compare(
+        "torch-geometric",
+        "DenseDataLoader",
+        lambda way: train(made(way, DenseDataLoader, Meshes(), shuffle=True, **WORKERS)),
+    )
+
+
+def test_parts_of_one_graph(compare):
+    """A loader that cuts a large graph into parts in its workers."""
+
+    def parts(way):
+        torch.manual_seed(1)
+        large = graph(1, 200)
+        large.y = torch.arange(200) % 4
+        loader = made(way, RandomNodeLoader, large, num_parts=8, shuffle=True, num_workers=2)
+        net = torch.nn.ModuleList([GCNConv(FEATURES, 4)])
+        return [
+            torch.nn.functional.cross_entropy(net[0](part.x, part.edge_index), part.y).item()
+            for _ in range(2)
+            for part in loader
+        ]
+
+    compare("torch-geometric", "RandomNodeLoader", parts, WRAP)
+
+
+def leaves(batch):
+    """List the tensors of a batch of graphs."""
+    return [value for _, value in sorted(batch.to_dict().items()) if torch.is_tensor(value)]
+
+
+@pytest.mark.parametrize("way", [IMPORT, WRAP], ids=str)
+def test_leaves_lie_in_slots(way):
+    """Each leaf of each batch lies in the batch's slot, none is copied out, no slot is lost."""
+    with made(way, DataLoader, Graphs(), **WORKERS) as loader:
+        for batch in loader:
+            assert 5 == len(leaves(batch))  # x, edge_index, y, batch, ptr
+            assert all(in_slots(leaves(batch)))
+            assert 1 == len(loader.held())
+        stats = loader.stats()
+
+    assert GRAPHS / BATCH == stats.batches
+    assert (0, 0) == (stats.spilled, stats.retired)
+
+
+def test_no_file_is_made_for_a_batch():
+    """Workers that may make no file for a tensor deliver every batch; torch's cannot."""
+    options = {**WORKERS, "worker_init_fn": no_file}
+
+    with pytest.raises(RuntimeError, match=REFUSED):
+        list(made(TORCH, DataLoader, Graphs(), **options))
+    with made(WRAP, DataLoader, Graphs(), **options) as loader:
+        assert GRAPHS / BATCH == len(list(loader))

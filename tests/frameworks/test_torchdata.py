@@ -1,0 +1,95 @@
+"""torchdata: nodes over a loader of ours, and its own iterators beside us."""
+
+from __future__ import annotations
+
+import pytest
+
+import shmloader
+
+from .conftest import tried
+from .needs import needs
+from .training import WORKERS, Pictures, plain
+from .ways import INSTALL, TORCH
+
+needs("torchdata.nodes", "torchdata.stateful_dataloader")
+
+from torchdata.nodes import (  # noqa: E402
+    IterableWrapper,
+    Loader,
+    MapStyleWrapper,
+    ParallelMapper,
+    Prefetcher,
+)
+from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+
+
+def brighter(batch):
+    """Change a batch in a thread of the nodes; the loader's own is left as it is."""
+    pictures, labels = batch
+    return pictures * 1.5, labels
+
+
+def nodes(loader):
+    """Build a pipeline over a loader: threads that change its batches, and take them ahead."""
+    mapped = ParallelMapper(IterableWrapper(loader), brighter, num_workers=2, method="thread")
+    return Loader(Prefetcher(mapped, prefetch_factor=2))
+
+
+def test_nodes_over_a_loader(compare, way):
+    """Nodes whose source is a loader, with threads that hold batches, have torch's losses."""
+    compare(
+        "torchdata",
+        "nodes over a DataLoader",
+        lambda way: plain(nodes(way.loader(Pictures(), shuffle=True, **WORKERS))),
+        way,
+    )
+
+
+def test_a_loader_beneath_a_node_is_not_copied_out():
+    """What the threads hold of batches fits into the slots that a loader has by default."""
+    with shmloader.DataLoader(Pictures(), **WORKERS) as loader:
+        plain(nodes(loader))
+
+        assert 0 == loader.stats().spilled
+
+
+def test_nodes_alone_are_as_before():
+    """Nodes fetch in threads or processes of their own; install() leaves them alone."""
+
+    def train(_):
+        samples = MapStyleWrapper(Pictures(), sampler=range(40))
+        fetched = ParallelMapper(samples, lambda sample: sample, num_workers=1, method="thread")
+        return [(picture.sum().item(), label) for picture, label in Loader(fetched)]
+
+    theirs, ours = tried(TORCH, train), tried(INSTALL, train)
+
+    assert 40 == len(theirs.losses)
+    assert theirs.losses == ours.losses
+    assert 0 == ours.made.ours
+
+
+def resumed(_):
+    """Train for some batches with a StatefulDataLoader, and go on with another from its state."""
+    loader = StatefulDataLoader(Pictures(), shuffle=True, **WORKERS)
+    first = iter(loader)
+    begun = [next(first)[1].tolist() for _ in range(5)]
+    state = loader.state_dict()
+    del first
+    again = StatefulDataLoader(Pictures(), shuffle=True, **WORKERS)
+    again.load_state_dict(state)
+    return [*begun, *(labels.tolist() for _, labels in again)]
+
+
+def test_stateful_loader_is_as_before():
+    """It makes its own iterators, with a state, and install() leaves it alone."""
+    theirs, ours = tried(TORCH, resumed), tried(INSTALL, resumed)
+
+    assert len(Pictures()) / 8 == len(theirs.losses)
+    assert theirs.losses == ours.losses
+    assert 0 == ours.made.ours
+
+
+def test_stateful_loader_is_refused():
+    """wrap() would lose its state; the error names the class and the way out."""
+    with pytest.raises(TypeError, match="iterators that it makes in _get_iterator"):
+        shmloader.wrap(StatefulDataLoader(Pictures(), **WORKERS))
