@@ -7,6 +7,7 @@ import torch
 
 import shmloader
 
+from .conftest import tried
 from .kinds import made
 from .needs import needs
 from .slots import REFUSED, in_slots, no_file
@@ -25,6 +26,7 @@ from monai.transforms import (  # noqa: E402
 
 SCANS = 18
 WORKERS = {"batch_size": 3, "num_workers": 2}
+THREADS = {**WORKERS, "use_thread_workers": True}
 BATCHES = SCANS // 3
 
 
@@ -88,10 +90,22 @@ def test_thread_loader(compare, way):
 
 def test_workers_that_are_threads_are_refused():
     """wrap() of a loader whose workers are threads says what to pass instead."""
-    loader = ThreadDataLoader(patches(), use_thread_workers=True, **WORKERS)
+    loader = ThreadDataLoader(patches(), **THREADS)
 
     with pytest.raises(TypeError, match="use_thread_workers=False"):
         shmloader.wrap(loader)
+
+
+def test_workers_that_are_threads_stay_torchs():
+    """With install() such a loader is iterated as before."""
+
+    def count(_):
+        return [len(batch["label"]) for batch in ThreadDataLoader(patches(), **THREADS)]
+
+    ours = tried(INSTALL, count)
+
+    assert [6] * BATCHES == ours.losses
+    assert (0, 1) == (ours.made.ours, ours.made.torchs)
 
 
 def leaves(batch):
