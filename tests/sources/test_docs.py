@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch.utils.data
-import torch.utils.data
 
 import shmloader
 
