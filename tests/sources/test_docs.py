@@ -71,8 +71,10 @@ def own_options():
 
 
 def own_methods():
-    """List the public methods of our DataLoader."""
-    return [name for name, value in vars(shmloader.DataLoader).items() if is_public(name, value)]
+    """List the public methods of our DataLoader that torch's has not."""
+    found = vars(shmloader.DataLoader).items()
+    torchs = torch.utils.data.DataLoader
+    return [name for name, value in found if is_public(name, value) and not hasattr(torchs, name)]
 
 
 def is_public(name, value):

@@ -18,7 +18,8 @@ def lines(seen: Sequence[Watched], seconds: float) -> list[str]:
         remarks += [f"{title}: {text}" for text in _comparison(watched)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
     return [
-        f"shmloader run: {len(seen)} loaders, {seconds:.1f} s since the first batch was asked for",
+        f"shmloader run: {len(seen)} {'loader' if len(seen) == 1 else 'loaders'}, {seconds:.1f} s "
+        "since the first batch was asked for",
         *(_aligned(row, widths) for row in rows),
         *remarks,
     ]
