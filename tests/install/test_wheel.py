@@ -59,7 +59,8 @@ def test_wheel_is_small(wheel):
 
 def test_only_the_package_is_in_it(wheel):
     """The wheel holds the package and its metadata, and no sources of the compiled core."""
-    names = zipfile.ZipFile(wheel).namelist()
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
     ours = [Path(name) for name in names if name.startswith("shmloader/")]
     others = {name.split("/")[0] for name in names if not name.startswith("shmloader/")}
 
