@@ -18,6 +18,7 @@ from shmloader.trainer.options import Options
 from shmloader.trainer.service import Service, why_unserved
 
 _DEPTH = 4  # how far a loader is looked for inside of what a framework made of it
+_MANY = 1000  # a longer list or dict holds data
 
 
 class _Hook:
@@ -168,9 +169,9 @@ def _loaders_in(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
 
 def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
-        return list(value.values())
+        return list(value.values()) if len(value) <= _MANY else ()
     if isinstance(value, (list, tuple)):
-        return value
+        return value if len(value) <= _MANY else ()
     if isinstance(value, torch.utils.data.Dataset | torch.Tensor | torch.nn.Module | type):
         return ()
     return [part for name, part in getattr(value, "__dict__", {}).items() if name != "dataset"]
