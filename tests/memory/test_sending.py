@@ -242,10 +242,10 @@ if __name__ == "__main__":
 
     mine = torch.zeros(1)
     kept = []
-    while not mine.data_ptr() <= address < mine.data_ptr() + mine.nbytes and len(kept) < 1000:
+    while not mine.data_ptr() <= address < mine.data_ptr() + mine.nbytes and len(kept) < 50:
         mine = torch.zeros(0).set_(torch.UntypedStorage._new_shared(16 << 20))
         kept.append(mine)
-    print(len(kept) < 1000)
+    print(len(kept) < 50)
     end.send([mine[:2]])
     end.recv()
     print(mine[:2].tolist())
@@ -260,7 +260,11 @@ def test_what_is_shared_with_a_receiver(tmp_path):
     Views of a batch in one message share memory there, two messages share none, and a tensor of
     the user's own is the same memory in both processes, even where a segment was mapped.
     """
-    status, lines, errors = run(tmp_path, SHARED)
+    for _ in range(8):
+        status, lines, errors = run(tmp_path, SHARED)
+        # The kernel chooses addresses, and now and then puts something small where a segment was.
+        if "False" not in lines:
+            break
 
     expected = [
         "[[100.0, 101.0, 102.0, 103.0], [101.0, 102.0, 103.0]]",
