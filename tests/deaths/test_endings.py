@@ -189,7 +189,7 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
 def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
     """A stopped nursery, which reports neither starts nor exits, does not delay the end."""

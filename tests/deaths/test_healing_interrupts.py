@@ -97,7 +97,7 @@ def test_oldest_ticket_may_wait_to_be_placed_again():
     segment.close()
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("function", [Healer.heal, RingIterator._wait_for_answer])
 @pytest.mark.parametrize("kind", [Mortal, MortalStream])
 def test_interrupts_at_every_line(tmp_path, function, kind):

@@ -164,6 +164,7 @@ def test_stores_are_found():
     } == found
 
 
+@pytest.mark.thorough
 def test_workloads_pass_every_step(driver):
     """Every step is passed on its sides and on no other, so that each of them can be tested."""
     passed = {key for name in WORKLOADS for key in driver.passages(name)}
@@ -172,6 +173,7 @@ def test_workloads_pass_every_step(driver):
     assert {(step, side) for side in SIDES for step in STEPS_OF[side]} == passed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workload", WORKLOADS_TO_HEAL)
 def test_undisturbed_workloads_are_whole(driver, workload):
     """Without deaths, or if a worker dies by itself and is replaced, batches are the same."""
@@ -229,7 +231,7 @@ def assert_in_order(outcome):
     assert (0, 0) == (outcome["left"], outcome["descriptors"]), outcome
 
 
-@pytest.mark.core(every=6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", STEPS_UNHEALED)
 def test_death_of_a_worker_is_told(driver, step, record_property):
     """The death of a worker at a step is torch's error; the next epoch is whole."""
@@ -241,14 +243,14 @@ def test_death_of_a_worker_is_told(driver, step, record_property):
     assert "error" in outcome, outcome
 
 
-@pytest.mark.core(every=6)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
     """A death at a passage which only a large batch has is torch's error too."""
     assert_told(driver, workload, die(driver, workload, step, [passage] * TRIES))
 
 
-@pytest.mark.core(every=6, start=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", STEPS_OF[WORKER])
 def test_death_of_a_worker_is_healed(driver, step):
     """With restarts the death of a worker in mid-epoch is a warning, and the epoch is the same."""
@@ -259,7 +261,7 @@ def test_death_of_a_worker_is_healed(driver, step):
     assert_healed(driver, workload, die(driver, workload, step, passages, **HEALED))
 
 
-@pytest.mark.core(every=6, start=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("workload", "step", "passage"), LATER)
 def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
     """With restarts a death at a passage which only a large batch has is a warning too."""
@@ -278,6 +280,7 @@ def assert_healed(driver, workload, outcome):
         assert RESTART_WARNING.fullmatch(warning), outcome
 
 
+@pytest.mark.thorough
 def test_deaths_beyond_the_restarts_are_told(driver):
     """If every replacement dies at the step too, the error says so."""
     outcome = die(driver, "kept", "commit: half an answer", FIRST, deaths=1000, restarts=2)
@@ -289,14 +292,14 @@ def test_deaths_beyond_the_restarts_are_told(driver):
 # The trainer's death
 
 
-@pytest.mark.core(every=6, start=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", STEPS_OF[TRAINER])
 def test_death_of_the_trainer_leaves_nothing(driver, step):
     """When the trainer dies at a step, its workers end, print nothing, and nothing is left."""
     assert_gone(die(driver, driver.workload_for(step, TRAINER), step, FIRST, TRAINER))
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step", "passage"), WHILE_HEALING)
 def test_death_of_the_trainer_while_it_heals_leaves_nothing(driver, step, passage):
     """The same holds if it dies between a worker's death and the start of the replacement."""
@@ -315,6 +318,7 @@ def assert_gone(outcome):
 # Any death
 
 
+@pytest.mark.thorough
 def test_death_at_any_passage(driver, seeded, stress_seconds):
     """Deaths at random steps, on random sides, at random passages of random workloads."""
     chance = random.Random(seeded)

@@ -97,7 +97,7 @@ except (OutOfSharedMemory, OSError) as error:
     assert outcome in (["works"] if megabytes >= 512 else ["works", "OutOfSharedMemory"])
 
 
-@pytest.mark.core(every=5)
+@pytest.mark.core(every=10)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 @pytest.mark.parametrize("exponent", [10, 16, 24, 27, 32])
 def test_small_files(exponent, backing):
@@ -221,12 +221,12 @@ def epoch(kind, workers, batches, **options):
 """
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("which", "limit", "workers"),
     [
         ("RLIMIT_AS", 16, 8),
-        pytest.param("RLIMIT_AS", 4, 8, marks=pytest.mark.thorough),
+        ("RLIMIT_AS", 4, 8),
         ("RLIMIT_FSIZE", 1, 8),
     ],
 )
@@ -239,7 +239,7 @@ print(epoch(DataLoader, {workers}, 10), epoch(torch.utils.data.DataLoader, {work
     assert ["10 10"] == run(LIMITED + script)
 
 
-@pytest.mark.core(every=2, start=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("which", "megabytes", "option"), [("RLIMIT_AS", 1200, "-v"), ("RLIMIT_FSIZE", 200, "-f")]
 )
@@ -258,6 +258,7 @@ except ValueError as error:
     assert ["2"] == run(LIMITED + script.replace("SLOTS", text.rpartition(" ")[2]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 def test_every_epoch_under_a_limit_has_the_same_segment(backing):
     """What a loader's own segment takes of a limit does not make the next epoch need another."""

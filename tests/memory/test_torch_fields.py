@@ -165,6 +165,7 @@ def test_other_tensors_are_left_to_torch_if_nothing_is_found(nothing_is_found, d
 PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(("value", "is_off"), [("0", "True"), ("1", "False"), ("", "False")])
 def test_reading_in_place_is_switched(tmp_path, value, is_off):
     """SHMLOADER_TORCH_FIELDS=0 has torch asked; 1, like nothing, has its fields read."""

@@ -122,6 +122,7 @@ def test_search_that_is_cut_short_is_refused(monkeypatch, limit, value, said):
 
 
 @needs_spin
+@pytest.mark.thorough
 def test_command_succeeds_when_all_is_as_it_must_be(capsys):
     """The command prints a line for each run and mutation, and exits with 0."""
     assert command.main(["--model", "ring", "--jobs", "1"]) == 0
