@@ -53,6 +53,10 @@ def function():
 """
 PROGRAM = """
 import importlib, sys
+
+# A file that is written again in the same second would be taken for the one that was compiled.
+sys.dont_write_bytecode = True
+
 import torch.utils.data
 import shmloader
 import cells
@@ -105,7 +109,6 @@ def show(loader_class):
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     show({loader})
 """
 
