@@ -34,7 +34,7 @@ _this = _Thread()
 
 
 def is_heard() -> bool:
-    """Returns True if somebody listens: for lines whose arguments cost something."""
+    """Returns True if the line would be heard: to be asked where its arguments cost something."""
     return _this.keeps or _logger.isEnabledFor(logging.DEBUG)
 
 

@@ -40,7 +40,7 @@ def _alike(seen: Sequence[Watched]) -> Iterator[tuple[str, list[Watched]]]:
 
 
 def _sums(group: Sequence[Watched]) -> list[tuple[str, Passes]]:
-    """Add up, by who iterated; whoever never did is left out, unless nobody did."""
+    """Add up, by who iterated. One that never did is left out, unless neither did."""
     found = []
     for whose in group[0].passes:
         parts = [watched.passes[whose] for watched in group]
