@@ -78,7 +78,7 @@ def uninstall() -> None:
     Without `install()` before it does nothing.
     """
     _hook.options = None
-    if torch.utils.data.DataLoader._get_iterator is _hook.ours:  # no other project replaced it since
+    if torch.utils.data.DataLoader._get_iterator is _hook.ours:  # still ours
         torch.utils.data.DataLoader._get_iterator = _hook.torchs  # type: ignore[method-assign]
         _hook.ours = _hook.torchs = None
 
