@@ -28,7 +28,7 @@ from torch.utils.data import (
 
 # Shown whatever their values are: how many samples at once, fetched by how many processes.
 _ALWAYS = ("batch_size", "num_workers")
-# What torch puts in the place of a default.
+# Values that torch sets where the user gave none.
 _FILLED_IN = {"prefetch_factor": (2,), "collate_fn": (default_collate, default_convert)}
 _PLAIN = (bool, int, float, str, types.NoneType)
 _LONGEST_TEXT = 40

@@ -17,7 +17,7 @@ _IDLE_PART = 4
 
 
 class Owner(Protocol):
-    """Whoever has segments, some of which may be idle. Any thread may ask it."""
+    """An owner of segments, some of which may be idle. Any thread may ask it."""
 
     @property
     def idle_bytes(self) -> int:

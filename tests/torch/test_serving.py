@@ -265,6 +265,27 @@ def test_module_and_options(script):
         assert said.startswith("shmloader run: ")
 
 
+DROPS = """
+import os
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    loader = DataLoader(range(4), num_workers=1, persistent_workers=True)
+    list(loader)
+    pid = loader._iterator._workers[0].pid
+    loader._iterator = None  # as frameworks end workers
+    print(os.path.exists(f"/proc/{pid}"))
+"""
+
+
+@pytest.mark.thorough
+def test_dropped_iterator_ends_its_workers(script):
+    """The run keeps no iterator that its program dropped."""
+    (script / "drops.py").write_text(DROPS)
+    found, _ = run(script, "-m", "shmloader", "run", "drops.py")
+    assert found == "False\n"
+
+
 SPAWNS = """
 import multiprocessing
 import train

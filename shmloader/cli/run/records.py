@@ -39,7 +39,7 @@ class Watched:
         reason: Why it stays torch's; "" if it does not.
         passes: By who iterated; epochs belong to whose turn it was when they began.
         turn: Who iterates this epoch.
-        kept: Persistent iterators, by whose they are.
+        kept: Persistent iterators that take turns, by whose they are.
     """
 
     title: str

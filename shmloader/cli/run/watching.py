@@ -64,7 +64,8 @@ class Watch:
             watched.turn = OURS if took[OURS].epochs <= took[TORCHS].epochs else TORCHS
         passes = watched.passes[watched.turn]
         passes.epochs += 1
-        if not (loader.persistent_workers and loader.num_workers > 0):
+        is_persistent = loader.persistent_workers and loader.num_workers > 0
+        if not (self._compare and is_persistent):
             return passes.time(lambda: torchs_iter(loader))
         if loader._iterator is None:  # as frameworks do that want new workers
             watched.kept.clear()
