@@ -69,16 +69,16 @@ class Case:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._iterate(loader)
+            self.outcome["restarts"] = loader.stats().restarts
+            self._note_rest(descriptors)
+            if not self.heals:
+                # The same loader serves whole epochs now.
+                self.steps.disarm()
+                self.workload.run(loader, self.outcome["again"], lambda: None)
+                loader.close()
         self.outcome["warnings"] = [
             f"{warning.category.__name__}: {warning.message}" for warning in caught
         ]
-        self.outcome["restarts"] = loader.stats().restarts
-        self._note_rest(descriptors)
-        if not self.heals:
-            # The same loader serves whole epochs now.
-            self.steps.disarm()
-            self.workload.run(loader, self.outcome["again"], lambda: None)
-            loader.close()
 
     def _iterate(self, loader):
         hear = (lambda: None) if self.heals else self._hear
