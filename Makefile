@@ -23,8 +23,8 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check frameworks docs bench bench-peers kept cliffs soak lint sanitize
-.PHONY: fuzz package wheel clean always
+.PHONY: build demo test rest check frameworks example-ray docs bench bench-peers kept cliffs soak
+.PHONY: lint sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -45,6 +45,12 @@ check: test rest .venv/trainers
 # rates are printed too.
 frameworks: .venv/frameworks
 	$(venv)/python -m pytest tests/frameworks $(ARGS)
+
+# More machines by Ray, on this one: a loader in an actor, Ray Data as the source, samples of other nodes.
+example-ray: .venv/scale
+	$(venv)/python examples/scale/ray_train.py
+	$(venv)/python examples/scale/ray_data_source.py
+	$(venv)/python examples/scale/ray_fetch.py
 
 # The site in build/docs, whole each time: a page that has not changed would not warn again.
 docs: .venv/docs
@@ -142,8 +148,8 @@ clean:
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
 
-# The projects whose trainers are tested: two for `check`, all for `frameworks`.
-.venv/trainers .venv/frameworks: .venv/built pyproject.toml
+# The projects whose trainers are tested, two for `check`, all for `frameworks`; Ray for `example-ray`.
+.venv/trainers .venv/frameworks .venv/scale: .venv/built pyproject.toml
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[$(notdir $@)]'
 	touch $@
