@@ -81,6 +81,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--side", type=int, default=224, help="of a picture, (3, side, side) uint8")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--batches", type=int, default=96, help="that are timed")
+    parser.add_argument("--nodes", type=int, default=1, help="for the actors")
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5, help="processes of each contender")

@@ -15,10 +15,11 @@ training needs; `ray_makers.py` starts the actors, and the rest here checks what
   workers and A actors W × A requests are in flight. Workers only wait, so there may be many.
 - An answer lies in the object store of this node. The worker gets arrays that are views of it, and
   copies them once: into the slot of its batch.
-- A lost actor costs no batch: what it was asked for, the next one is asked for. Samples depend on
-  their index alone, so the batch is the same.
+- A lost actor costs no batch: what it was asked for, another one is asked for, and it is asked no
+  more. Samples depend on their index alone, so the batch is the same.
 
-While it trains, an actor is lost. Every batch is compared with that of a loader which makes the
+While it trains, an actor is lost; or its process with `--lose process`, which Ray starts again; or
+one of two nodes with `--lose node --nodes 2`. Every batch is compared with that of a loader which makes the
 samples here.
 """
 
@@ -38,6 +39,8 @@ from torch.utils.data import Dataset
 import shmloader
 
 MAKERS = Path(__file__).with_name("ray_makers.py")
+PATIENCE_S = 10  # longer than a share of a batch takes; a node that is gone gives no error at first
+LOSING = {"actor": "lose maker-0", "process": "crash maker-0", "node": "leave"}
 
 
 class Fetched(Dataset):
@@ -60,17 +63,22 @@ class Fetched(Dataset):
         size = -(-len(indices) // len(self.actors))
         shares = [indices[first : first + size] for first in range(0, len(indices), size)]
         asked = [
-            actor.make.remote(share) for actor, share in zip(self.actors, shares, strict=False)
+            (actor, actor.make.remote(share), share)
+            for actor, share in zip(self.actors, shares, strict=False)
         ]
-        return [self.answer(ray, *each) for each in zip(asked, shares, strict=True)]
+        return [self.answer(ray, *each) for each in asked]
 
-    def answer(self, ray, request, share):
-        for other in reversed(self.actors):
+    def answer(self, ray, actor, request, share):
+        errors = ray.exceptions
+        while True:
             try:
-                return ray.get(request)
-            except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
-                request = other.make.remote(share)
-        return ray.get(request)
+                return ray.get(request, timeout=PATIENCE_S)
+            except (errors.RayActorError, errors.ObjectLostError, errors.GetTimeoutError):
+                self.actors = [other for other in self.actors if other is not actor]
+                if not self.actors:
+                    raise
+                actor = self.actors[0]
+                request = actor.make.remote(share)
 
 
 def collate(shares):
@@ -101,7 +109,8 @@ def makers(options):
     # Ray listens on every interface, and runs what it is sent: by those who know this alone.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    command = [sys.executable, MAKERS, "--side", str(options.side), "--actors", str(options.actors)]
+    given = {name: getattr(options, name) for name in ("nodes", "actors", "side")}
+    command = [sys.executable, MAKERS, *(f"--{name}={value}" for name, value in given.items())]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
@@ -135,7 +144,7 @@ def train(options, address, ask):
             if not all(map(torch.equal, batch, right)):
                 raise SystemExit(f"batch {number} differs from the local loader's")
             if ask and options.lose and number == len(local) // 4:
-                print(ask(f"{options.lose} maker-0"))
+                print(ask(LOSING[options.lose]))
         batches = remote.stats().batches
     print(f"{batches} batches of {options.samples} samples are equal to a local loader's")
     print(f"the training process has imported Ray: {'yes' if 'ray' in sys.modules else 'no'}")
@@ -156,13 +165,12 @@ def parsed():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--address", help="of a Ray cluster; without it, one is started here")
+    parser.add_argument("--nodes", type=int, default=1, help="for the actors")
     parser.add_argument("--actors", type=int, default=3)
     parser.add_argument("--side", type=int, default=64, help="of a square picture, in pixels")
     parser.add_argument("--samples", type=int, default=512)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument(
-        "--lose", choices=["lose", "crash"], default="lose", help="for good, or until Ray restarts"
-    )
+    parser.add_argument("--lose", choices=LOSING, default="actor")
     return parser.parse_args()
 
 

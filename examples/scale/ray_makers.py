@@ -1,14 +1,15 @@
 """
 Actors that make samples, on the nodes of a Ray cluster that have the resource "maker".
 
-    python examples/scale/ray_makers.py                       two nodes on this machine
+    python examples/scale/ray_makers.py                       on nodes that it starts here
     python examples/scale/ray_makers.py --address HOST:6379   nodes of `ray start --address=... \\
                                                                   --resources='{"maker": 4}'`
 
 `ray_fetch.py` has the loader whose workers ask them. They are found by their names, `maker-0` and
 so on, for as long as this program runs: it ends with its standard input, and takes lines there.
-"count" says how many samples each actor has made; "lose maker-0" ends that one for good, and
-"crash maker-0" kills its process, after which Ray starts it again.
+"count" says how many samples each actor has made; "lose maker-0" ends that one for good, "crash
+maker-0" kills its process, after which Ray starts it again, and "leave" ends a node that was
+started here, with its actors and its object store.
 """
 
 import argparse
@@ -44,17 +45,19 @@ def names_of(count):
 
 
 @contextlib.contextmanager
-def two_nodes(options):
-    """Start a node for a trainer and one for the actors, each with an object store of its own."""
+def started(options):
+    """Start a node for a trainer, and nodes for the actors; each has an object store of its own."""
     from ray.cluster_utils import Cluster
 
-    common = {"object_store_memory": options.store_mb * 1_000_000}
+    store = {"object_store_memory": options.store_mb * 1_000_000}
     cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **common}
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **store}
     )
     try:
-        cluster.add_node(num_cpus=2, resources={"maker": options.actors}, **common)
-        yield cluster.address
+        for _ in range(options.nodes):
+            share = -(-options.actors // options.nodes)
+            cluster.add_node(num_cpus=2, resources={"maker": share}, **store)
+        yield cluster
     finally:
         cluster.shutdown()
 
@@ -65,7 +68,8 @@ def main():
     options = parsed()
     answers, sys.stdout = sys.stdout, sys.stderr  # so that what Ray prints is no answer
     with contextlib.ExitStack() as exits:
-        address = options.address or exits.enter_context(two_nodes(options))
+        cluster = None if options.address else exits.enter_context(started(options))
+        address = options.address or cluster.address
         ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
         exits.callback(ray.shutdown)
         kind, placing = ray.remote(Maker), {"num_cpus": 0, "resources": {"maker": 1}}
@@ -76,10 +80,10 @@ def main():
         ray.get([actor.state.remote() for actor in actors.values()])  # they run
         print(address, file=answers, flush=True)
         for line in sys.stdin:
-            print(done(ray, actors, *line.split()), file=answers, flush=True)
+            print(done(ray, actors, cluster, *line.split()), file=answers, flush=True)
 
 
-def done(ray, actors, command, name=None):
+def done(ray, actors, cluster, command, name=None):
     """Do what a line says. Returns the line that answers it."""
     if command == "lose":
         ray.kill(actors[name])
@@ -87,6 +91,9 @@ def done(ray, actors, command, name=None):
     if command == "crash":
         os.kill(ray.get(actors[name].state.remote())[0], signal.SIGKILL)
         return f"{name} crashed"
+    if command == "leave":
+        cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+        return "a node left"
     return "samples made: " + ", ".join(f"{name} {made(ray, actors[name])}" for name in actors)
 
 
@@ -102,6 +109,7 @@ def parsed():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--address", help="of a Ray cluster; without it, one is started here")
+    parser.add_argument("--nodes", type=int, default=1, help="that are started for the actors")
     parser.add_argument("--actors", type=int, default=3)
     parser.add_argument("--side", type=int, default=64, help="of a square picture, in pixels")
     parser.add_argument("--store-mb", type=int, default=200, help="object store of a started node")
