@@ -6,6 +6,7 @@ Each rank trains in an actor, in each way, and writes what it trained to the fol
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -25,10 +26,11 @@ def prepared(way: Way, dataset: Any, own: bool, **options: Any) -> Any:
     """Make a loader, and let Ray prepare it; with WRAP, wrap what Ray made of torch's."""
     sampler = DistributedSampler(dataset, shuffle=False) if own else None
     maker = TORCH if way is WRAP else way
-    loader = maker.loader(dataset, sampler=sampler, **options)
+    loader = maker.loader(dataset, sampler=sampler, persistent_workers=not own, **options)
     ours = ray.train.torch.prepare_data_loader(loader)
-    if own:
-        assert ours._dataloader is loader  # neither built nor sharded again
+    # Neither built nor sharded again, or built of torch's class without some options.
+    assert own == (ours._dataloader is loader)
+    assert own or not ours._dataloader.persistent_workers
     if way is WRAP:
         ours._dataloader = shmloader.wrap(ours._dataloader)
     return ours
@@ -38,6 +40,7 @@ def train(options: dict[str, Any]) -> None:
     own = options["sampler"] == "own"
     rank = ray.train.get_context().get_world_rank()
     torch.set_num_threads(1)
+    assert str(RANKS) == os.environ["LOCAL_WORLD_SIZE"]  # what divides the default of ring_bytes
     # A loader that Ray builds is of torch's class: only what comes after it makes it ours.
     for way in (TORCH, IMPORT, WRAP, INSTALL) if own else (TORCH, WRAP, INSTALL):
         seed()

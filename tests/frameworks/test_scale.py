@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .needs import needs
-from .ranks import LONGEST_S
+from .ranks import LONGEST_S, run
 from .ray_sessions import ray_folder  # noqa: F401
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "scale"
@@ -117,17 +118,45 @@ def shares(lines):
     return [(int(each[1]), [int(n) for n in each[2].split(", ")]) for each in found if each]
 
 
-@pytest.mark.parametrize("how", ["lose", "crash"])
-def test_ray_fetch(how):
-    """Batches from other nodes are a local loader's, though an actor is lost on the way."""
+@pytest.mark.parametrize("lost", ["actor", "process"])
+def test_ray_fetch(lost):
+    """Batches from another node are a local loader's, though an actor is lost on the way."""
     needs("ray")
-    lines, _ = ran("ray_fetch", "--lose", how)
+    lines, _ = ran("ray_fetch", "--lose", lost)
 
-    assert {"lose": "maker-0 is lost for good", "crash": "maker-0 crashed"}[how] == lines[0]
+    assert {"actor": "maker-0 is lost for good", "process": "maker-0 crashed"}[lost] == lines[0]
     assert "16 batches of 512 samples are equal to a local loader's" == lines[1]
     assert "the training process has imported Ray: no" == lines[2]
-    made = dict(re.findall(r"(maker-\d) (\w+)", lines[3]))
+    made = samples_made(lines[3])
     assert ["maker-0", "maker-1", "maker-2"] == sorted(made)
-    # Each has made at least its share of those batches that no prefetching reached.
+    # Ray starts the process again, with a count that begins again.
+    assert ("lost" == made["maker-0"]) == (lost == "actor")
+    # Of each batch the actors are asked for 11, 11 and 10 samples.
     assert int(made["maker-1"]) >= 16 * 11
-    assert ("lost" == made["maker-0"]) == (how == "lose")
+    assert int(made["maker-2"]) >= 16 * 10
+
+
+def test_ray_fetch_without_a_node():
+    """Batches are a local loader's, though one of two nodes is lost, with its object store."""
+    needs("ray")
+    nodes = ["--nodes", "2", "--actors", "4", "--side", "256", "--samples", "1024"]
+    lines, _ = ran("ray_fetch", "--lose", "node", *nodes)
+    told = [line for line in lines if re.match("a node|samples|\\d+ batches", line)]
+
+    assert "a node left" == told[0]
+    assert "32 batches of 1024 samples are equal to a local loader's" == told[1]
+    assert 2 == list(samples_made(told[2]).values()).count("lost")
+
+
+def samples_made(line):
+    """Read how many samples each actor has made, or that it is lost."""
+    return dict(re.findall(r"(maker-\d) (\w+)", line))
+
+
+def test_ray_fetched_elsewhere(tmp_path):
+    """The same dataset has its dead worker replaced, and serves a trainer that uses Ray."""
+    needs("ray")
+    run("ray_fetched", tmp_path)
+
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert {"healed": True, "views": True, "forkserver": True} == outcome
