@@ -46,7 +46,8 @@ check: test rest .venv/trainers
 frameworks: .venv/frameworks
 	$(venv)/python -m pytest tests/frameworks $(ARGS)
 
-# More machines by Ray, on this one: a loader in an actor, Ray Data as the source, samples of other nodes.
+# More machines by Ray, all of them here: a loader in an actor, Ray Data as the source, and samples of
+# another node.
 example-ray: .venv/scale
 	$(venv)/python examples/scale/ray_train.py
 	$(venv)/python examples/scale/ray_data_source.py
@@ -148,7 +149,8 @@ clean:
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
 
-# The projects whose trainers are tested, two for `check`, all for `frameworks`; Ray for `example-ray`.
+# The projects whose trainers are tested: two for `check`, all for `frameworks`. Ray alone for
+# `example-ray`.
 .venv/trainers .venv/frameworks .venv/scale: .venv/built pyproject.toml
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[$(notdir $@)]'

@@ -19,8 +19,8 @@ training needs; `ray_makers.py` starts the actors, and the rest here checks what
   more. Samples depend on their index alone, so the batch is the same.
 
 While it trains, an actor is lost; or its process with `--lose process`, which Ray starts again; or
-one of two nodes with `--lose node --nodes 2`. Every batch is compared with that of a loader which makes the
-samples here.
+one of two nodes with `--lose node --nodes 2`. Every batch is compared with that of a loader which
+makes the samples here.
 """
 
 import argparse

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 import ray
 import ray.train
 import ray.train.torch
@@ -31,6 +32,8 @@ def prepared(way: Way, dataset: Any, own: bool, **options: Any) -> Any:
     # Neither built nor sharded again, or built of torch's class without some options.
     assert own == (ours._dataloader is loader)
     assert own or not ours._dataloader.persistent_workers
+    with pytest.raises(TypeError, match=r"loader\._dataloader = shmloader\.wrap\("):
+        shmloader.wrap(ours)
     if way is WRAP:
         ours._dataloader = shmloader.wrap(ours._dataloader)
     return ours
