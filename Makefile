@@ -23,8 +23,8 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check frameworks docs bench bench-peers kept cliffs soak lint sanitize
-.PHONY: fuzz package wheel clean always
+.PHONY: build demo test rest check frameworks docs bench bench-peers bench-real kept cliffs soak lint
+.PHONY: sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -57,6 +57,10 @@ bench: build
 
 bench-peers: .venv/peers
 	$(venv)/python -m bench --peers $(ARGS)
+
+# Five real trainings with torch's loader and with ours: fails unless every loss is the same.
+bench-real: .venv/real
+	$(venv)/python -m bench real $(ARGS)
 
 # What may be kept, and at what price: every kind of leaf, and every habit of keeping batches.
 kept: build
@@ -142,8 +146,9 @@ clean:
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
 
-# The projects whose trainers are tested: two for `check`, all for `frameworks`.
-.venv/trainers .venv/frameworks: .venv/built pyproject.toml
+# The projects whose trainers are tested: two for `check`, all for `frameworks`; and those with which
+# `bench-real` trains.
+.venv/trainers .venv/frameworks .venv/real: .venv/built pyproject.toml
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[$(notdir $@)]'
 	touch $@
