@@ -15,9 +15,10 @@ def records(name: str, title: str, runs: dict[str, Run]) -> list[Record]:
     Make a record for each contender.
 
     Returns:
-        Per step: ms, their list over the rounds, CPU ms of the trainer and of all processes; the
-        share of the time in which the trainer waited, and the peak of memory. Medians over the
-        rounds; the ratio to torch is taken within each round.
+        Per step: ms, their list over the rounds, CPU ms of the trainer and of all processes, page
+        faults of the trainer and of the workers; the share of the time in which the trainer
+        waited, and the peak of memory. Medians over the rounds; the ratio to torch is taken within
+        each round.
     """
     wrong = mistake(runs)
     return [
@@ -58,6 +59,8 @@ def _per_step(epoch: Epoch) -> dict[str, float]:
         "wait": epoch.wait_s / epoch.wall_s,
         "trainer_cpu_ms": 1e3 * epoch.trainer_cpu_s / steps,
         "all_cpu_ms": 1e3 * (epoch.trainer_cpu_s + epoch.worker_cpu_s) / steps,
+        "trainer_faults": epoch.trainer_minor_faults / steps,
+        "worker_faults": epoch.worker_minor_faults / steps,
     }
 
 

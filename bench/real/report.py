@@ -20,6 +20,8 @@ COLUMNS = {
     "waiting": "waiting",
     "trainer CPU ms": "trainer_cpu_ms",
     "all CPU ms": "all_cpu_ms",
+    "trainer faults": "trainer_faults",
+    "worker faults": "worker_faults",
     "peak MB": "peak_mb",
     "same losses": "correct",
 }
@@ -67,7 +69,7 @@ def markdown(records: list[Record], about: dict) -> str:
         f"{machine.sentence(about)}; {versions}.\n",
         f"Command: `{about['command']}`\n",
         "Medians over the rounds, their range, and *times torch* as the median of the rounds' own "
-        "ratios; more than 1 is faster than torch. CPU is per step.\n",
+        "ratios; more than 1 is faster than torch. CPU and page faults are per step.\n",
         _table(records),
         "".join(f"- `{name}`: {title}.\n" for name, title in titles.items()),
     ]

@@ -15,6 +15,7 @@ from bench import usage
 WORKERS = {"num_workers": 2, "persistent_workers": True}
 
 _SEED = 13
+_USED = ("trainer_cpu_s", "worker_cpu_s", "trainer_minor_faults", "worker_minor_faults")
 _LOOKS = 12  # how often an epoch stops for a look at memory
 _NO_MORE = object()
 
@@ -37,12 +38,14 @@ class Training:
 
 @dataclass
 class Epoch:
-    """One epoch, from iter() to its end: seconds, CPU seconds, and the loss of each step."""
+    """One epoch, from iter() to its end: seconds, CPU seconds, page faults, and every loss."""
 
     wall_s: float
     wait_s: float  # in iter() and next()
     trainer_cpu_s: float
     worker_cpu_s: float
+    trainer_minor_faults: float
+    worker_minor_faults: float
     losses: list[float]
 
 
@@ -84,7 +87,7 @@ def train(training: Training, look: Callable[[int], None] | None = None) -> Epoc
         if look:
             look(len(losses))
     wall_s, after = time.perf_counter() - begin, usage.totals()
-    used = {name: after[name] - before[name] for name in ("trainer_cpu_s", "worker_cpu_s")}
+    used = {name: after[name] - before[name] for name in _USED}
     return Epoch(wall_s, wait_s, **used, losses=losses)
 
 

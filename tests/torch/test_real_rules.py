@@ -13,8 +13,9 @@ from bench.real.turns import Run
 
 
 def epoch(wall_s=1.0, losses=(0.5, 0.25), **found):
-    times = {"wait_s": 0.0, "trainer_cpu_s": 0.0, "worker_cpu_s": 0.0, **found}
-    return Epoch(wall_s, losses=list(losses), **times)
+    times = {"wait_s": 0.0, "trainer_cpu_s": 0.0, "worker_cpu_s": 0.0}
+    faults = {"trainer_minor_faults": 0.0, "worker_minor_faults": 0.0}
+    return Epoch(wall_s, losses=list(losses), **{**times, **faults, **found})
 
 
 def runs(theirs, ours, served=None):
@@ -69,9 +70,9 @@ def test_batches_must_be_ours():
 def test_figures_are_medians_per_step():
     """Times are divided by the steps, waiting by the time; the median round is shown."""
     rounds = [
-        epoch(2.0, wait_s=1.0, trainer_cpu_s=0.2, worker_cpu_s=0.4),
-        epoch(4.0, wait_s=1.0, trainer_cpu_s=0.4, worker_cpu_s=0.4),
-        epoch(8.0, wait_s=1.0, trainer_cpu_s=0.6, worker_cpu_s=0.4),
+        epoch(2.0, wait_s=1.0, trainer_cpu_s=0.2, worker_cpu_s=0.4, worker_minor_faults=8.0),
+        epoch(4.0, wait_s=1.0, trainer_cpu_s=0.4, worker_cpu_s=0.4, worker_minor_faults=6.0),
+        epoch(8.0, wait_s=1.0, trainer_cpu_s=0.6, worker_cpu_s=0.4, worker_minor_faults=0.0),
     ]
     theirs, _ = figures.records("name", "title", runs([epoch(), *rounds], [epoch(), *rounds]))
     wanted = {
@@ -80,6 +81,7 @@ def test_figures_are_medians_per_step():
         "wait": 0.25,
         "trainer_cpu_ms": pytest.approx(200),
         "all_cpu_ms": pytest.approx(400),
+        "worker_faults": 3.0,
     }
 
     assert wanted == {name: theirs[name] for name in wanted}
