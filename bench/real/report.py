@@ -47,7 +47,7 @@ def worded(record: Record) -> Record:
     return {
         **record,
         "range": f"{table.figure(min(rounds))} to {table.figure(max(rounds))}",
-        "waiting": f"{record['wait']:.0%}",
+        "waiting": f"{100 * record['wait']:.0f} %",
     }
 
 
