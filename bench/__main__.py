@@ -7,6 +7,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --redraw bench/results                 table and pictures of an earlier run
     python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | start
                                                            one question each, see README.md
+    python -m bench real                                   five real trainings, beside torch
 """
 
 import argparse
@@ -38,6 +39,7 @@ _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 _QUESTIONS = ("cliffs", "collates", "gil", "kinds", "retention", "scale", "scaling", "start")
 _COMMANDS = {
     **{name: f"bench.questions.{name}" for name in _QUESTIONS},
+    "real": "bench.real.command",
     "w1": "bench.questions.scaling",  # its name in earlier results
 }
 

@@ -1,0 +1,38 @@
+"""What samples took in a worker is there for the next batch's samples."""
+
+from __future__ import annotations
+
+import mmap
+import resource
+
+import torch
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader
+
+BLOCKS = 24
+BLOCK_BYTES = 1 << 20
+PAGES = BLOCKS * BLOCK_BYTES // mmap.PAGESIZE
+TIMES = 8
+
+
+class Faults(Dataset):
+    """A sample is how many page faults it takes to fill 24 MB that were freed before."""
+
+    def __len__(self):
+        return TIMES
+
+    def __getitem__(self, index):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [torch.ones(BLOCK_BYTES // 4) for _ in range(BLOCKS)]
+        del blocks
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_freed_samples_give_no_page_back():
+    """A worker whose heap is new takes the pages of samples once, not for each batch."""
+    options = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "spawn"}
+    with DataLoader(Faults(), **options) as loader:
+        faults = list(loader)
+
+    assert sum(faults[2:]) < PAGES / 4
