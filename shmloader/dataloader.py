@@ -194,6 +194,7 @@ def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader
         return kind
     body: dict[str, Any] = {"__init__": _init_over(kind), "__reduce_ex__": _reduce_wrapped}
     body["__doc__"] = kind.__doc__
+    body["__module__"] = kind.__module__
     if kind.__repr__ is not torch.utils.data.DataLoader.__repr__:
         body["__repr__"] = kind.__repr__
     return type(kind.__name__, (DataLoader, kind), body)
@@ -241,22 +242,34 @@ def _refuse_if_unserved(loader: Any) -> None:
     kind = type(loader)
     if issubclass(kind, DataLoader):
         return
-    attributes = [(name, value) for name, value in vars(loader).items() if name != "_iterator"]
-    inner = [
-        name for name, value in attributes if issubclass(type(value), torch.utils.data.DataLoader)
-    ]
+    inner = _loaders_in(vars(loader))
     if not issubclass(kind, torch.utils.data.DataLoader):
         raise TypeError(_PROXY.format(kind=kind.__qualname__) + _way_inside(inner))
     if inner and kind.__iter__ is not torch.utils.data.DataLoader.__iter__:
         raise TypeError(_THROUGH.format(kind=kind.__qualname__) + _way_inside(inner))
     if kind._get_iterator is not torch.utils.data.DataLoader._get_iterator:
         raise TypeError(_OWN_ITERATORS.format(kind=kind.__qualname__))
-    for name, value in attributes:
-        if isinstance(value, _BaseDataLoaderIter):
+    for name, value in vars(loader).items():
+        if name != "_iterator" and isinstance(value, _BaseDataLoaderIter):
             raise TypeError(_LIVE_ITERATOR.format(kind=kind.__qualname__, name=name))
     reason = why_unserved(loader)
     if reason:
         raise TypeError(reason)
+
+
+def _loaders_in(attributes: dict[str, Any]) -> list[str]:
+    """List the attributes that are loaders, and in lists the places that are."""
+    found = []
+    for name, value in attributes.items():
+        if issubclass(type(value), torch.utils.data.DataLoader):
+            found.append(name)
+        elif type(value) is list:
+            kinds = map(type, value)
+            places = [
+                i for i, it in enumerate(kinds) if issubclass(it, torch.utils.data.DataLoader)
+            ]
+            found += [f"{name}[{place}]" for place in places]
+    return found
 
 
 def _way_inside(inner: list[str]) -> str:
@@ -306,9 +319,9 @@ def wrap(
         ValueError: An option is out of range.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
-        raise TypeError(
-            f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
-        )
+        got = f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
+        inner = _loaders_in(getattr(loader, "__dict__", {}))
+        raise TypeError(got + (_way_inside(inner) if inner else ""))
     _refuse_if_unserved(loader)
     wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
