@@ -2,13 +2,17 @@
 
 import contextlib
 import itertools
+import os
 import weakref
+from collections import Counter
+from dataclasses import replace
 
 from shmloader import log
-from shmloader.core import Ledger, generation
+from shmloader.core import BatchLog, Ledger, generation
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
-from shmloader.metrics import Held, Stats
+from shmloader.metrics import Held, Stats, WorkerStats
+from shmloader.metrics.history import History
 
 _numbers = itertools.count(1)
 
@@ -24,15 +28,19 @@ class SegmentPool:
     In a forked child the pool is empty again: its segments and their counts are the parent's.
 
     Attributes:
-        spills: Batches of the loader's whole life that were copied out because too much was held.
+        spills: Batches of the loader's whole life that were copied out of their slots, by reason.
         advice: Against more of them, for the user; None once it was given.
+        history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
+        label: What viewers are told of the loader beside its number.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         """Keep a released segment and the pages of one that rests, or none."""
         self._keep_pages = keep_pages
-        self.name = f"loader {next(_numbers)}"
+        self.number = next(_numbers)
+        self.name = f"loader {self.number}"
+        self.label = ""
         self._start()
 
     def _start(self) -> None:
@@ -42,7 +50,8 @@ class SegmentPool:
         self._lent: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         self._resting: dict[int, Segment] = {}
         self._past = Stats()
-        self.spills = 0
+        self.spills: Counter[str] = Counter()
+        self.history = History()
         self.advice: str | None = None
         account().enter(self)
 
@@ -67,6 +76,8 @@ class SegmentPool:
             how = "made"
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
         self._lent[id(segment)] = segment
+        label = self.label.encode(errors="replace")
+        BatchLog(segment.ledger).name(self.number, os.getpid(), _start_of_this_process(), label)
         log.tell(
             "%s: segment %s: %d slots and %d spare ranges of %.1f MB each, %.1f MB resident",
             self.name,
@@ -103,16 +114,19 @@ class SegmentPool:
         else:
             self._rest(segment.ledger, keeps_pages=True)
             self._close_idle()
+            BatchLog(segment.ledger).show_as("idle")
             self._idle.append(segment)
 
     def rest(self, segment: Segment) -> None:
         """Note that an epoch is over for a segment whose workers wait for the next one."""
         self._rest(segment.ledger, self._keep_pages)
+        BatchLog(segment.ledger).show_as("idle")
         self._resting[id(segment)] = segment
 
     def wake(self, segment: Segment) -> None:
         """Note that the next epoch of a resting segment begins."""
-        self._resting.pop(id(segment), None)
+        if self._resting.pop(id(segment), None) is not None:
+            BatchLog(segment.ledger).show_as("live")
         account().make_room(self)
 
     @property
@@ -191,8 +205,15 @@ class SegmentPool:
 
     def stats(self) -> Stats:
         """Count over all segments, even those that are gone."""
-        ledgers = self._ledgers()
-        return sum(map(_stats_of, ledgers), self._past)
+        stats = sum(map(_stats_of, self._ledgers()), self._past)
+        next_times, step_times = self.history.times()
+        return replace(
+            stats,
+            spills=dict(self.spills),
+            next=next_times,
+            step=step_times,
+            epochs=self.history.epochs(),
+        )
 
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""
@@ -208,14 +229,14 @@ def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
 def _stats_of(ledger: Ledger) -> Stats:
     """Read what one segment's ledger and workers have counted."""
     counts = ledger.counts()
-    clocks = ledger.clocks()
+    workers = workers_of(BatchLog(ledger))
     return Stats(
         batches=ledger.batches,
         bytes=ledger.bytes,
         wait_s=ledger.waited_ns / 1e9,
-        worker_busy_s=sum(busy for busy, _, _ in clocks),
-        worker_starved_s=sum(starved for _, starved, _ in clocks),
-        worker_blocked_s=sum(blocked for _, _, blocked in clocks),
+        worker_busy_s=sum(worker.fetching_s + worker.collating_s for worker in workers),
+        worker_starved_s=sum(worker.starved_s for worker in workers),
+        worker_blocked_s=sum(worker.blocked_s for worker in workers),
         spilled=ledger.spilled,
         restarts=ledger.restarts,
         retired=counts["retired"],
@@ -223,4 +244,20 @@ def _stats_of(ledger: Ledger) -> Stats:
         pickled_bytes=ledger.pickled_bytes,
         pickled_batches=ledger.pickled_batches,
         slots=counts,
+        workers=tuple(workers),
     )
+
+
+def workers_of(notes: BatchLog) -> list[WorkerStats]:
+    """Read what the workers of a segment did since it was made."""
+    return [
+        WorkerStats(fetching / 1e9, collating / 1e9, starved / 1e9, blocked / 1e9, batches, moved)
+        for fetching, collating, starved, blocked, batches, moved in notes.clocks()
+    ]
+
+
+def _start_of_this_process() -> int:
+    """When this process began, in clock ticks after boot, or 0: its number may come again."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+    return 0

@@ -54,6 +54,7 @@ class Service:
             options.slot_bytes,
             options.ring_bytes,
         )
+        self.pool.label = type(loader.dataset).__name__
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
         return iterator
