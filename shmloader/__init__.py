@@ -16,8 +16,8 @@ from shmloader.errors import (
     UnsendableBatch,
     WorkerBroken,
 )
-from shmloader.metrics import Held, Stats
-from shmloader.serving import close, install, stats, uninstall
+from shmloader.metrics import Held, Report, Stats
+from shmloader.serving import close, install, report, stats, uninstall
 from shmloader.worker.collate import empty
 
 __version__ = version("shmloader")
@@ -27,6 +27,7 @@ __all__ = [
     "DataLoader",
     "Held",
     "OutOfSharedMemory",
+    "Report",
     "RestartWarning",
     "RetentionWarning",
     "ShmloaderError",
@@ -36,6 +37,7 @@ __all__ = [
     "close",
     "empty",
     "install",
+    "report",
     "stats",
     "uninstall",
     "wrap",

@@ -13,7 +13,7 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader
-from shmloader.metrics import Stats
+from shmloader.metrics import Report, Stats
 from shmloader.trainer.options import Options
 from shmloader.trainer.service import Service, why_unserved
 
@@ -130,6 +130,27 @@ def stats(loader: Any) -> Stats:
         TypeError: It is no DataLoader, and holds none.
     """
     return sum((service.stats() for _, service in _served_in(loader)), Stats())
+
+
+def report(loader: Any) -> Report:
+    """
+    Say what limits a loop, and what to change, as `DataLoader.report` does.
+
+    Args:
+        loader: As for `stats`; of several loaders that it holds, the one that waited longest.
+
+    Raises:
+        TypeError: It is no DataLoader, and holds none.
+    """
+    found = _served_in(loader)
+    if not found:
+        return Service().report(loader, Options())
+    inner, service = max(found, key=lambda each: each[1].stats().next.total_s)
+    return service.report(inner, _options_of(inner))
+
+
+def _options_of(loader: Any) -> Options:
+    return loader._options() if isinstance(loader, DataLoader) else _hook.options or Options()
 
 
 def close(loader: Any) -> None:
