@@ -16,7 +16,7 @@ from shmloader.errors import (
     UnsendableBatch,
     WorkerBroken,
 )
-from shmloader.metrics import Held, Report, Stats
+from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
 from shmloader.serving import close, install, report, stats, uninstall
 from shmloader.worker.collate import empty
 
@@ -25,6 +25,7 @@ __version__ = version("shmloader")
 __all__ = [
     "BatchTooLarge",
     "DataLoader",
+    "Epoch",
     "Held",
     "OutOfSharedMemory",
     "Report",
@@ -32,8 +33,10 @@ __all__ = [
     "RetentionWarning",
     "ShmloaderError",
     "Stats",
+    "Times",
     "UnsendableBatch",
     "WorkerBroken",
+    "WorkerStats",
     "close",
     "empty",
     "install",
