@@ -133,9 +133,15 @@ class Case:
             "delayed_share": min(1.0, delayed_s / busy_s) if busy_s > 0 else 0.0,
             "cores_used": (cpu_s + epoch.trainer_cpu_s) / epoch.wall_s if epoch.wall_s > 0 else 0.0,
             "trainer_cores": epoch.trainer_cpu_s / epoch.wall_s if epoch.wall_s > 0 else 0.0,
+            "step_delayed_share": self._step_delayed_share(),
             "first_s": epoch.first_s,
             "wall_s": epoch.wall_s,
         }
+
+    def _step_delayed_share(self) -> float:
+        """The part of the epoch that the step's thread was ready to run and found no core."""
+        epoch = self.epoch
+        return min(1.0, epoch.trainer_delayed_s / epoch.wall_s) if epoch.wall_s > 0 else 0.0
 
     def _held_at_once(self) -> float:
         """How many batches lay in their slots in the user's hands, on average over time."""

@@ -24,6 +24,12 @@ def cause_of(case: Case) -> tuple[str, str]:
         duration(facts[name]) for name in ("fetching_s", "collating_s", "step_s")
     )
     made = f"a batch takes {fetching} to fetch, {collating} to collate and {use} to use"
+    if case.wait_share < 2 * FREE and facts["step_delayed_share"] > 0.25 < facts["delayed_share"]:
+        return "cpu", (
+            f"cpu: {waits}; the training step finds no core for "
+            f"{percent(facts['step_delayed_share'])} of the time, beside {setting.workers} workers "
+            f"on {number(setting.cores)} cores; {made}"
+        )
     if case.wait_share < FREE:
         return "step", f"step: {waits}; {made}. Faster data would change nothing"
     own_s = float((timeline.next - timeline.parked).sum())

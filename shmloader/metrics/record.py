@@ -119,6 +119,8 @@ class Epoch:
             `too_few_slots`, `for_children`, `too_few_bytes`, `for_an_earlier_batch`.
         restarts: Workers that died and were replaced.
         trainer_cpu_s: Seconds of processor time that the training process used, all its threads.
+        trainer_delayed_s: Seconds the thread that began the epoch was ready to run and no core was
+            free.
     """
 
     number: int
@@ -135,6 +137,7 @@ class Epoch:
     spills: dict[str, int]
     restarts: int
     trainer_cpu_s: float
+    trainer_delayed_s: float
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,16 @@ import os
 from collections.abc import Iterable
 
 
-def scheduled_ns(pid: int) -> tuple[int, int]:
+def scheduled_ns(thread: int) -> tuple[int, int]:
     """
-    Read (running, ready but not running) of a process's main thread since it began, in ns.
+    Read (running, ready but not running) of a thread since it began, in nanoseconds.
 
-    Zeros if the process is gone, or the kernel does not count.
+    Zeros if it is gone, or the kernel does not count.
+
+    Args:
+        thread: Its native id; a process's is that of its main thread.
     """
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat") as file:
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{thread}/schedstat") as file:
         running, ready, *_ = file.read().split()
         return int(running), int(ready)
     return 0, 0

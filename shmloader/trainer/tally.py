@@ -1,5 +1,6 @@
 """What one iterator does in an epoch: for the loader's history, viewers, and the logger."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -65,6 +66,8 @@ class Tally:
         self._clocks_before = workers_of(self._notes)
         self._scheduled_before = scheduling.all_scheduled_ns(self._pids())
         self._cpu_before_s = time.process_time()
+        self._thread = threading.get_native_id()
+        self._trainer_before = scheduling.scheduled_ns(self._thread)
         self._spills_before = Counter(self._spills)
         self._number = self._pool.history.begin(self)
         self._notes.begin_epoch(self._number, length)
@@ -114,7 +117,12 @@ class Tally:
             spills=dict(self._spills - self._spills_before),
             restarts=restarts,
             trainer_cpu_s=time.process_time() - self._cpu_before_s,
+            trainer_delayed_s=self._trainer_delayed_s(),
         )
+
+    def _trainer_delayed_s(self) -> float:
+        _, ready = scheduling.scheduled_ns(self._thread)
+        return max(0, ready - self._trainer_before[1]) / 1e9
 
     def _workers(self) -> tuple[WorkerStats, ...]:
         """What each worker did in this epoch; a replacement has begun in it."""

@@ -44,6 +44,7 @@ def loop(
     cpu=0.0,
     delayed=0.0,
     trainer_cpu=0.0,
+    late=0.0,
     prefetch_factor=2,
     in_order=True,
     slots=None,
@@ -62,6 +63,7 @@ def loop(
         held: Seconds that a batch is held behind its step.
         longest, indices: Each batch's longest sample, and its index.
         cpu, delayed: The parts of a worker's time that it ran, and that it wanted a core.
+        trainer_cpu, late: The same for the trainer, as parts of the epoch.
 
     Returns:
         (epoch, timeline, setting), as `report_on` takes them.
@@ -128,6 +130,7 @@ def loop(
         spills=spills or {},
         restarts=0,
         trainer_cpu_s=trainer_cpu * float(returned[-1]),
+        trainer_delayed_s=late * float(returned[-1]),
     )
     setting = Setting(
         workers, prefetch_factor, in_order, chosen, slots, ring_bytes, cores, persistent

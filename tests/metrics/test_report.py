@@ -61,6 +61,10 @@ LOADS = [
         {"fetching": 0.001, "own": 0.02, "spilled": 0.9, "spills": {"too_few_slots": 180}},
     ),
     ("cpu", {"fetching": 0.08, "workers": 8, "cpu": 0.2, "delayed": 0.75, "cores": 2.0}),
+    (
+        "cpu",
+        {"step": 0.05, "workers": 6, "cpu": 0.4, "delayed": 0.5, "late": 0.5, "cores": 2.0},
+    ),
     ("cpu", {"collating": 0.3, "workers": 12, "cpu": 0.1, "delayed": 0.88, "cores": 2.0}),
 ]
 
