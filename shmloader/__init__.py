@@ -18,6 +18,7 @@ from shmloader.errors import (
 )
 from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
 from shmloader.serving import close, install, report, stats, uninstall
+from shmloader.tuning import Tuned, tune
 from shmloader.worker.collate import empty
 
 __version__ = version("shmloader")
@@ -34,6 +35,7 @@ __all__ = [
     "ShmloaderError",
     "Stats",
     "Times",
+    "Tuned",
     "UnsendableBatch",
     "WorkerBroken",
     "WorkerStats",
@@ -42,6 +44,7 @@ __all__ = [
     "install",
     "report",
     "stats",
+    "tune",
     "uninstall",
     "wrap",
 ]
