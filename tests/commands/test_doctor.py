@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from shmloader.cli.doctor.machine import Machine, Space
 from shmloader.cli.doctor.trial import Counting, trial
 from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, versions
 from shmloader.memory import groups
-from tests.helpers.programs import search_path
+from shmloader.requirements import numbers
+from tests.helpers.programs import ROOT, search_path
 
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
@@ -265,14 +267,14 @@ def test_page_locked_memory(limit, accelerator, verdict):
 @pytest.mark.parametrize(
     ("limit", "pattern", "bits", "verdict", "said"),
     [
-        (0, "core", "00000033", "ok", "none"),
+        (0, "core", "00000033", "ok", "none: ulimit -c is 0"),
         (None, "core.%p", "00000033", "note", "private memory, with batches"),
         (None, "core.%p", "00000033", "note", "and the segment's table"),
         (1_000_000, "core.%p", "00000001", "ok", "up to 1 MB, to core.%p"),
         (0, "|/usr/lib/systemd-coredump %P", "00000033", "ok", "program /usr/lib/systemd-coredump"),
         (None, "core", "00000000", "note", "no memory of ours; slots never"),
         (None, "core", "", "note", "not known"),
-        (None, "", "", "ok", "none"),
+        (None, "", "", "ok", "none: core_pattern is empty"),
     ],
 )
 def test_core_dumps(limit, pattern, bits, verdict, said):
@@ -311,6 +313,15 @@ def test_versions():
     assert "ok" == versions(f"{newest}.1+cu130", "2.4.6", f"{python}.7").verdict
     assert "this torch was not tried" in versions(newer, "2.4.6", f"{python}.7").remedy
     assert "this Python was not tried" in versions(newest, "2.4.6", "3.99.0").remedy
+
+
+def test_newest_versions_are_those_of_the_page():
+    """The newest versions are the newest rows of docs/versions.md that were tried."""
+    page = (ROOT / "docs" / "versions.md").read_text()
+    tried = re.findall(r"^\| (\d+\.\d+)\.\d+, \w+ build \| (\d+\.\d+)", page, re.MULTILINE)
+    torchs, pythons = zip(*tried, strict=True)
+
+    assert (NEWEST_TORCH, NEWEST_PYTHON) == (max(map(numbers, torchs)), max(map(numbers, pythons)))
 
 
 class Wrong(Counting):
