@@ -1,8 +1,8 @@
 """
 What loaders did, as metrics for Prometheus: a collector for a registry of the user's own.
 
-It starts no server and keeps no numbers: each scrape asks the loaders. `prometheus_client` is
-imported when a collector is made, because nothing else needs it.
+It starts no server and keeps no numbers: each scrape asks the loaders. Nothing else imports this
+module, because nothing else needs `prometheus_client`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from shmloader.metrics.record import Stats, Times
 
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+try:
+    from prometheus_client.metrics_core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError:
+    raise ImportError(
+        "shmloader.metrics.exporter needs prometheus_client, which is missing: "
+        "pip install prometheus_client",
+        name="prometheus_client",
+    ) from None
 
 # Upper ends of the histograms' buckets, in seconds: three for each power of ten.
 BUCKETS_S = (
@@ -36,7 +48,7 @@ class Counted(Protocol):
         """What it has done so far."""
 
 
-class LoaderCollector:
+class LoaderCollector(Collector):
     """
     The metrics of some loaders; register it in a `prometheus_client.CollectorRegistry`.
 
@@ -45,20 +57,9 @@ class LoaderCollector:
             returns its `Stats`, as `functools.partial(shmloader.stats, loader)` does for a served
             one. It is read at each scrape, so loaders may be added and removed; until then they
             are kept alive.
-
-    Raises:
-        ImportError: `prometheus_client` is not installed.
     """
 
     def __init__(self, loaders: Mapping[str, Counted | Callable[[], Stats]]) -> None:
-        try:
-            import prometheus_client  # noqa: F401
-        except ModuleNotFoundError:
-            raise ImportError(
-                "shmloader.metrics.exporter needs prometheus_client, which is missing: "
-                "pip install prometheus_client",
-                name="prometheus_client",
-            ) from None
         self._loaders = loaders
 
     def describe(self) -> list[Metric]:
@@ -84,16 +85,21 @@ class _Series(NamedTuple):
 
 
 _COUNTERS = (
-    _Series("batches", "Batches delivered.", (), lambda stats: [((), stats.batches)]),
-    _Series("payload_bytes", "Bytes of their payload.", (), lambda stats: [((), stats.bytes)]),
+    _Series("shmloader_batches", "Batches delivered.", (), lambda stats: [((), stats.batches)]),
     _Series(
-        "wait_seconds",
+        "shmloader_payload_bytes",
+        "Bytes of the delivered batches' payload.",
+        (),
+        lambda stats: [((), stats.bytes)],
+    ),
+    _Series(
+        "shmloader_wait_seconds",
         "Seconds the trainer was parked, waiting for a batch.",
         (),
         lambda stats: [((), stats.wait_s)],
     ),
     _Series(
-        "worker_seconds",
+        "shmloader_worker_seconds",
         "Seconds each worker was in each state.",
         ("worker", "state"),
         lambda stats: [
@@ -103,57 +109,66 @@ _COUNTERS = (
         ],
     ),
     _Series(
-        "worker_batches",
+        "shmloader_worker_batches",
         "Answers that each worker wrote.",
         ("worker",),
         lambda stats: [((str(n),), worker.batches) for n, worker in enumerate(stats.workers)],
     ),
     _Series(
-        "worker_payload_bytes",
-        "Bytes of their payload.",
+        "shmloader_worker_payload_bytes",
+        "Bytes of payload that each worker wrote.",
         ("worker",),
         lambda stats: [((str(n),), worker.bytes) for n, worker in enumerate(stats.workers)],
     ),
     _Series(
-        "spilled_batches",
+        "shmloader_spilled_batches",
         "Batches that were copied out of their slots.",
         ("reason",),
         lambda stats: _by_name(stats.spills),
     ),
     _Series(
-        "restarts",
+        "shmloader_restarts",
         "Workers that died or hung and were replaced.",
         (),
         lambda stats: [((), stats.restarts)],
     ),
     _Series(
-        "pickled_batches",
+        "shmloader_pickled_batches",
         "Batches with leaves that were pickled.",
         (),
         lambda stats: [((), stats.pickled_batches)],
     ),
     _Series(
-        "pickled_bytes", "Bytes of these pickles.", (), lambda stats: [((), stats.pickled_bytes)]
+        "shmloader_pickled_bytes",
+        "Bytes of pickles that rode beside the tensors.",
+        (),
+        lambda stats: [((), stats.pickled_bytes)],
     ),
 )
 _GAUGES = (
-    _Series("slots", "Slots in each state.", ("state",), lambda stats: _by_name(stats.slots)),
     _Series(
-        "resident_bytes",
+        "shmloader_slots", "Slots in each state.", ("state",), lambda stats: _by_name(stats.slots)
+    ),
+    _Series(
+        "shmloader_resident_bytes",
         "Bytes of shared memory that have pages.",
         (),
         lambda stats: [((), stats.resident_bytes)],
     ),
     _Series(
-        "epoch",
+        "shmloader_epoch",
         "Number of the newest epoch, from 1.",
         (),
         lambda stats: [((), epoch.number) for epoch in stats.epochs[-1:]],
     ),
 )
 _HISTOGRAMS: tuple[tuple[str, str, Callable[[Stats], Times]], ...] = (
-    ("next_seconds", "How long each next() took, to 3 percent.", lambda stats: stats.next),
-    ("step_seconds", "How long each step took, to 3 percent.", lambda stats: stats.step),
+    (
+        "shmloader_next_seconds",
+        "How long each next() took, to 3 percent.",
+        lambda stats: stats.next,
+    ),
+    ("shmloader_step_seconds", "How long each step took, to 3 percent.", lambda stats: stats.step),
 )
 
 
@@ -164,22 +179,16 @@ def _by_name(counts: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], float
 
 def _metrics(counted: Mapping[str, Stats]) -> Iterator[Metric]:
     """Make all metrics, with the samples of these loaders."""
-    from prometheus_client.metrics_core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-    )
-
     for kind, table in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
         for series in table:
             labels = ("loader", *series.labels)
-            family = kind(f"shmloader_{series.name}", series.text, labels=labels)
+            family = kind(series.name, series.text, labels=labels)
             for loader, stats in counted.items():
                 for values, number in series.samples(stats):
                     family.add_metric((loader, *values), number)
             yield family
     for name, text, times_of in _HISTOGRAMS:
-        histogram = HistogramMetricFamily(f"shmloader_{name}", text, labels=("loader",))
+        histogram = HistogramMetricFamily(name, text, labels=("loader",))
         for loader, stats in counted.items():
             times = times_of(stats)
             histogram.add_metric((loader,), buckets(times), times.total_s)

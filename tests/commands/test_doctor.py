@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from shmloader.cli import doctor
 from shmloader.cli.doctor import processes, processors, shared_memory
@@ -18,6 +17,7 @@ from shmloader.cli.doctor.trial import Counting, trial
 from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, versions
 from shmloader.memory import groups
 from shmloader.requirements import numbers
+from tests.helpers.groups import memory_group
 from tests.helpers.programs import ROOT, search_path
 
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -402,6 +402,16 @@ def test_limits_of_a_process_are_seen():
     ]
 
 
+@pytest.mark.thorough
+def test_a_limit_of_a_real_group_is_seen():
+    """Below a limit of 700 MiB the memory is noted, and the loader still runs."""
+    with memory_group(700 << 20) as folder:
+        found = found_here(f"echo $$ > {folder}/cgroup.procs")
+
+        assert ["note", "ok"] == [found[name].verdict for name in ("memory", "a loader")]
+        assert str(folder) in found["memory"].fact
+
+
 def test_a_problem_is_status_1(capsys):
     """A problem makes the exit status 1, in text and in JSON, and its remedy is told."""
     findings = [Finding("a", "ok", "well"), Finding("b", "problem", "ill", "take --this-option")]
@@ -429,12 +439,3 @@ def test_long_findings_are_wrapped():
 
     assert "/a/path/with-hyphens" * 6 in {line.strip() for line in told}
     assert all(len(line) <= 100 or " " not in line.strip() for line in told)
-
-
-def test_no_accelerator_is_initialised():
-    """Looking for an accelerator leaves the process able to fork workers that use it."""
-    from shmloader.cli.doctor.versions import accelerator_here
-
-    accelerator_here()
-
-    assert not torch.cuda.is_initialized()

@@ -1,7 +1,9 @@
 """The collector for Prometheus, read back by prometheus_client's own parsers."""
 
 import functools
+import importlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,12 +13,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import shmloader
-from shmloader.metrics import Epoch, Stats, Times, WorkerStats
+from shmloader.metrics import Stats, Times, WorkerStats
 from shmloader.metrics.exporter import BUCKETS_S, LoaderCollector, buckets
 
 NEXT = Times.of(1.203e9, 1.2e9, ((1_000_000, 2), (1_000_001, 1), (1_200_000_000, 1)))
 STEP = Times.of(200e9, 200e9, ((200_000_000_000, 1),))
-EPOCH = Epoch(3, False, 1, None, 0, 0.0, None, 0.0, Times(), Times(), (), {}, 0)
 STATS = Stats(
     batches=7,
     bytes=4096,
@@ -30,7 +31,7 @@ STATS = Stats(
     next=NEXT,
     step=STEP,
     workers=(WorkerStats(1.0, 2.0, 3.0, 4.0, 5, 6), WorkerStats(batches=2)),
-    epochs=(EPOCH,),
+    epochs=(SimpleNamespace(number=3),),
 )
 
 
@@ -149,8 +150,10 @@ def test_a_loader_that_did_nothing():
 
 
 def test_the_package_is_named(monkeypatch):
-    """Without prometheus_client the error says what to install."""
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    """Without prometheus_client the import says what to install."""
+    for name in [name for name in sys.modules if name.startswith("prometheus_client")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "shmloader.metrics.exporter")
 
     with pytest.raises(ImportError, match="pip install prometheus_client"):
-        LoaderCollector({})
+        importlib.import_module("shmloader.metrics.exporter")

@@ -12,7 +12,7 @@ _PATTERN = "/proc/sys/kernel/core_pattern"
 _PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
 _DESCRIPTORS_FEW = 64
 _DESCRIPTORS_LOW = 512  # every open file of the program counts, and a few for each worker
-_LARGE_DUMP_BYTES = 1 << 30
+_LARGE_BYTES = 1 << 30
 _PRIVATE_MEMORY = 1 << 0  # bits of coredump_filter
 _SHARED_MEMORY = 1 << 1
 
@@ -47,7 +47,7 @@ def page_locked(machine: Machine, accelerator: str | None) -> Finding:
     fact = f"ulimit -l: {_size(limit)}; accelerator: {accelerator or 'none that torch can use'}"
     if accelerator is None:
         return Finding("page-locked memory", "ok", f"{fact}, so pin_memory=True does nothing")
-    if limit is not None and limit < _LARGE_DUMP_BYTES:
+    if limit is not None and limit < _LARGE_BYTES:
         remedy = (
             "CUDA's own pinned memory is not bound by it, but that of ROCm, RDMA and io_uring is: "
             "ulimit -l unlimited (docker: --ulimit memlock=-1)"
@@ -68,7 +68,7 @@ def core_dumps(machine: Machine) -> Finding:
     if is_piped:  # the limit does not count then
         return Finding("core dumps", "ok", f"{held}, to the program {pattern[1:].split()[0]}")
     fact = f"{held}, up to {_size(limit)}, to {pattern}"
-    if limit is not None and limit < _LARGE_DUMP_BYTES:
+    if limit is not None and limit < _LARGE_BYTES:
         return Finding("core dumps", "ok", fact)
     remedy = (
         "a dump is as large as the process's private memory, models and cached data included: "
