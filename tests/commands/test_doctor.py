@@ -162,7 +162,7 @@ def container(monkeypatch, tmp_path):
 def test_memory(container, limit, used, verdict):
     """What is left below a limit decides, and the limit is named."""
     container(limit, used)
-    found = shared_memory.memory(MadeUp())
+    found = shared_memory.memory()
 
     assert verdict == found.verdict
     assert bool(found.remedy) == (verdict != "ok")
@@ -173,7 +173,7 @@ def test_memory_of_an_unknown_machine(monkeypatch, tmp_path):
     """Without /proc nothing is known, and that is said."""
     monkeypatch.setattr(groups, "PROC", str(tmp_path))
 
-    assert "note" == shared_memory.memory(MadeUp()).verdict
+    assert "note" == shared_memory.memory().verdict
 
 
 def forbidden(*_):
@@ -182,16 +182,16 @@ def forbidden(*_):
 
 def test_kind_of_object(monkeypatch):
     """memfd is right; where it may not be used, or a Python has none, the remedy says what is."""
-    found = [shared_memory.object_kind(MadeUp())]
+    found = [shared_memory.object_kind()]
     monkeypatch.setenv("SHMLOADER_BACKING", "posix")
-    found.append(shared_memory.object_kind(MadeUp()))
+    found.append(shared_memory.object_kind())
     monkeypatch.setenv("SHMLOADER_BACKING", "paper")
-    found.append(shared_memory.object_kind(MadeUp()))
+    found.append(shared_memory.object_kind())
     monkeypatch.delenv("SHMLOADER_BACKING")
     monkeypatch.setattr(os, "memfd_create", forbidden)
-    found.append(shared_memory.object_kind(MadeUp()))
+    found.append(shared_memory.object_kind())
     monkeypatch.delattr(os, "memfd_create")
-    found.append(shared_memory.object_kind(MadeUp()))
+    found.append(shared_memory.object_kind())
 
     assert ["ok", "note", "problem", "problem", "note"] == [each.verdict for each in found]
     assert "unset SHMLOADER_BACKING" == found[1].remedy

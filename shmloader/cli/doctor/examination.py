@@ -17,12 +17,12 @@ def examine(machine: Machine) -> Iterator[Finding]:
     """Make each check when its finding is asked for; the loader, which may fail hard, is last."""
     yield versions_here()
     yield processors.cores(machine)
-    memory = shared_memory.memory(machine)
+    memory = shared_memory.memory()
     yield memory
-    yield shared_memory.object_kind(machine)
+    yield shared_memory.object_kind()
     yield shared_memory.dev_shm(machine)
     yield shared_memory.huge_pages(machine)
-    yield shared_memory.length_limits(machine)
+    yield shared_memory.length_limits()
     yield processors.parking(core.parking())
     yield processors.streaming(core.streams())
     yield processors.clock(machine)

@@ -17,7 +17,7 @@ _LITTLE_BYTES = 1 << 30
 _SHORT_BYTES = 64 << 20
 
 
-def memory(machine: Machine) -> Finding:
+def memory() -> Finding:
     """Look how much memory this process could take now, on the machine and below each limit."""
     total_bytes, least = limits.total_bytes(), limits.available()
     if total_bytes is None or least is None:
@@ -40,7 +40,7 @@ def memory(machine: Machine) -> Finding:
     return Finding("memory", "ok", fact)
 
 
-def object_kind(machine: Machine) -> Finding:
+def object_kind() -> Finding:
     """Make a small shared-memory object, of the kind that segments are."""
     try:
         name = segment.backing_name()
@@ -120,7 +120,7 @@ def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words if word.isdigit())
 
 
-def length_limits(machine: Machine) -> Finding:
+def length_limits() -> Finding:
     """Look at the limits that bound the length of a segment."""
     bound = ulimits.segment_bound()
     if bound is None:
