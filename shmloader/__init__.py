@@ -18,7 +18,7 @@ from shmloader.errors import (
 )
 from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
 from shmloader.serving import close, install, report, stats, uninstall
-from shmloader.tuning import Tuned, tune
+from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
 
 __version__ = version("shmloader")
@@ -32,6 +32,7 @@ __all__ = [
     "Report",
     "RestartWarning",
     "RetentionWarning",
+    "Run",
     "ShmloaderError",
     "Stats",
     "Times",

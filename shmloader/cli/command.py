@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # an extra, which `run` and `doctor` do without
+    import click
 
 
 class CommandError(RuntimeError):
@@ -28,6 +32,28 @@ def require_extra(extra: str, packages: Mapping[str, str]) -> None:
             f"not installed: {', '.join(missing)}; "
             f"install what is missing with: pip install 'shmloader[{extra}]'"
         )
+
+
+def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> int:
+    """
+    Run a command that click parses, and return its exit status.
+
+    Args:
+        name: What the user typed before the arguments.
+
+    Raises:
+        KeyboardInterrupt: The user pressed Ctrl-C.
+    """
+    import click
+
+    try:
+        status = command.main(list(arguments), name, standalone_mode=False)
+    except click.exceptions.Abort:
+        raise KeyboardInterrupt from None  # click's name for it
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return status or 0
 
 
 def positive_integer(text: str) -> int:
