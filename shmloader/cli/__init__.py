@@ -57,6 +57,11 @@ COMMANDS = {
         "shmloader.cli.doctor:main",
         "look at this machine: what is missing, scarce or slow for a loader, and the remedy",
     ),
+    "tune": Command(
+        "shmloader.cli.tune:tune",
+        "run your loader with other options, and say which to set",
+        extra="cli",
+    ),
     "bench": Command(
         "shmloader.cli.bench:bench",
         "torch's loader beside this one; --headspace: what faster data would gain you",

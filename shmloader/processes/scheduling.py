@@ -1,8 +1,11 @@
 """How long a process ran, and how long it was ready to run while no core was free."""
 
 import contextlib
+import math
 import os
 from collections.abc import Iterable
+
+from shmloader.memory import groups
 
 
 def scheduled_ns(thread: int) -> tuple[int, int]:
@@ -32,8 +35,21 @@ def cores() -> float:
 
 
 def _group_share() -> float:
-    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/cpu.max") as file:
-        quota, period = file.read().split()
-        if quota != "max":
+    """The least share of time that a control group of this process has, in cores."""
+    return min((_share(folder) for folder in groups.folders("cpu")), default=math.inf)
+
+
+def _share(folder: str) -> float:
+    # Version 2 has both numbers in one file, "max" for no limit; version 1 has -1 for that.
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        if os.path.exists(f"{folder}/cpu.max"):
+            with open(f"{folder}/cpu.max") as file:
+                quota, period = file.read().split()
+        else:
+            with open(f"{folder}/cpu.cfs_quota_us") as file:
+                quota = file.read()
+            with open(f"{folder}/cpu.cfs_period_us") as file:
+                period = file.read()
+        if int(quota) > 0:
             return int(quota) / int(period)
-    return float("inf")
+    return math.inf
