@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from shmloader.cli.command import CommandError
 
-COMMANDS = ("demo", "run", "bench")
+COMMANDS = ("demo", "run", "bench", "top", "stacks", "trace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -36,3 +36,11 @@ def positive_integer(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
+
+
+def positive_number(text: str) -> float:
+    """Parse an argument that must be a number above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{number} is not above 0, or not finite")
+    return number
