@@ -17,7 +17,7 @@ from shmloader.errors import (
     WorkerBroken,
 )
 from shmloader.metrics import Held, Stats
-from shmloader.serving import close, install, stats, uninstall
+from shmloader.serving import close, install, stats, trace, uninstall
 from shmloader.worker.collate import empty
 
 __version__ = version("shmloader")
@@ -37,6 +37,7 @@ __all__ = [
     "empty",
     "install",
     "stats",
+    "trace",
     "uninstall",
     "wrap",
 ]

@@ -215,6 +215,10 @@ class SegmentPool:
             epochs=self.history.epochs(),
         )
 
+    def logs(self) -> list[bytes]:
+        """Copy out what each segment says of its last batches, as `view_layout` describes it."""
+        return [BatchLog(ledger).records() for ledger in self._ledgers()]
+
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""
         return [Held(*record) for ledger in self._ledgers() for record in ledger.held()]

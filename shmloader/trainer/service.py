@@ -4,12 +4,17 @@ import threading
 import weakref
 from typing import Any
 
+from shmloader.core import view_layout
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
 from shmloader.metrics import Held, Stats
+from shmloader.metrics.layout import Layout
+from shmloader.metrics.trace import Traced
 from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
+
+LAYOUT = Layout(view_layout())
 
 
 class Service:
@@ -62,6 +67,11 @@ class Service:
     def stats(self) -> Stats:
         """Count over all epochs and live iterators."""
         return self.pool.stats()
+
+    def traced(self) -> list[Traced]:
+        """List the last batches of each segment, for a trace."""
+        pool = self.pool
+        return [Traced(pool.number, pool.label, LAYOUT.records(log)) for log in pool.logs()]
 
     def held(self) -> list[Held]:
         """List the batches that still occupy a slot."""
