@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 
@@ -28,6 +31,19 @@ def require_extra(extra: str, packages: Mapping[str, str]) -> None:
             f"not installed: {', '.join(missing)}; "
             f"install what is missing with: pip install 'shmloader[{extra}]'"
         )
+
+
+@contextlib.contextmanager
+def until_reader_leaves() -> Iterator[None]:
+    """End the block without an error as soon as what reads its output has seen enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try to write the rest when it exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def positive_integer(text: str) -> int:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from shmloader.cli.attach.trainers import LiveTrainer, find
-from shmloader.cli.command import CommandError, positive_number
+from shmloader.cli.command import CommandError, positive_number, until_reader_leaves
 from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
 
 SUMMARY = "print the Python stacks of a training's workers that hang, with py-spy"
 
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_FORBIDDEN = re.compile("permi(ssion|tted)", re.IGNORECASE)  # EACCES or EPERM, in py-spy's words
 _LONGEST_S = 60.0  # py-spy stops the process while it looks; it takes milliseconds
 
 
@@ -38,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print stacks as the arguments say."""
-    return print_stacks(arguments.pid, arguments.all, arguments.hangs_after)
+    with until_reader_leaves():
+        return print_stacks(arguments.pid, arguments.all, arguments.hangs_after)
+    return 0
 
 
 def print_stacks(pid: int, of_all: bool = False, hangs_after_s: float = HANGS_AFTER_S) -> int:
@@ -58,8 +62,8 @@ def print_stacks(pid: int, of_all: bool = False, hangs_after_s: float = HANGS_AF
         print(f"no worker of process {pid} hangs; --all prints the stacks of all")
         return 1
     for worker in workers:
-        print(_heading(worker), flush=True)
-        _dump(program, worker)
+        print(_heading(worker))
+        print(_dump(program, worker))
     return 0
 
 
@@ -81,17 +85,21 @@ def _heading(worker: LiveWorker) -> str:
     return f"worker {worker.worker}, process {worker.pid}: {worker.state}{at}"
 
 
-def _dump(program: str, worker: LiveWorker) -> None:
+def _dump(program: str, worker: LiveWorker) -> str:
     command = [program, "dump", "--pid", str(worker.pid)]
     try:
         done = subprocess.run(
-            command, stderr=subprocess.PIPE, text=True, timeout=_LONGEST_S, check=False
+            command, capture_output=True, text=True, timeout=_LONGEST_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandError(f"py-spy failed: {error}") from None
-    if done.returncode:
-        reason = done.stderr.strip() or f"exit status {done.returncode}"
-        raise CommandError(f"py-spy failed: {reason}{_remedy()}")
+    if done.returncode == 0:
+        return done.stdout
+    # Behind its words stands a backtrace of its own code.
+    reason = done.stderr.partition("Stack backtrace")[0].strip()
+    if _FORBIDDEN.search(reason):
+        reason += _remedy()
+    raise CommandError(f"py-spy failed: {reason or f'exit status {done.returncode}'}")
 
 
 def _remedy() -> str:
@@ -106,6 +114,6 @@ def _remedy() -> str:
         return ""
     return (
         f"\nkernel.yama.ptrace_scope is {scope}, so that only root may look into a process that "
-        f"it did not start: run this with sudo, or, until the next boot, set "
+        "it did not start: run this with sudo, or, until the next boot, set "
         "sysctl kernel.yama.ptrace_scope=0"
     )

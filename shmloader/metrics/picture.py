@@ -65,7 +65,7 @@ def _draw_workers(axes: "Axes", records: Records) -> None:
     axes.bar(batches, fetching_s, width=1.0, color="tab:green", label="fetching")
     bottom: Any = fetching_s
     axes.bar(batches, collating_s, bottom=bottom, width=1.0, color="tab:orange", label="collating")
-    axes.plot(batches, longest_s, color="black", linewidth=1.0, label="longest sample")
+    axes.plot(batches, longest_s, "k.", markersize=3.0, label="longest sample")
     axes.set_ylabel("seconds in its worker")
     axes.set_xlabel("batch")
     axes.legend(loc="upper right")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shmloader import DataLoader
-from shmloader.cli import main
+from shmloader.cli import main, stacks
 from shmloader.cli.attach.processes import process
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
@@ -124,7 +124,7 @@ def test_stacks_of_a_hung_worker(tmp_path, capfd):
         time.sleep(0.1)
         status = main(["stacks", str(training.pid), "--hangs-after", "0.05"])
         printed = capfd.readouterr()
-    if "Permission denied" in printed.err or "Operation not permitted" in printed.err:
+    if re.search("permi(ssion|tted)", printed.err, re.IGNORECASE):
         pytest.skip("needs leave to look into processes, which py-spy has not got here")
 
     assert 0 == status, printed.err
@@ -160,6 +160,54 @@ def test_py_spy_that_fails(capsys):
 
     assert 1 == status
     assert "py-spy failed: exit status 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "user", "remedy"),
+    [
+        ("Error: Permission Denied: Try sudo", 1000, "kernel.yama.ptrace_scope is 1"),
+        ("Error: Operation not permitted", 0, "docker run --cap-add SYS_PTRACE"),
+        ("Error: Unsupported version", 1000, None),
+    ],
+)
+def test_what_py_spy_needs_is_said(tmp_path, monkeypatch, capsys, words, user, remedy):
+    """If the kernel forbids to look, it is said what would allow it, and not if it is not that."""
+    program = tmp_path / "py-spy"
+    program.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    scope = tmp_path / "ptrace_scope"
+    scope.write_text("1\n")
+    monkeypatch.setattr(stacks, "_SCOPE", scope)
+    with DataLoader(range(64), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        trainer = find(os.getpid())
+        monkeypatch.setattr(stacks, "find", lambda *_: trainer)
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+        status = stacks_with(str(program), ["stacks", str(os.getpid()), "--all"])
+    error = capsys.readouterr().err
+
+    assert 1 == status
+    assert f"py-spy failed: {words}" in error
+    assert (remedy is not None) == ("\n" in error.strip())
+    assert remedy is None or remedy in error
+
+
+def test_a_reader_that_has_seen_enough(tmp_path):
+    """`top | head` ends without an error."""
+    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
+        assert "reached" == training.line()
+        command = f"{sys.executable} -m shmloader top --interval 0.05 {training.pid} | head -n 1"
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {command}"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=LONGEST_WAIT_S,
+        )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.startswith("---")
 
 
 def test_a_training_that_ends(tmp_path):
@@ -234,6 +282,20 @@ def test_workers_and_children_are_no_trainers():
             sleeping.kill()
 
 
+@pytest.mark.parametrize("backing", ["memfd", "posix"])
+def test_both_kinds_of_segments_are_found(monkeypatch, backing):
+    """A segment is found by what it says, whatever kind of shared memory it is."""
+    if backing == "posix":
+        pytest.importorskip("posix_ipc")
+    monkeypatch.setenv("SHMLOADER_BACKING", backing)
+    with DataLoader(range(64), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        found = [each.loader for each in find(os.getpid()).loaders]
+
+        assert loader._service.pool.number in found
+
+
 def test_a_loader_between_epochs_and_a_closed_one():
     """A loader is found between two epochs, and not after close()."""
     with DataLoader(range(8), 4, num_workers=1, persistent_workers=True) as loader:
@@ -288,6 +350,33 @@ def test_a_killed_worker_is_gone(tmp_path):
         assert not worker().hangs
 
 
+CONTAINED = """
+import os, sys
+options = ["--pid", "--fork", "--mount-proc", "--kill-child"]
+os.execvp("unshare", ["unshare", *options, sys.executable, PROGRAM])
+"""
+
+
+def test_a_training_in_a_container(tmp_path):
+    """Processes in a namespace of their own are shown under the numbers that they have here."""
+    unshare = shutil.which("unshare")
+    command = [unshare, "--pid", "--fork", "--mount-proc", "true"]
+    if unshare is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("needs leave to make a process-id namespace")
+    inner = tmp_path / "contained.py"
+    inner.write_text(hanging(ORDERS["in order"]))
+    with Program(tmp_path, CONTAINED.replace("PROGRAM", repr(str(inner)))) as container:
+        assert "reached" == container.line()
+        found = [each for each in find_all(0.001)[0] if str(inner) in each.process.command]
+        (trainer,) = found
+        (hung,) = trainer.hung()
+        worker = process(hung.pid)
+
+    assert 1 == trainer.process.own_pid
+    assert 1 < trainer.process.pid < hung.pid
+    assert (hung.pid, 2) == (worker.numbers[0], len(worker.numbers))
+
+
 def keys_in_docs(name):
     """List the keys of an object of `top --json` that docs/tuning.md names."""
     text = (ROOT / "docs" / "tuning.md").read_text()
@@ -315,13 +404,12 @@ def test_keys_of_json_are_documented(capsys):
     assert 2 == len(shown[0]["workers"])
 
 
-def test_no_descriptor_is_left():
-    """After a look, no segment is open that was not open before."""
-    with DataLoader(range(64), 4, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        before = os.listdir("/proc/self/fd")
-        find(os.getpid())
+def test_a_look_leaves_nothing():
+    """After a look, no segment is open that was not open before, and none has more pages."""
+    with DataLoader(range(64), 4, num_workers=1, persistent_workers=True) as loader:
+        list(loader)
+        descriptor = loader._iterator._segment.descriptor
+        before = os.listdir("/proc/self/fd"), os.fstat(descriptor).st_blocks
+        assert [] != list(find(os.getpid()).loaders)
         find_all()
-        assert before == os.listdir("/proc/self/fd")
-        assert process(os.getpid()).own_pid == os.getpid()
+        assert before == (os.listdir("/proc/self/fd"), os.fstat(descriptor).st_blocks)

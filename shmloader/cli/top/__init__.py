@@ -7,13 +7,11 @@ It exits with 0 if it saw a training, and with 1 if there was none or it could n
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
 
 from shmloader.cli.attach.processes import lives
 from shmloader.cli.attach.trainers import LiveTrainer, find, find_all, none_found
-from shmloader.cli.command import CommandError, positive_number
+from shmloader.cli.command import CommandError, positive_number, until_reader_leaves
 from shmloader.cli.top.show import way_to_show
 from shmloader.metrics.live import HANGS_AFTER_S
 
@@ -48,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show trainings as the arguments say."""
-    try:
+    with until_reader_leaves():
         return show_trainings(
             arguments.pid,
             once=arguments.once,
@@ -56,10 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             interval_s=arguments.interval,
             hangs_after_s=arguments.hangs_after,
         )
-    except BrokenPipeError:
-        # The reader has seen enough. Python would try to flush the rest when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return 0
 
 
 def show_trainings(

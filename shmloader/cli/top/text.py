@@ -122,6 +122,8 @@ def seconds(duration_s: float | None) -> str:
     """Write a duration with the unit that suits it."""
     if duration_s is None:
         return "-"
+    if duration_s < 0.001:
+        return f"{1e6 * duration_s:.3g} µs"
     if duration_s < 1:
         return f"{1000 * duration_s:.3g} ms"
     if duration_s < 120:
