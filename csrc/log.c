@@ -34,27 +34,24 @@ static void enter(struct ledger *ledger, enum trainer_state state, uint64_t now)
   show(ledger);
 }
 
-void log_name(struct ledger *ledger, uint64_t loader, uint64_t owner_pid, uint64_t owner_start,
-              const char *label, size_t label_bytes) {
+void log_name(struct ledger *ledger, const struct nameplate *known) {
   if (ledger_is_copy(ledger)) return;
   const struct geometry *geometry = &ledger->geometry;
   struct nameplate *plate = &segment_control(ledger->base)->nameplate;
-  struct nameplate draft = {.magic = VIEW_MAGIC,
-                            .version = VIEW_VERSION,
-                            .state = SEGMENT_LIVE,
-                            .owner_pid = owner_pid,
-                            .owner_start = owner_start,
-                            .loader = loader,
-                            .made_ns = now_ns(),
-                            .workers = geometry->workers,
-                            .ranges = geometry->ranges,
-                            .log_records = LOG_RECORDS,
-                            .worker_offset = sizeof(struct control_block),
-                            .worker_stride = geometry->worker_stride,
-                            .table_offset = geometry->table_offset,
-                            .log_offset = geometry->log_offset,
-                            .total_bytes = geometry->total_bytes};
-  memcpy(draft.label, label, label_bytes < VIEW_LABEL_BYTES ? label_bytes : VIEW_LABEL_BYTES);
+  struct nameplate draft = *known;
+  draft.magic = VIEW_MAGIC;
+  draft.version = VIEW_VERSION;
+  draft.state = SEGMENT_LIVE;
+  draft.made_ns = now_ns();
+  draft.workers = geometry->workers;
+  draft.ranges = geometry->ranges;
+  draft.log_records = LOG_RECORDS;
+  draft.ring_bytes = ledger->ring_bytes;
+  draft.worker_offset = sizeof(struct control_block);
+  draft.worker_stride = geometry->worker_stride;
+  draft.table_offset = geometry->table_offset;
+  draft.log_offset = geometry->log_offset;
+  draft.total_bytes = geometry->total_bytes;
   view_write(&plate->sequence, &draft.magic, VIEW_BYTES(plate));
 }
 

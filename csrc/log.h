@@ -21,9 +21,11 @@ struct log {
   struct histogram steps;    /* how long the user had each batch of this epoch */
 };
 
-/* The nameplate's words that csrc does not know; the rest is filled in. Trainer only. */
-void log_name(struct ledger *ledger, uint64_t loader, uint64_t owner_pid, uint64_t owner_start,
-              const char *label, size_t label_bytes);
+/*
+ * Write the nameplate. Trainer only.
+ * known: owner, loader, options and label, as the caller knows them; the rest is filled in.
+ */
+void log_name(struct ledger *ledger, const struct nameplate *known);
 
 /* Say whether an iterator uses the segment. Trainer only; wait-free. */
 void log_segment(struct ledger *ledger, enum segment_state state);

@@ -60,13 +60,15 @@ struct nameplate {
   uint32_t workers;
   uint32_t ranges;
   uint32_t log_records;
-  uint32_t reserved;
+  uint32_t prefetch_factor;
+  uint32_t in_order;     /* 1: batches come in the sampler's order */
+  uint32_t chosen_slots; /* that the user set; 0: none */
+  uint64_t ring_bytes;
   uint64_t worker_offset; /* of the first worker block */
   uint64_t worker_stride;
   uint64_t table_offset;
   uint64_t log_offset;
   uint64_t total_bytes;
-  uint64_t more[1];
   char label[VIEW_LABEL_BYTES]; /* UTF-8, filled up with zeros */
 };
 

@@ -17,7 +17,7 @@ from shmloader.errors import (
     WorkerBroken,
 )
 from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
-from shmloader.serving import close, install, report, stats, uninstall
+from shmloader.serving import close, install, report, stats, trace, uninstall
 from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
 
@@ -45,6 +45,7 @@ __all__ = [
     "install",
     "report",
     "stats",
+    "trace",
     "tune",
     "uninstall",
     "wrap",

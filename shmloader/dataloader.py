@@ -1,6 +1,7 @@
 """DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from multiprocessing.context import BaseContext
@@ -15,8 +16,9 @@ from shmloader import describing
 from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.metrics import Held, Report, Stats
+from shmloader.metrics.trace import write_trace
 from shmloader.trainer.options import Options
-from shmloader.trainer.service import Service, why_unserved
+from shmloader.trainer.service import LAYOUT, Service, why_unserved
 
 T = TypeVar("T", covariant=True)
 
@@ -165,6 +167,20 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         `close()` is memory of its own that goes with the batch.
         """
         return self._service.held()
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write what the trainer and each worker did for the last batches, up to 2048 per iterator.
+
+        Args:
+            path: A JSON file of Chrome's trace events, which https://ui.perfetto.dev opens. It is
+                replaced as a whole.
+
+        Raises:
+            RuntimeError: No worker has returned a batch yet, or the loader was closed since.
+            OSError: The file cannot be written.
+        """
+        write_trace(path, self._service.traced(), LAYOUT)
 
     def close(self) -> None:
         """

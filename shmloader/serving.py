@@ -6,6 +6,7 @@ goes through, made before or after, subclass or not. Names, identity, pickles an
 what they were, and what we know of a loader stands here, not in its attributes.
 """
 
+import os
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,8 +15,9 @@ import torch.utils.data
 
 from shmloader.dataloader import DataLoader
 from shmloader.metrics import Report, Stats
+from shmloader.metrics.trace import write_trace
 from shmloader.trainer.options import Options
-from shmloader.trainer.service import Service, why_unserved
+from shmloader.trainer.service import LAYOUT, Service, why_unserved
 
 _DEPTH = 4  # how far a loader is looked for inside of what a framework made of it
 _MANY = 1000  # a longer list or dict holds data
@@ -151,6 +153,23 @@ def report(loader: Any) -> Report:
 
 def _options_of(loader: Any) -> Options:
     return loader._options() if isinstance(loader, DataLoader) else _hook.options or Options()
+
+
+def trace(loader: Any, path: str | os.PathLike[str]) -> None:
+    """
+    Write what trainer and workers did for the last batches of a loader, as `DataLoader.trace`.
+
+    Args:
+        loader: As for `stats`; all loaders that it holds are in the file.
+        path: The file.
+
+    Raises:
+        TypeError: It is no DataLoader, and holds none.
+        RuntimeError: It was not served, no worker has returned a batch yet, or it was closed since.
+        OSError: The file cannot be written.
+    """
+    traced = [each for _, service in _served_in(loader) for each in service.traced()]
+    write_trace(path, traced, LAYOUT)
 
 
 def close(loader: Any) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch.utils.data
 
-from shmloader.core import view_layout
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics.case import Case, Setting
@@ -21,6 +20,7 @@ from shmloader.metrics.timeline import timeline_of
 from shmloader.metrics.tuner import DEPTHS, NEAR, Tuner, counts_from
 from shmloader.metrics.words import duration, number, percent
 from shmloader.processes import scheduling
+from shmloader.trainer.service import LAYOUT
 
 Step = Callable[[Any], Any] | float | None
 
@@ -206,7 +206,7 @@ class _Search:
     def _case_of(loader: Any) -> Case | None:
         service = loader._service
         epoch = service.pool.history.epochs()[-1]
-        timeline = timeline_of(service.pool.records(), view_layout(), epoch.number)
+        timeline = timeline_of(service.pool.logs(), LAYOUT, epoch.number)
         setting = Setting(
             workers=loader.num_workers,
             prefetch_factor=loader.prefetch_factor,

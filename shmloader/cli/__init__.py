@@ -57,6 +57,18 @@ COMMANDS = {
         "shmloader.cli.doctor:main",
         "look at this machine: what is missing, scarce or slow for a loader, and the remedy",
     ),
+    "top": Command(
+        "shmloader.cli.top:main",
+        "show what running trainings wait for: loaders, slots, and each worker at its sample",
+    ),
+    "stacks": Command(
+        "shmloader.cli.stacks:main",
+        "print the Python stacks of a training's workers that hang, with py-spy",
+    ),
+    "trace": Command(
+        "shmloader.cli.trace:main",
+        "write what a running training's last batches did, for ui.perfetto.dev",
+    ),
     "tune": Command(
         "shmloader.cli.tune:tune",
         "run your loader with other options, and say which to set",

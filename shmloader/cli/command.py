@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -56,9 +59,30 @@ def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> in
     return status or 0
 
 
+@contextlib.contextmanager
+def until_reader_leaves() -> Iterator[None]:
+    """End the block without an error as soon as what reads its output has seen enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try to write the rest when it exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def positive_integer(text: str) -> int:
     """Parse an argument that must be a whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def positive_number(text: str) -> float:
+    """Parse an argument that must be a number above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{number} is not above 0, or not finite")
     return number

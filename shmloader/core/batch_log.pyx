@@ -2,14 +2,15 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from shmloader.core.csrc cimport (
-    HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED, SEGMENT_IDLE, SEGMENT_LIVE, VIEW_MAGIC,
-    VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX, VIEW_VERSION, VIEW_WHOLE_BATCH, clock_read, histogram,
-    histogram_middle, ledger_collect, log, log_ask, log_begin, log_end, log_name, log_record,
-    log_return, log_segment, segment_record, segment_worker, view_fields, view_fields_count,
-    view_read, worker_block, worker_view,
+    HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED, SEGMENT_IDLE, SEGMENT_LIVE,
+    VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX, VIEW_VERSION,
+    VIEW_WHOLE_BATCH, clock_read, histogram, histogram_middle, ledger_collect, log, log_ask,
+    log_begin, log_end, log_name, log_record, log_return, log_segment, nameplate,
+    segment_record, segment_worker, view_fields, view_fields_count, view_read, worker_block,
+    worker_view,
 )
 
 cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
@@ -50,17 +51,24 @@ cdef class BatchLog:
         """Note in the segment of a ledger."""
         self.ledger = ledger
 
-    def name(self, uint64_t loader, uint64_t owner_pid, uint64_t owner_start, bytes label):
+    def name(self, about):
         """
         Say for viewers which segment this is, and that it is live.
 
         Args:
-            loader: The loader's number in its process, from 1.
-            owner_start: When the owner began, in clock ticks after boot; 0: unknown.
-            label: UTF-8, of which 64 bytes are kept.
+            about: `loader`, its number in its process from 1; `owner_pid`; `owner_start`, when that
+                process began, in clock ticks after boot, or 0; `prefetch_factor`; `in_order`;
+                `chosen_slots`, 0 if the user chose none; `label`, UTF-8, of which 64 bytes are
+                kept.
         """
-        log_name(self.ledger.table, loader, owner_pid, owner_start, PyBytes_AS_STRING(label),
-                 PyBytes_GET_SIZE(label))
+        cdef nameplate known
+        cdef bytes label = about["label"][:VIEW_LABEL_BYTES]
+        memset(&known, 0, sizeof(nameplate))
+        known.loader, known.owner_pid = about["loader"], about["owner_pid"]
+        known.owner_start, known.in_order = about["owner_start"], about["in_order"]
+        known.prefetch_factor, known.chosen_slots = about["prefetch_factor"], about["chosen_slots"]
+        memcpy(known.label, PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label))
+        log_name(self.ledger.table, &known)
 
     def show_as(self, str state):
         """Say for viewers whether an iterator uses the segment: "live", "idle" or "closed"."""

@@ -101,7 +101,13 @@ cdef extern from "times.h" nogil:
         WORKER_BLOCKED
 
     struct nameplate:
-        uint64_t sequence
+        uint64_t owner_pid
+        uint64_t owner_start
+        uint64_t loader
+        uint32_t prefetch_factor
+        uint32_t in_order
+        uint32_t chosen_slots
+        char *label
 
     struct trainer_view:
         uint64_t sequence
@@ -164,8 +170,7 @@ cdef extern from "log.h" nogil:
 
     uint32_t HISTOGRAM_BUCKETS
     uint64_t histogram_middle(uint32_t bucket)
-    void log_name(ledger *self, uint64_t loader, uint64_t owner_pid, uint64_t owner_start,
-                  const char *label, size_t label_bytes)
+    void log_name(ledger *self, const nameplate *known)
     void log_segment(ledger *self, int state)
     void log_begin(ledger *self, uint32_t epoch, uint64_t length)
     void log_end(ledger *self)

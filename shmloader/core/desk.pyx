@@ -102,7 +102,8 @@ cdef class Desk:
         cdef desk *seat = &self.memory.seat
         cdef bint found = desk_take(seat, &cell)
         if not found:
-            desk_show(seat, WORKER_IDLE, started)
+            if seat.view.state != WORKER_IDLE:  # otherwise each timeout would begin it anew
+                desk_show(seat, WORKER_IDLE, started)
             found = self.park(timeout_s, &cell)
             self.taken_ns = platform_now_ns()
             clock_add_starved(&seat.block.clock, self.taken_ns - started)

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from shmloader import log
 from shmloader.core import BatchLog, Ledger, generation
@@ -32,7 +33,8 @@ class SegmentPool:
         advice: Against more of them, for the user; None once it was given.
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
-        label: What viewers are told of the loader beside its number.
+        about: What viewers are told of the loader beside its number: a `label` of its dataset,
+            `prefetch_factor`, `in_order`, and `chosen_slots`, 0 for none.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
@@ -40,7 +42,12 @@ class SegmentPool:
         self._keep_pages = keep_pages
         self.number = next(_numbers)
         self.name = f"loader {self.number}"
-        self.label = ""
+        self.about: dict[str, Any] = {
+            "label": "",
+            "prefetch_factor": 0,
+            "in_order": True,
+            "chosen_slots": 0,
+        }
         self._start()
 
     def _start(self) -> None:
@@ -52,7 +59,7 @@ class SegmentPool:
         self._past = Stats()
         self.spills: Counter[str] = Counter()
         self.history = History()
-        self._past_records = b""
+        self._past_log = b""
         self.advice: str | None = None
         account().enter(self)
 
@@ -77,8 +84,15 @@ class SegmentPool:
             how = "made"
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
         self._lent[id(segment)] = segment
-        label = self.label.encode(errors="replace")
-        BatchLog(segment.ledger).name(self.number, os.getpid(), _start_of_this_process(), label)
+        BatchLog(segment.ledger).name(
+            {
+                **self.about,
+                "label": self.about["label"].encode(errors="replace"),
+                "loader": self.number,
+                "owner_pid": os.getpid(),
+                "owner_start": _start_of_this_process(),
+            }
+        )
         log.tell(
             "%s: segment %s: %d slots and %d spare ranges of %.1f MB each, %.1f MB resident",
             self.name,
@@ -178,7 +192,7 @@ class SegmentPool:
         stats = _stats_of(segment.ledger)
         self._past += stats.past()
         if stats.batches:
-            self._past_records = BatchLog(segment.ledger).records()
+            self._past_log = BatchLog(segment.ledger).records()
         segment.close()
         log.tell(
             "%s: segment freed: %.1f MB of pages, those of %d held batches once they are dropped",
@@ -218,10 +232,14 @@ class SegmentPool:
             epochs=self.history.epochs(),
         )
 
-    def records(self) -> bytes:
-        """Copy out the logs of all segments, and of the one that was freed last."""
+    def logs(self) -> list[bytes]:
+        """
+        Copy out what each segment says of its last batches, as `view_layout` describes it.
+
+        The one that was freed last is among them.
+        """
         logs = [BatchLog(ledger).records() for ledger in self._ledgers()]
-        return b"".join([self._past_records, *logs])
+        return [self._past_log, *logs] if self._past_log else logs
 
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""

@@ -1,28 +1,16 @@
 """The log's records of one epoch as columns of seconds: when each batch made its moves."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
+from shmloader.metrics.layout import Layout, Records, in_order
+
 Column = NDArray[numpy.float64]
 Numbers = NDArray[numpy.int64]
-
-
-def dtype_of(layout: Mapping[str, Any], part: str) -> numpy.dtype[Any]:
-    """Make numpy's dtype of a struct that `core.view_layout()` describes."""
-    described = layout["parts"][part]
-    formats, offsets = zip(*described["fields"].values(), strict=True)
-    return numpy.dtype(
-        {
-            "names": list(described["fields"]),
-            "formats": list(formats),
-            "offsets": list(offsets),
-            "itemsize": described["bytes"],
-        }
-    )
 
 
 @dataclass(frozen=True)
@@ -84,25 +72,26 @@ class Timeline:
         return Timeline(*(getattr(self, name)[count:] for name in self.__dataclass_fields__))
 
 
-def timeline_of(records: bytes, layout: Mapping[str, Any], epoch: int) -> Timeline:
+def timeline_of(logs: Sequence[bytes], layout: Layout, epoch: int) -> Timeline:
     """
     Read the records of one epoch.
 
     Args:
-        records: The log, as `BatchLog.records` copies it.
-        layout: What `core.view_layout()` returns.
+        logs: Those of a loader's segments, as `BatchLog.records` copies them.
         epoch: Its number.
 
     Returns:
-        The batches of that epoch that are still in the log.
+        The batches of that epoch that are still in the logs.
     """
-    found = numpy.frombuffer(records, dtype_of(layout, "log_record"))
-    whole = (found["sequence"] > 0) & (found["sequence"] % 2 == 0)
-    found = found[whole & (found["epoch"] == epoch)]
-    found = found[numpy.argsort(found["sequence"])]
-    unknown = layout["unknown"]
-    is_seen = found["longest_position"] != unknown["position"]
-    index = numpy.where(found["longest_index"] == unknown["index"], -1, found["longest_index"])
+    found = in_order(numpy.frombuffer(b"".join(logs), layout.dtype("log_record")))
+    return timeline_over(found, layout, epoch)
+
+
+def timeline_over(records: Records, layout: Layout, epoch: int) -> Timeline:
+    """Read the records of one epoch, out of whole ones that are in order."""
+    found = records[records["epoch"] == epoch]
+    is_seen = found["longest_position"] != layout.no_position
+    index = numpy.where(found["longest_index"] == layout.no_index, -1, found["longest_index"])
     begun = found["asked_ns"][0] if len(found) else numpy.uint64(0)
     step = numpy.zeros(len(found))
     step[:-1] = _seconds(found["asked_ns"][1:], found["returned_ns"][:-1])

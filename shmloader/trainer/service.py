@@ -10,12 +10,16 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.case import Setting
+from shmloader.metrics.layout import Layout
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import timeline_of
+from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
 from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
+
+LAYOUT = Layout(view_layout())
 
 
 class Service:
@@ -53,7 +57,12 @@ class Service:
         loader.check_worker_number_rationality()
         sending.install()  # again: torch's init_reductions() takes it away
         shape = _shape_of(loader, options)
-        self.pool.label = type(loader.dataset).__name__
+        self.pool.about = {
+            "label": type(loader.dataset).__name__,
+            "prefetch_factor": int(loader.prefetch_factor or 0),
+            "in_order": bool(loader.in_order),
+            "chosen_slots": options.slots or 0,
+        }
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
         return iterator
@@ -80,8 +89,15 @@ class Service:
             cores=scheduling.cores(),
             persistent=bool(loader.persistent_workers),
         )
-        timeline = timeline_of(self.pool.records(), view_layout(), epochs[-1].number)
+        timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
         return report_on(epochs[-1], timeline, setting)
+
+    def traced(self) -> list[Traced]:
+        """List the last batches of each segment, for a trace."""
+        pool = self.pool
+        return [
+            Traced(pool.number, pool.about["label"], LAYOUT.records(log)) for log in pool.logs()
+        ]
 
     def held(self) -> list[Held]:
         """List the batches that still occupy a slot."""

@@ -3,16 +3,16 @@
 import numpy
 
 from shmloader.core import view_layout
-from shmloader.metrics.timeline import dtype_of, timeline_of
+from shmloader.metrics.layout import Layout
+from shmloader.metrics.timeline import timeline_of
 
-LAYOUT = view_layout()
-UNKNOWN = LAYOUT["unknown"]
+LAYOUT = Layout(view_layout())
 MS = 1_000_000
 
 
 def records(count=3, **changed):
     """Make the records of an epoch whose batches follow each other every 10 ms."""
-    made = numpy.zeros(count, dtype_of(LAYOUT, "log_record"))
+    made = numpy.zeros(count, LAYOUT.dtype("log_record"))
     start = 100 * MS + 10 * MS * numpy.arange(count, dtype=numpy.int64)
     made["sequence"] = 2 * numpy.arange(count) + 2
     made["ticket"] = numpy.arange(count)
@@ -23,15 +23,15 @@ def records(count=3, **changed):
         "returned": 2, "released": 9,
     }.items():  # fmt: skip
         made[f"{name}_ns"] = start + at_ms * MS
-    made["longest_position"] = UNKNOWN["position"]
-    made["longest_index"] = UNKNOWN["index"]
+    made["longest_position"] = LAYOUT.no_position
+    made["longest_index"] = LAYOUT.no_index
     for name, value in changed.items():
         made[name] = value
     return made
 
 
 def read(made, epoch=1):
-    return timeline_of(made.tobytes(), LAYOUT, epoch)
+    return timeline_of([made.tobytes()], LAYOUT, epoch)
 
 
 def test_durations_are_differences():
@@ -94,7 +94,7 @@ def test_nonsense_is_no_crash():
     draw = numpy.random.default_rng(7)
     for _ in range(50):
         made = numpy.frombuffer(
-            draw.bytes(64 * dtype_of(LAYOUT, "log_record").itemsize), dtype_of(LAYOUT, "log_record")
+            draw.bytes(64 * LAYOUT.dtype("log_record").itemsize), LAYOUT.dtype("log_record")
         ).copy()
         made["epoch"] = 1
         found = read(made)

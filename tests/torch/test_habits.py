@@ -269,11 +269,11 @@ def bar_of(loader):
 
 
 def test_dir_shows_torchs_names_and_ours():
-    """Beside what torch's loader shows there are the options and four methods."""
+    """Beside what torch's loader shows there are the options and five methods."""
     theirs = set(dir(torch.utils.data.DataLoader([1])))
     ours = {name for name in dir(DataLoader([1])) if not name.startswith("_")}
 
-    assert {*OPTIONS, "stats", "report", "held", "close"} == ours - theirs
+    assert {*OPTIONS, "stats", "report", "trace", "held", "close"} == ours - theirs
 
 
 def test_signature_is_torchs_and_the_options():
