@@ -23,8 +23,8 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check frameworks docs bench bench-peers kept cliffs soak lint sanitize
-.PHONY: fuzz package wheel clean always
+.PHONY: build demo test rest check frameworks example-ray docs bench bench-peers bench-real kept
+.PHONY: cliffs soak lint sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -46,6 +46,13 @@ check: test rest .venv/trainers
 frameworks: .venv/frameworks
 	$(venv)/python -m pytest tests/frameworks $(ARGS)
 
+# More machines by Ray, all of them here: a loader in an actor, Ray Data as the source, and samples of
+# another node.
+example-ray: .venv/scale
+	$(venv)/python examples/scale/ray_train.py
+	$(venv)/python examples/scale/ray_data_source.py
+	$(venv)/python examples/scale/ray_fetch.py
+
 # The site in build/docs, whole each time: a page that has not changed would not warn again.
 docs: .venv/docs
 	rm -rf build/docs
@@ -57,6 +64,10 @@ bench: build
 
 bench-peers: .venv/peers
 	$(venv)/python -m bench --peers $(ARGS)
+
+# Five real trainings with torch's loader and with ours: fails unless every loss is the same.
+bench-real: .venv/real
+	$(venv)/python -m bench real $(ARGS)
 
 # What may be kept, and at what price: every kind of leaf, and every habit of keeping batches.
 kept: build
@@ -142,8 +153,9 @@ clean:
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
 
-# The projects whose trainers are tested: two for `check`, all for `frameworks`.
-.venv/trainers .venv/frameworks: .venv/built pyproject.toml
+# The projects whose trainers are tested: two for `check`, all for `frameworks`; those with which
+# `bench-real` trains; and Ray alone for `example-ray`.
+.venv/trainers .venv/frameworks .venv/real .venv/scale: .venv/built pyproject.toml
 	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
 	  --editable '.[$(notdir $@)]'
 	touch $@

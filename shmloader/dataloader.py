@@ -15,7 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataL
 from shmloader import describing
 from shmloader.errors import at_users_line
 from shmloader.memory import sending
-from shmloader.metrics import Held, Stats
+from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer.options import Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
@@ -131,9 +131,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
             return _SingleProcessDataLoaderIter(self)
+        return self._service.iterate(self, self._options(), **kind)
+
+    def _options(self) -> Options:
         # They are attributes, which may have been changed.
-        options = Options(**{name: getattr(self, name) for name in _OPTIONS})
-        return self._service.iterate(self, options, **kind)
+        return Options(**{name: getattr(self, name) for name in _OPTIONS})
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than processors, as torch does, but at the line of user code."""
@@ -147,6 +149,15 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def stats(self) -> Stats:
         """Count what this loader has done since it was made, over all epochs and live iterators."""
         return self._service.stats()
+
+    def report(self) -> Report:
+        """
+        Say what limits the loop, and what to change: `print(loader.report())`.
+
+        It judges the last epoch, which may be running, by the last 2,048 of its batches, from the
+        one on with which the workers' start is over.
+        """
+        return self._service.report(self, self._options())
 
     def held(self) -> list[Held]:
         """
@@ -166,7 +177,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                 replaced as a whole.
 
         Raises:
-            RuntimeError: No worker has returned a batch yet, or the loader was closed since.
+            RuntimeError: No batch of a worker was returned yet.
             OSError: The file cannot be written.
         """
         write_trace(path, self._service.traced(), LAYOUT)

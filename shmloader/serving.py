@@ -14,7 +14,7 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader
-from shmloader.metrics import Stats
+from shmloader.metrics import Report, Stats
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer.options import Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
@@ -144,11 +144,32 @@ def trace(loader: Any, path: str | os.PathLike[str]) -> None:
 
     Raises:
         TypeError: It is no DataLoader, and holds none.
-        RuntimeError: It was not served, no worker has returned a batch yet, or it was closed since.
+        RuntimeError: It was not served, or no batch of a worker was returned yet.
         OSError: The file cannot be written.
     """
     traced = [each for _, service in _served_in(loader) for each in service.traced()]
     write_trace(path, traced, LAYOUT)
+
+
+def report(loader: Any) -> Report:
+    """
+    Say what limits a loop, and what to change, as `DataLoader.report` does.
+
+    Args:
+        loader: As for `stats`; of several loaders that it holds, the one that waited longest.
+
+    Raises:
+        TypeError: It is no DataLoader, and holds none.
+    """
+    found = _served_in(loader)
+    if not found:
+        return Service().report(loader, Options())
+    inner, service = max(found, key=lambda each: each[1].stats().next.total_s)
+    return service.report(inner, _options_of(inner))
+
+
+def _options_of(loader: Any) -> Options:
+    return loader._options() if isinstance(loader, DataLoader) else _hook.options or Options()
 
 
 def close(loader: Any) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bench.report.table import figure
+from bench.report.table import shown
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -31,14 +31,8 @@ class Rows:
 
     def add(self, record: dict) -> None:
         """Print one record and append its line."""
-        cells = [_cell(record[name]) for name in self._columns.values()]
+        cells = [shown(record[name]) for name in self._columns.values()]
         print(f"| {' | '.join(cells)} |", flush=True)
         if self._path:
             with self._path.open("a") as lines:
                 lines.write(json.dumps(record) + "\n")
-
-
-def _cell(value) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "NO"
-    return figure(value) if value is None or isinstance(value, float) else str(value)

@@ -49,11 +49,11 @@ def markdown(results: Results, about: dict) -> str:
         f"Command: `{about['command']}`\n",
         "Lower is better except in the two ratios; the range is over the repeats. "
         f"The ratios are taken within each repeat, against {BASELINE} and {LIMIT}.\n",
-        _markdown_table(*comparison(results)),
+        markdown_table(*comparison(results)),
         _refusals(results),
         "Per batch, except the peaks (held above what the process had before the loader was made) "
         "and the seconds. Descriptors and memory are those of all processes together.\n",
-        _markdown_table(*details(results)),
+        markdown_table(*details(results)),
     ]
     return "\n".join(parts)
 
@@ -93,7 +93,7 @@ def details(results: Results) -> tuple[list[str], Rows]:
     return ["workload", "contender", *(head for head, _ in _DETAILS)], rows
 
 
-def _markdown_table(heads: list[str], rows: Rows) -> str:
+def markdown_table(heads: list[str], rows: Rows) -> str:
     lines = [heads, ["---", "---", *("---:" for _ in heads[2:])], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -130,3 +130,10 @@ def figure(value: float | None) -> str:
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{float(f'{value:.3g}'):.6f}".rstrip("0").rstrip(".")
+
+
+def shown(value: float | str | None) -> str:
+    """Word a figure, an answer or a name for a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    return figure(value) if value is None or isinstance(value, float) else str(value)

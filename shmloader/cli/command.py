@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # an extra, which `run` and `doctor` do without
+    import click
 
 
 class CommandError(RuntimeError):
@@ -46,17 +49,23 @@ def until_reader_leaves() -> Iterator[None]:
         os.close(nowhere)
 
 
-def positive_integer(text: str) -> int:
-    """Parse an argument that must be a whole number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
+def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> int:
+    """
+    Run a command that click parses, and return its exit status.
 
+    Args:
+        name: What the user typed before the arguments.
 
-def positive_number(text: str) -> float:
-    """Parse an argument that must be a number above 0."""
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{number} is not above 0, or not finite")
-    return number
+    Raises:
+        KeyboardInterrupt: The user pressed Ctrl-C.
+    """
+    import click
+
+    try:
+        status = command.main(list(arguments), name, standalone_mode=False)
+    except click.exceptions.Abort:
+        raise KeyboardInterrupt from None  # click's name for it
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return status or 0

@@ -1,12 +1,7 @@
-"""
-`shmloader stacks`: where in its code a worker hangs, as py-spy sees it.
-
-It exits with 0 if a stack was printed, and with 1 if no worker hangs or py-spy could not look.
-"""
+"""`shmloader stacks`: where in its code a worker hangs, as py-spy sees it."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -14,34 +9,38 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shmloader.cli.attach.trainers import LiveTrainer, find
-from shmloader.cli.command import CommandError, positive_number, until_reader_leaves
-from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
+import click
 
-SUMMARY = "print the Python stacks of a training's workers that hang, with py-spy"
+from shmloader.cli.attach.options import hangs_after
+from shmloader.cli.attach.trainers import LiveTrainer, find
+from shmloader.cli.command import CommandError, until_reader_leaves
+from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
 
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _FORBIDDEN = re.compile("permi(ssion|tted)", re.IGNORECASE)  # EACCES or EPERM, in py-spy's words
 _LONGEST_S = 60.0  # py-spy stops the process while it looks; it takes milliseconds
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe which workers."""
-    parser.add_argument("pid", type=int, help="the training's process")
-    parser.add_argument("--all", action="store_true", help="all workers, not only those that hang")
-    parser.add_argument(
-        "--hangs-after",
-        type=positive_number,
-        default=HANGS_AFTER_S,
-        metavar="S",
-        help="as for `shmloader top` (default: %(default)s)",
-    )
+_EPILOG = """\b
+Examples:
+  shmloader stacks 4711
+  shmloader stacks 4711 --all
+  sudo $(which shmloader) stacks 4711   # if the kernel forbids it to this user
+
+\b
+Exit status: 1 if no worker hangs, or py-spy is missing or may not look; 2 for
+wrong options.
+"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print stacks as the arguments say."""
+@click.command(epilog=_EPILOG)
+@click.argument("pid", type=int)
+@click.option("--all", "of_all", is_flag=True, help="All workers, not only those that hang.")
+@hangs_after
+def stacks(pid: int, of_all: bool, hangs_after_s: float) -> int:
+    """Print the Python stack of each worker of the training PID that hangs; py-spy reads them."""
     with until_reader_leaves():
-        return print_stacks(arguments.pid, arguments.all, arguments.hangs_after)
+        return print_stacks(pid, of_all, hangs_after_s)
     return 0
 
 

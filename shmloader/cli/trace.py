@@ -1,33 +1,39 @@
-"""
-`shmloader trace`: what the workers and the trainer of a running training did lately, as a file.
-
-It exits with 0 if the file was written.
-"""
+"""`shmloader trace`: what a training's workers and trainer did lately, as a file."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+
+import click
 
 from shmloader.cli.attach.segments import LAYOUT
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError
 from shmloader.metrics.trace import NothingToTrace, Traced, write_trace
 
-SUMMARY = "write what a running training's last batches did, for ui.perfetto.dev"
+_EPILOG = """\b
+Example:
+  shmloader trace 4711 -o trace.json   # then open it in ui.perfetto.dev
+
+\b
+Exit status: 1 if there is no such training, it returned no batch yet, or the
+file cannot be written; 2 for wrong options.
+"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe which training, and the file."""
-    parser.add_argument("pid", type=int, help="the training's process")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="PATH", help="the JSON file to write"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Write the trace as the arguments say."""
-    return trace_process(arguments.pid, arguments.output)
+@click.command(epilog=_EPILOG)
+@click.argument("pid", type=int)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="PATH",
+    help="The JSON file to write.",
+)
+def trace(pid: int, output: Path) -> int:
+    """Write what the last batches of the training PID did, as `loader.trace(path)` in it would."""
+    return trace_process(pid, output)
 
 
 def trace_process(pid: int, path: Path) -> int:

@@ -15,6 +15,7 @@ from shmloader.core._core import (
     look_for_children,
     parking,
     segment_bytes,
+    streams,
     view_layout,
     watch_process,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "look_for_children",
     "parking",
     "segment_bytes",
+    "streams",
     "view_layout",
     "watch_process",
 ]

@@ -9,6 +9,7 @@ cdef extern from "<stdbool.h>":
 
 cdef extern from "platform.h" nogil:
     const char *PLATFORM_PARKING
+    c_bool PLATFORM_HAS_STREAM
     int64_t platform_now_ns()
     void platform_adopt_orphans()
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)

@@ -52,6 +52,7 @@ class SegmentPool:
         self._past = Stats()
         self.spills: Counter[str] = Counter()
         self.history = History()
+        self._past_records = b""
         self.advice: str | None = None
         account().enter(self)
 
@@ -176,6 +177,8 @@ class SegmentPool:
     def _close(self, segment: Segment) -> None:
         stats = _stats_of(segment.ledger)
         self._past += stats.past()
+        if stats.batches:
+            self._past_records = BatchLog(segment.ledger).records()
         segment.close()
         log.tell(
             "%s: segment freed: %.1f MB of pages, those of %d held batches once they are dropped",
@@ -216,8 +219,13 @@ class SegmentPool:
         )
 
     def logs(self) -> list[bytes]:
-        """Copy out what each segment says of its last batches, as `view_layout` describes it."""
-        return [BatchLog(ledger).records() for ledger in self._ledgers()]
+        """Copy out the logs of all segments, and of the one that was freed last."""
+        logs = [BatchLog(ledger).records() for ledger in self._ledgers()]
+        return [self._past_records, *logs]
+
+    def records(self) -> bytes:
+        """Copy out the same in one piece."""
+        return b"".join(self.logs())
 
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""

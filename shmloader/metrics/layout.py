@@ -6,6 +6,8 @@ from typing import Any
 import numpy
 import numpy.typing
 
+from shmloader.metrics.timeline import dtype_of
+
 # Reads so many bytes at an offset of a segment; fewer come at its end.
 Read = Callable[[int, int], bytes]
 Records = numpy.typing.NDArray[numpy.void]
@@ -30,22 +32,18 @@ class Layout:
         unknown = described["unknown"]
         self.no_number, self.no_index = unknown["number"], unknown["index"]
         self.no_position = unknown["position"]
-        self._parts = described["parts"]
+        self._described = described
         self._types: dict[str, numpy.dtype[numpy.void]] = {}
 
     def dtype(self, part: str) -> numpy.dtype[numpy.void]:
         """numpy's type of a struct."""
         if part not in self._types:
-            described = self._parts[part]
-            formats, offsets = zip(*described["fields"].values(), strict=True)
-            names = list(described["fields"])
-            fields = {"names": names, "formats": list(formats), "offsets": list(offsets)}
-            self._types[part] = numpy.dtype({**fields, "itemsize": described["bytes"]})  # type: ignore[call-overload]
+            self._types[part] = dtype_of(self._described, part)
         return self._types[part]
 
     def offset(self, block: str, part: str) -> int:
         """Where a struct begins in its block, `control` or `worker`."""
-        place: int = self._parts[block]["fields"][part][1]
+        place: int = self._described["parts"][block]["fields"][part][1]
         return place
 
     def values(self, part: str, data: bytes) -> dict[str, Any]:

@@ -72,6 +72,8 @@ class WorkerStats:
         blocked_s: Seconds waiting for pages of its slot in the middle of a batch.
         batches: Answers that it wrote.
         bytes: Bytes of their payload.
+        cpu_s: Seconds its main thread ran; known for single epochs only.
+        delayed_s: Seconds that thread was ready to run and no core was free; as cpu_s.
     """
 
     fetching_s: float = 0.0
@@ -80,6 +82,8 @@ class WorkerStats:
     blocked_s: float = 0.0
     batches: int = 0
     bytes: int = 0
+    cpu_s: float = 0.0
+    delayed_s: float = 0.0
 
     def __add__(self, other: "WorkerStats") -> "WorkerStats":
         """Count two records together."""
@@ -114,6 +118,9 @@ class Epoch:
         spills: Batches that were copied out of their slots, by reason: `kept_by_worker`,
             `too_few_slots`, `for_children`, `too_few_bytes`, `for_an_earlier_batch`.
         restarts: Workers that died and were replaced.
+        trainer_cpu_s: Seconds of processor time that the training process used, all its threads.
+        trainer_delayed_s: Seconds the thread that began the epoch was ready to run and no core was
+            free.
     """
 
     number: int
@@ -129,6 +136,8 @@ class Epoch:
     workers: tuple[WorkerStats, ...]
     spills: dict[str, int]
     restarts: int
+    trainer_cpu_s: float
+    trainer_delayed_s: float
 
 
 @dataclass(frozen=True)

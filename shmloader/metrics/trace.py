@@ -58,8 +58,7 @@ def write_trace(path: str | os.PathLike[str], traced: Sequence[Traced], layout: 
     batches = sum(len(each.records) for each in traced)
     if not batches:
         raise NothingToTrace(
-            "no batch is in the log: it holds the last ones that next() returned from workers, "
-            "until the loader is closed"
+            "no batch is in the log, which holds the last ones of workers that next() returned"
         )
     trace = {"traceEvents": list(events_of(traced, layout)), "displayTimeUnit": "ms"}
     _write_whole(Path(path), json.dumps(trace))

@@ -123,7 +123,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         )
         self._notes = self._transport.notes
         spills = self._transport.budget.spills
-        self._tally = Tally(self._pool, self._transport.ledger, self._notes, spills)
+        pids = self._processes.pids
+        self._tally = Tally(self._pool, self._transport.ledger, self._notes, spills, pids)
         self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = DataQueue(self._transport)
         self._workers_done_event = DoneEvent(self._transport)
@@ -378,11 +379,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _stop_workers(self) -> None:
         if self._segment is None:
             return
+        self._tally.end()  # while the workers can still be asked what they ran
         self._workers_done_event.set()
         for worker_id in range(len(self._workers)):
             self._index_queues[worker_id].put(None)
         self._processes.leave()
-        self._tally.end()
 
     def _return_segment(self, workers_were_reaped: bool) -> None:
         """Keep the segment if every worker that could write to it was reaped."""

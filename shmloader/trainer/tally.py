@@ -1,7 +1,10 @@
 """What one iterator does in an epoch: for the loader's history, viewers, and the logger."""
 
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import (
@@ -17,6 +20,7 @@ from shmloader import log
 from shmloader.core import BatchLog, Ledger
 from shmloader.memory.pool import SegmentPool, workers_of
 from shmloader.metrics import Epoch, Times, WorkerStats
+from shmloader.processes import scheduling
 
 # Their lengths are arithmetic; another one's may be user code that nobody called yet.
 _SAMPLERS = (
@@ -32,7 +36,12 @@ class Tally:
     """Counts an epoch by what its ledger and its workers had counted before it."""
 
     def __init__(
-        self, pool: SegmentPool, ledger: Ledger, notes: BatchLog, spills: Counter[str]
+        self,
+        pool: SegmentPool,
+        ledger: Ledger,
+        notes: BatchLog,
+        spills: Counter[str],
+        pids: Callable[[], list[int]],
     ) -> None:
         """
         Count nothing yet.
@@ -40,11 +49,13 @@ class Tally:
         Args:
             pool: The loader's, with its name and its history.
             spills: The iterator's spills so far by reason, which others count.
+            pids: Lists the iterator's workers now.
         """
         self._pool = pool
         self._ledger = ledger
         self._notes = notes
         self._spills = spills
+        self._pids = pids
         self._runs = False
         self._number = 0
 
@@ -52,7 +63,11 @@ class Tally:
         """Begin an epoch of so many batches, and end one that the user broke off."""
         self.end()
         self._before = self._counts()
-        self._clocks_before = self._clocks()
+        self._clocks_before = workers_of(self._notes)
+        self._scheduled_before = scheduling.all_scheduled_ns(self._pids())
+        self._cpu_before_s = time.process_time()
+        self._thread = threading.get_native_id()
+        self._trainer_before = scheduling.scheduled_ns(self._thread)
         self._spills_before = Counter(self._spills)
         self._number = self._pool.history.begin(self)
         self._notes.begin_epoch(self._number, length)
@@ -87,7 +102,6 @@ class Tally:
         next_times, step_times = (_times(*found) for found in self._notes.durations())
         _, restarts = self._counts_since()
         begun_ns, first_ns = counted["begun_ns"], counted["first_ns"]
-        pairs = zip(self._clocks(), self._clocks_before, strict=True)
         return Epoch(
             number=self._number,
             is_over=is_over,
@@ -99,10 +113,30 @@ class Tally:
             wait_s=counted["parked_ns"] / 1e9,
             next=next_times,
             step=step_times,
-            workers=tuple(now - then for now, then in pairs),
+            workers=self._workers(),
             spills=dict(self._spills - self._spills_before),
             restarts=restarts,
+            trainer_cpu_s=time.process_time() - self._cpu_before_s,
+            trainer_delayed_s=self._trainer_delayed_s(),
         )
+
+    def _trainer_delayed_s(self) -> float:
+        _, ready = scheduling.scheduled_ns(self._thread)
+        return max(0, ready - self._trainer_before[1]) / 1e9
+
+    def _workers(self) -> tuple[WorkerStats, ...]:
+        """What each worker did in this epoch; a replacement has begun in it."""
+        clocks = zip(workers_of(self._notes), self._clocks_before, strict=True)
+        done = [now - then for now, then in clocks]
+        for worker, pid in enumerate(self._pids()):
+            running, ready = scheduling.scheduled_ns(pid)
+            running_before, ready_before = self._scheduled_before.get(pid, (0, 0))
+            done[worker] = replace(
+                done[worker],
+                cpu_s=max(0, running - running_before) / 1e9,
+                delayed_s=max(0, ready - ready_before) / 1e9,
+            )
+        return tuple(done)
 
     def _counts(self) -> tuple[int, int]:
         return self._ledger.spilled, self._ledger.restarts
@@ -110,9 +144,6 @@ class Tally:
     def _counts_since(self) -> tuple[int, int]:
         (spilled, restarts), (spilled_before, restarts_before) = self._counts(), self._before
         return spilled - spilled_before, restarts - restarts_before
-
-    def _clocks(self) -> list[WorkerStats]:
-        return workers_of(self._notes)
 
 
 def _times(total_ns: int, longest_ns: int, counts: tuple[tuple[int, int], ...]) -> Times:

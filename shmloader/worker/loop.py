@@ -20,7 +20,7 @@ from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
 from shmloader.processes.watching import ParentWatch
-from shmloader.worker import collate, snapshot, storages
+from shmloader.worker import collate, heap, snapshot, storages
 from shmloader.worker.snapshot import Position
 
 _PLACE = Order.PLACE  # found faster than an attribute of the enum's class
@@ -108,6 +108,7 @@ class Worker:
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
+        heap.keep_freed_end(spec.num_workers)
         self._seed()
         self._share_seed(self._first_shared_seed)
         torch_worker._worker_info = torch_worker.WorkerInfo(

@@ -49,7 +49,7 @@ def test_a_ledgers_counts_are_read(stats):
 
 
 def epoch(number):
-    return Epoch(number, True, 1, 2, 3, 4.0, 5.0, 6.0, Times(), Times(), (), {}, 0)
+    return Epoch(number, True, 1, 2, 3, 4.0, 5.0, 6.0, Times(), Times(), (), {}, 0, 0.0, 0.0)
 
 
 def test_records_add_up():

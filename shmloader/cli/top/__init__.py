@@ -1,58 +1,52 @@
-"""
-`shmloader top`: what trainings that run wait for, read from outside.
-
-It exits with 0 if it saw a training, and with 1 if there was none or it could not be looked at.
-"""
+"""`shmloader top`: what trainings that run wait for, read from outside."""
 
 from __future__ import annotations
 
-import argparse
 import time
 
+import click
+
+from shmloader.cli.attach.options import hangs_after
 from shmloader.cli.attach.processes import lives
 from shmloader.cli.attach.trainers import LiveTrainer, find, find_all, none_found
-from shmloader.cli.command import CommandError, positive_number, until_reader_leaves
+from shmloader.cli.command import CommandError, until_reader_leaves
 from shmloader.cli.top.show import way_to_show
 from shmloader.metrics.live import HANGS_AFTER_S
 
-SUMMARY = "show what running trainings wait for: loaders, slots, and each worker at its sample"
+_EPILOG = """\b
+Examples:
+  shmloader top
+  shmloader top 4711 --interval 5
+  shmloader top --once --json | python -m json.tool
+
+\b
+Exit status: 0 if it saw a training; 1 if there was none, or it may not be
+looked at; 2 for wrong options. Ctrl-C ends it.
+"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe which training, how often, and in what form."""
-    parser.add_argument(
-        "pid", nargs="?", type=int, help="the training's process; default: all of this user's"
-    )
-    parser.add_argument("--once", action="store_true", help="look once")
-    parser.add_argument(
-        "--json", action="store_true", help="print an object per look, each on a line of its own"
-    )
-    parser.add_argument(
-        "--interval",
-        type=positive_number,
-        default=1.0,
-        metavar="S",
-        help="seconds from one look to the next (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--hangs-after",
-        type=positive_number,
-        default=HANGS_AFTER_S,
-        metavar="S",
-        help="a worker hangs if a sample takes it longer than this many seconds and 20 times as "
-        "long as usual (default: %(default)s)",
-    )
+@click.command(epilog=_EPILOG)
+@click.argument("pid", type=int, required=False)
+@click.option("--once", is_flag=True, help="Look once.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object per look, on a line each.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Seconds from one look to the next.",
+)
+@hangs_after
+def top(pid: int | None, once: bool, as_json: bool, interval: float, hangs_after_s: float) -> int:
+    """
+    Show what running trainings wait for: loaders, slots, and each worker at its sample.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Show trainings as the arguments say."""
+    PID is the training's process; without it, all of this user's are shown. It only reads, and the
+    trainings do not notice. A terminal is refreshed in place.
+    """
     with until_reader_leaves():
         return show_trainings(
-            arguments.pid,
-            once=arguments.once,
-            as_json=arguments.json,
-            interval_s=arguments.interval,
-            hangs_after_s=arguments.hangs_after,
+            pid, once=once, as_json=as_json, interval_s=interval, hangs_after_s=hangs_after_s
         )
     return 0
 

@@ -1,0 +1,60 @@
+"""What samples took in a worker is there for the next batch's samples."""
+
+from __future__ import annotations
+
+import mmap
+import resource
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader
+from shmloader.worker import heap
+
+BLOCKS = 24
+BLOCK_BYTES = 1 << 20
+PAGES = BLOCKS * BLOCK_BYTES // mmap.PAGESIZE
+TIMES = 8
+
+
+class Faults(Dataset):
+    """A sample is how many page faults it takes to fill 24 MB that were freed before."""
+
+    def __len__(self):
+        return TIMES
+
+    def __getitem__(self, index):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [torch.ones(BLOCK_BYTES // 4) for _ in range(BLOCKS)]
+        del blocks
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_freed_samples_give_no_page_back():
+    """A worker whose heap is new takes the pages of samples once, not for each batch."""
+    options = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "spawn"}
+    with DataLoader(Faults(), **options) as loader:
+        faults = list(loader)
+
+    assert sum(faults[2:]) < PAGES / 4
+
+
+@pytest.mark.parametrize(
+    ("available_bytes", "workers", "kept_bytes"),
+    [
+        (64 << 30, 8, 2 * heap._BLOCK_MAX),
+        (1 << 30, 8, (1 << 30) // 64),
+        (100 << 20, 8, 0),
+        (None, 2, 0),
+    ],
+)
+def test_little_is_kept_where_memory_is_short(monkeypatch, available_bytes, workers, kept_bytes):
+    """All workers together keep an eighth of the memory that there is, and hardly any of little."""
+    made = []
+    monkeypatch.setattr(heap.limits, "available_bytes", lambda: available_bytes)
+    monkeypatch.setattr(heap.numpy, "empty", lambda length, _: made.append(length))
+    heap.keep_freed_end(workers)
+
+    assert kept_bytes == 2 * sum(made)
+    assert not available_bytes or workers * kept_bytes <= available_bytes / 8
