@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
@@ -69,3 +70,11 @@ def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> in
         error.show()
         return error.exit_code
     return status or 0
+
+
+def positive_integer(text: str) -> int:
+    """Parse an argument that must be a whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
