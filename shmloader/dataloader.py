@@ -150,14 +150,26 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """Count what this loader has done since it was made, over all epochs and live iterators."""
         return self._service.stats()
 
-    def report(self) -> Report:
+    def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
         """
         Say what limits the loop, and what to change: `print(loader.report())`.
 
         It judges the last epoch, which may be running, by the last 2,048 of its batches, from the
         one on with which the workers' start is over.
+
+        Args:
+            picture: A file for a picture of the waits and fetches of its last 400 batches, such as
+                "waits.png".
+
+        Raises:
+            ImportError: matplotlib draws the picture, and is not installed: the extra `cli`.
+            ValueError: There is no batch to draw.
+            OSError: The picture cannot be written.
         """
-        return self._service.report(self, self._options())
+        report = self._service.report(self, self._options())
+        if picture is not None:
+            self._service.draw(picture, report.cause or "")
+        return report
 
     def held(self) -> list[Held]:
         """

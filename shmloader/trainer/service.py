@@ -1,5 +1,6 @@
 """What serves one loader: its segments, and the iterators that use them."""
 
+import os
 import threading
 import weakref
 from typing import Any
@@ -11,6 +12,7 @@ from shmloader.memory.segment import Shape
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout
+from shmloader.metrics.picture import draw
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import timeline_of
 from shmloader.metrics.trace import Traced
@@ -91,6 +93,13 @@ class Service:
         )
         timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
         return report_on(epochs[-1], timeline, setting)
+
+    def draw(self, path: str | os.PathLike[str], title: str) -> None:
+        """Draw the waits and fetches of the last epoch's batches."""
+        epochs = self.pool.history.epochs()
+        number = epochs[-1].number if epochs else 0
+        records = LAYOUT.records(b"".join(self.pool.logs()))
+        draw(path, records[records["epoch"] == number], title)
 
     def traced(self) -> list[Traced]:
         """List the last batches of each segment, for a trace."""

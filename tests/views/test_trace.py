@@ -268,3 +268,17 @@ def test_a_picture_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'shmloader\[cli\]'"):
         picture.draw(tmp_path / "waits.png", records_after(2))
+
+
+def test_a_report_draws(tmp_path, pyplot):
+    """report(picture=...) draws the last epoch beside its verdict."""
+    path = tmp_path / "waits.png"
+    with DataLoader(Slow(), num_workers=2, batch_size=1) as loader:
+        with pytest.raises(ValueError, match="iterate the loader first"):
+            loader.report(path)
+        for batch in loader:
+            del batch
+        found = loader.report(path)
+
+    assert found.cause is not None
+    assert path.read_bytes().startswith(b"\x89PNG")

@@ -53,8 +53,9 @@ def main(arguments: list[str]) -> int:
         good += record["good"] is not False
         rows.add(record)
     _show(confusions)
-    right = sum(count for (cause, named), count in confusions.items() if cause == named)
-    print(f"{right} of {len(loads)} causes are right; of {len(loads)} advices {good} are good")
+    right = sum(times for (cause, named), times in confusions.items() if cause == named)
+    count = len(loads)
+    print(f"right: {right} of {count} causes, {good} of {count} pieces of advice")
     return 0 if min(right, good) >= _RIGHT_SHARE * len(loads) else 1
 
 
