@@ -6,7 +6,7 @@ from typing import Any
 import numpy
 
 from shmloader.metrics.case import Case
-from shmloader.metrics.causes import FREE, most_spills
+from shmloader.metrics.causes import FREE, most_spills, slow_worker
 from shmloader.metrics.tuner import DEPTHS, Prediction, Tuner, counts_from
 from shmloader.metrics.words import number, percent
 
@@ -31,7 +31,8 @@ def advice_for(case: Case, cause: str) -> Advice:
 
 def _other_workers(case: Case, cause: str) -> Advice:
     setting = case.setting
-    tuner = Tuner(case, own_delays_only=cause != "cpu")
+    slow = slow_worker(case) if cause == "worker" else None
+    tuner = Tuner(case, own_delays_only=cause != "cpu", slow=slow)
     counts = counts_from(1 if cause == "cpu" else setting.workers)
     found = tuner.choose(tuner.settings(counts, (setting.prefetch_factor,)))
     lines = []
@@ -103,10 +104,19 @@ def _more_slots(case: Case) -> Advice:
     held = int(numpy.ceil(case.facts["held_batches"]))
     if case.facts["spilled_share"] > 0.2:
         held = max(held, setting.slots)
-    slots = setting.workers * setting.prefetch_factor + max(6, held + 2)
-    return {"slots": slots}, [f"set slots={slots}, or drop batches sooner"]
+    # With slots enough the workers may still be too few.
+    tuner = Tuner(case)
+    found = tuner.choose(tuner.settings(counts_from(setting.workers), (setting.prefetch_factor,)))
+    advice = _changes(case, found) if found.wait_share + FREE < case.wait_share else {}
+    workers = advice.get("num_workers", setting.workers)
+    advice["slots"] = workers * setting.prefetch_factor + max(6, held + 2)
+    pairs = " and ".join(f"{name}={value}" for name, value in advice.items())
+    return advice, [f"set {pairs}, or drop batches sooner"]
 
 
 def _more_bytes(case: Case, otherwise: str) -> Advice:
-    needed = 2 * case.setting.ring_bytes
+    setting = case.setting
+    slots = Tuner(case).slots_for(setting.workers, setting.prefetch_factor)
+    needed = slots * int(case.timeline.bytes.max()) * 5 // 4
+    needed = max(needed, 2 * setting.ring_bytes)
     return {"ring_bytes": needed}, [f"set ring_bytes={needed}, or {otherwise}"]

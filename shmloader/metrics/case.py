@@ -67,18 +67,25 @@ class Case:
 
     # The model
 
-    def play(self, making: Column, setting: Setting | None = None) -> Played:
-        """Play the loop with other times of a batch, or with other options."""
+    def play(
+        self, making: Column, setting: Setting | None = None, step: Column | None = None
+    ) -> Played:
+        """Play the loop with other times of a batch, with other options, or with other steps."""
         setting = setting or self.setting
         return model.play(
             making.tolist(),
-            self.step.tolist(),
+            (self.step if step is None else step).tolist(),
             setting.workers,
             setting.prefetch_factor,
             in_order=setting.in_order,
             slots=setting.slots,
-            batches=max(len(making), min(_PLAYED, 40 * setting.workers)),
+            batches=max(len(making), self.played_with(setting)),
         )
+
+    @staticmethod
+    def played_with(setting: Setting) -> int:
+        """How many batches are played at least, so that the start is a small part of it."""
+        return min(_PLAYED, 40 * setting.workers)
 
     def removes(self, making: Column) -> float:
         """The part of the modelled waiting that is gone with these times instead."""

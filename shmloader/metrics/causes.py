@@ -66,7 +66,7 @@ def _cause_of_parking(case: Case, waits: str, made: str) -> tuple[str, str]:
             f"memory: {waits}; a worker waits {duration(facts['blocked_s'])} a batch for pages of "
             f"its slot (ring_bytes is {setting.ring_bytes})"
         )
-    slow = _slow_worker(case)
+    slow = slow_worker(case)
     if slow is not None:
         worker, times = slow
         return "worker", (
@@ -123,7 +123,7 @@ def _is_short_of_slots(case: Case) -> bool:
     return played.wait_share < _MOST * case.base.wait_share
 
 
-def _slow_worker(case: Case) -> tuple[int, float] | None:
+def slow_worker(case: Case) -> tuple[int, float] | None:
     """Find the worker without whose slowness most of the waiting would be gone."""
     worker, making = case.timeline.worker, case.making
     numbers = numpy.unique(worker)

@@ -10,6 +10,8 @@ is taken.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy
+
 from shmloader.metrics.case import Case, Setting
 from shmloader.metrics.timeline import Column
 
@@ -40,16 +42,25 @@ class Prediction:
 class Tuner:
     """Predicts one loop with other options, and chooses among them."""
 
-    def __init__(self, case: Case, own_delays_only: bool = True) -> None:
+    def __init__(
+        self, case: Case, own_delays_only: bool = True, slow: tuple[int, float] | None = None
+    ) -> None:
         """
         Tune an epoch's loop.
 
         Args:
             own_delays_only: Believe that workers will go on waiting for cores that other programs
-                take now, as far as cores are not taken by this loop itself.
+                take now, as far as cores are not taken by this loop itself. Otherwise they, and
+                the step, will find one.
+            slow: (worker, times) if one worker is so many times slower than the others, and will be
+                among any number of workers.
         """
         self._case = case
+        self._slow = slow
         self._making = self._alone(own_delays_only)
+        self._step = case.step
+        if not own_delays_only:
+            self._step = case.step * (1 - case.facts["step_delayed_share"])
 
     def _alone(self, own_delays_only: bool) -> Column:
         """How long each batch would take a worker that finds a core whenever we leave it one."""
@@ -68,11 +79,22 @@ class Tuner:
 
     def predict(self, setting: Setting) -> Prediction:
         """Predict the loop with other options."""
-        played = self._case.play(self._making, setting)
+        played = self._case.play(self._made_with(setting), setting, self._step)
         batch_s = max(played.total_s / len(played.waits_s), self.cores_bound_s)
-        step_s = float(self._case.step.mean())
+        step_s = float(self._step.mean())
         share = max(0.0, 1 - step_s / batch_s) if batch_s > 0 else 0.0
         return Prediction(setting, share, batch_s, self.cores_bound_s > 0.8 * batch_s)
+
+    def _made_with(self, setting: Setting) -> Column:
+        """How long each batch would take, if one of these workers is a slow one."""
+        if self._slow is None:
+            return self._making
+        worker, times = self._slow
+        count = max(len(self._making), self._case.played_with(setting))
+        turns = numpy.arange(count) % setting.workers
+        is_slow = self._case.timeline.worker == worker
+        others = numpy.resize(self._making[~is_slow], count)
+        return numpy.where(turns == 0, others * times, others)
 
     def choose(self, settings: Iterable[Setting]) -> Prediction:
         """Take the first setting that is about as fast as the best; the cheapest come first."""

@@ -52,6 +52,7 @@ def loop(
     first_s=0.1,
     persistent=True,
     ring_bytes=256 * MIB,
+    size=1000,
 ):
     """
     Play a loop, and describe it as the log would have it.
@@ -61,6 +62,7 @@ def loop(
             next(). A number, or a function of the batch's number.
         spilled: The part of the batches that are copied out.
         held: Seconds that a batch is held behind its step.
+        size: Bytes of a batch.
         longest, indices: Each batch's longest sample, and its index.
         cpu, delayed: The parts of a worker's time that it ran, and that it wanted a core.
         trainer_cpu, late: The same for the trainer, as parts of the epoch.
@@ -105,7 +107,7 @@ def loop(
         spilled=spilled_here,
         longest=column(numpy.nan if longest is None else longest),
         longest_index=column(-1 if indices is None else indices).astype(int),
-        bytes=numpy.full(BATCHES, 1000),
+        bytes=numpy.full(BATCHES, size),
     )
     each = WorkerStats(
         fetching_s=float(fetching.sum()) / workers,

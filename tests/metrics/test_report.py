@@ -156,6 +156,23 @@ def test_the_slow_worker_is_named():
     )
 
 
+def test_a_slow_worker_stays_slow():
+    """Among more workers the slow one is still one of them: there must be enough for its pace."""
+    found = report(fetching=lambda n: 0.04 if n % 2 else 0.004, step=0.005, collating=0.0)
+
+    assert "worker" == found.cause
+    assert 7 <= found.advice["num_workers"] <= 9
+
+
+def test_slots_and_workers_may_both_be_short():
+    """Where workers lack slots and would be too few with them, both are advised."""
+    found = report(fetching=0.08, workers=5, slots=2, step=0.01)
+
+    assert "held" == found.cause
+    assert found.advice["num_workers"] >= 8
+    assert found.advice["slots"] >= 2 * found.advice["num_workers"] + 2
+
+
 def test_a_users_slots_are_raised_too():
     """Where the user chose slots, advice that needs more of them says so."""
     found = report(fetching=0.1, step=0.02, slots=8)
@@ -164,11 +181,13 @@ def test_a_users_slots_are_raised_too():
 
 
 def test_bytes_are_doubled():
-    """Where ring_bytes is too small for what is on its way, twice as much is advised."""
+    """Where ring_bytes is too small for what is on its way, enough for that is advised."""
     spills = {"too_few_bytes": 200}
-    found = report(blocked=0.02, spilled=1.0, spills=spills, ring_bytes=32 * MIB)
+    about = {"blocked": 0.02, "spilled": 1.0, "spills": spills}
+    small, large = (report(**about, ring_bytes=32 * MIB, size=size) for size in (1000, 20 * MIB))
 
-    assert {"ring_bytes": 64 * MIB} == found.advice
+    assert {"ring_bytes": 64 * MIB} == small.advice
+    assert large.advice["ring_bytes"] >= 10 * 20 * MIB
 
 
 def test_starting_workers_is_said():

@@ -36,7 +36,7 @@ def looked_at(number):
     [
         ("fetching", 0.003, 0.0, {"num_workers": 2}),
         ("step", 0.0, 0.01, {"num_workers": 2}),
-        ("held", 0.004, 0.002, {"num_workers": 4, "slots": 2}),
+        ("held", 0.004, 0.002, {"num_workers": 6, "slots": 3}),
     ],
 )
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")  # of so few slots
