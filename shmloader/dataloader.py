@@ -1,6 +1,7 @@
 """DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from multiprocessing.context import BaseContext
@@ -14,9 +15,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataL
 from shmloader import describing
 from shmloader.errors import at_users_line
 from shmloader.memory import sending
-from shmloader.metrics import Held, Stats
+from shmloader.metrics import Held, Report, Stats
+from shmloader.metrics.trace import write_trace
 from shmloader.trainer.options import Options
-from shmloader.trainer.service import Service, why_unserved
+from shmloader.trainer.service import LAYOUT, Service, why_unserved
 
 T = TypeVar("T", covariant=True)
 
@@ -129,9 +131,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
             return _SingleProcessDataLoaderIter(self)
+        return self._service.iterate(self, self._options(), **kind)
+
+    def _options(self) -> Options:
         # They are attributes, which may have been changed.
-        options = Options(**{name: getattr(self, name) for name in _OPTIONS})
-        return self._service.iterate(self, options, **kind)
+        return Options(**{name: getattr(self, name) for name in _OPTIONS})
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than processors, as torch does, but at the line of user code."""
@@ -146,6 +150,27 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """Count what this loader has done since it was made, over all epochs and live iterators."""
         return self._service.stats()
 
+    def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
+        """
+        Say what limits the loop, and what to change: `print(loader.report())`.
+
+        It judges the last epoch, which may be running, by the last 2,048 of its batches, from the
+        one on with which the workers' start is over.
+
+        Args:
+            picture: A file for a picture of the waits and fetches of its last 400 batches, such as
+                "waits.png".
+
+        Raises:
+            ImportError: matplotlib draws the picture, and is not installed: the extra `cli`.
+            ValueError: There is no batch to draw.
+            OSError: The picture cannot be written.
+        """
+        report = self._service.report(self, self._options())
+        if picture is not None:
+            self._service.draw(picture, report.cause or "")
+        return report
+
     def held(self) -> list[Held]:
         """
         List the batches that still occupy a slot, because something points into it.
@@ -154,6 +179,20 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         `close()` is memory of its own that goes with the batch.
         """
         return self._service.held()
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write what the trainer and each worker did for the last batches, up to 2048 per iterator.
+
+        Args:
+            path: A JSON file of Chrome's trace events, which https://ui.perfetto.dev opens. It is
+                replaced as a whole.
+
+        Raises:
+            RuntimeError: No worker has returned a batch yet, or the loader was closed since.
+            OSError: The file cannot be written.
+        """
+        write_trace(path, self._service.traced(), LAYOUT)
 
     def close(self) -> None:
         """
