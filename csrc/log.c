@@ -88,6 +88,7 @@ void log_end(struct ledger *ledger) {
 }
 
 void log_ask(struct ledger *ledger) {
+  if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;
   uint64_t now = now_ns();
   /* The time before the first batch of an epoch is no step. */
