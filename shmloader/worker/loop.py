@@ -108,7 +108,7 @@ class Worker:
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
-        heap.keep_freed_end(spec.num_workers)
+        heap.keep_freed_end(int(spec.num_workers))
         self._seed()
         self._share_seed(self._first_shared_seed)
         torch_worker._worker_info = torch_worker.WorkerInfo(
