@@ -140,7 +140,7 @@ def is_at(view, index):
 def test_a_worker_that_hangs_is_seen_at_its_sample():
     """While a sample is fetched, the worker's view names it; a killed one's is taken over."""
     options = {"num_workers": 2, "batch_size": 4, "restarts": 1}
-    with DataLoader(Slow(9, lasts_s=5.0), **options) as loader:
+    with DataLoader(Slow(9, lasts_s=2.0), **options) as loader:
         iterator = iter(loader)
         for _ in range(2):
             next(iterator)

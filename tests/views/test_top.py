@@ -193,6 +193,7 @@ def test_what_py_spy_needs_is_said(tmp_path, monkeypatch, capsys, words, user, r
     assert remedy is None or remedy in error
 
 
+@pytest.mark.thorough
 def test_a_reader_that_has_seen_enough(tmp_path):
     """`top | head` ends without an error."""
     with Program(tmp_path, hanging(ORDERS["in order"])) as training:
@@ -210,6 +211,7 @@ def test_a_reader_that_has_seen_enough(tmp_path):
     assert done.stdout.startswith("---")
 
 
+@pytest.mark.thorough
 def test_a_training_that_ends(tmp_path):
     """`top` ends with its training, says so, and exits with 0."""
     command = [sys.executable, "-m", "shmloader", "top", "--interval", "0.05"]
@@ -247,6 +249,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_several_trainings_loaders_and_epochs(tmp_path):
     """All trainings of the user are found, each with its loaders, epochs and batches."""
     folders = [tmp_path / name for name in ("one", "other")]

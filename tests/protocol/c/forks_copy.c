@@ -59,6 +59,13 @@ static void call_everything(struct fixture *fixture, struct lease *lease, uint32
   lease_drop(lease);
   ledger_collect(ledger);
   ledger_reclaim(ledger, 0);
+  const struct nameplate known = {.loader = 1};
+  log_name(ledger, &known);
+  log_segment(ledger, SEGMENT_CLOSED);
+  log_begin(ledger, 2, 3);
+  log_ask(ledger);
+  log_return(ledger);
+  log_end(ledger);
   ledger_stop(ledger, true);
   ledger_rest(ledger, true);
   ledger_restart(ledger);
