@@ -318,3 +318,16 @@ def test_next_sitecustomize_is_imported(script):
     path = os.pathsep.join([str(script / "site"), search_path()])
     found, said = run(script, "-m", "shmloader", "run", "look.py", PYTHONPATH=path)
     assert (found, said) == ("theirs False\n", "")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("given", [("--", "-h"), ("a", "--", "b", "--"), ("--compare", "-m", "x")])
+def test_arguments_are_the_programs_own(script, given):
+    """All of them, a `--` and names of our options too; and Python's `-u` goes on to it."""
+    (script / "said.py").write_text("import sys\nprint(sys.argv[1:], sys.stdout.write_through)")
+    for flags in ((), ("-u",)):
+        expected, _ = run(script, *flags, "said.py", *given, PYTHONUNBUFFERED="")
+        for program in (("said.py",), ("--", "said.py"), ("-m", "said")):
+            launcher = (*flags, "-m", "shmloader", "run", *program)
+            found, _ = run(script, *launcher, *given, PYTHONUNBUFFERED="")
+            assert expected == found
