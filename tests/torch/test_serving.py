@@ -354,6 +354,35 @@ def test_closed_output(script, closed):
     assert ("shmloader run: 2 loaders" in said, "__main__" in said) == (closed == 1, closed == 2)
 
 
+INNER = """
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+
+class Outer(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return sum(DataLoader(range(index)))
+
+if __name__ == "__main__":
+    batches = BatchSampler(SequentialSampler(range(6)), 3, drop_last=False)
+    for method in ("fork", "spawn"):
+        loader = DataLoader(
+            Outer(), batch_sampler=batches, num_workers=1, multiprocessing_context=method
+        )
+        print(len(list(loader)))
+"""
+
+
+@pytest.mark.thorough
+def test_loaders_inside_of_workers(script):
+    """Workers print no table; a loader with a batch sampler is told by the size of its batches."""
+    (script / "inner.py").write_text(INNER)
+    _, said = run(script, "-m", "shmloader", "run", "inner.py")
+    assert rows(said) == {("Outer, batch_size 3, 1 worker (2 times)", "shmloader"): (2, 4)}
+    assert said.count("shmloader run") == 1
+
+
 CLEARS = """
 import os
 import torch

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from multiprocessing import util
 from typing import Any
 
-import torch
+import torch.utils.data
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
     _MultiProcessingDataLoaderIter,
@@ -147,7 +147,8 @@ def begin(text: str) -> Watch:
         if _watch is None:
             settings = Settings.from_text(text)
             _watch = _begin(settings)
-            if _is_first_rank():
+            # A dataset may have loaders too: its workers would say so in every epoch.
+            if _is_first_rank() and torch.utils.data.get_worker_info() is None:
                 _at_exit(_watch, settings.pid)
         return _watch
 
@@ -195,7 +196,7 @@ def _is_first_rank() -> bool:
 
 def _title(loader: Any) -> str:
     workers = "1 worker" if loader.num_workers == 1 else f"{loader.num_workers} workers"
-    size = getattr(loader, "batch_size", None)
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
     batches = f"batch_size {size}" if size else "batches as they come"
     return f"{type(loader.dataset).__name__}, {batches}, {workers}"
 
