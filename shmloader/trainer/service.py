@@ -4,6 +4,9 @@ import threading
 import weakref
 from typing import Any
 
+import torch.utils.data
+
+from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
 from shmloader.metrics import Held, Stats
@@ -44,7 +47,7 @@ class Service:
         reason = why_unserved(loader)
         if reason:
             raise TypeError(reason)
-        loader.check_worker_number_rationality()
+        at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
         sending.install()  # again: torch's init_reductions() takes it away
         # torch sets prefetch_factor if there are workers.
         shape = budget.shape_of(

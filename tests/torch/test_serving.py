@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from multiprocessing.context import ForkContext
 from types import SimpleNamespace
 
@@ -468,6 +469,7 @@ def test_program_installs_by_itself(script):
 
 THREADS = """
 import threading
+import warnings
 from torch.utils.data import DataLoader
 
 def work(barrier):
@@ -532,3 +534,54 @@ def test_subclasses_and_changed_loaders(script, compare):
         for whose, share in (shares if compare else {"shmloader": (2, 2 * batches)}).items():
             expected[f"range, batch_size {size}, 1 worker", whose] = share
     assert expected == rows(said)
+
+
+WARNS = """
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+torch._utils.cpu_count = lambda: 1
+
+class Longer(IterableDataset):
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter(range(2))
+
+if __name__ == "__main__":
+    for workers in (0, 2):
+        loader = DataLoader(Longer(), batch_size=None, num_workers=workers)
+        assert len(loader) == 1
+        for _ in range(2):
+            list(loader)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compare", [False, True])
+def test_torchs_warnings_name_the_programs_line(script, compare):
+    """Whoever iterates; and who silenced them by torch's module has silenced them here."""
+    (script / "warns.py").write_text(WARNS)
+    options = ["--compare"] if compare else []
+    launcher = ("-m", "shmloader", "run", *options, "warns.py")
+    silence = "ignore::UserWarning:torch.utils.data.dataloader"
+    _, said = run(script, "-W", "always", "-W", silence, *launcher)
+    places = re.findall(r"^(\S+?):\d+: UserWarning: (Length|This)", said, re.MULTILINE)
+    # One sample too many in each epoch without workers, one of each worker's two but the first.
+    assert places == [(str(script / "warns.py"), "Length")] * (2 + 2 * 3)
+
+
+def test_too_many_workers_for_a_served_loader(installed, monkeypatch):
+    """The warning is at the line that iterates, under the name of torch's module."""
+    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader = DataLoader(range(2), num_workers=2)
+        caught.clear()
+        list(loader)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", module=r"torch\.utils\.data\.dataloader")
+        assert len(list(loader)) == 2

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import torch
 
+from shmloader.errors import at_users_line
+
 OURS, TORCHS = "shmloader", "torch"
 
 
@@ -69,7 +71,12 @@ class Watched:
         passes = self.passes[self.turn]
 
         def __next__(self: Any) -> Any:
-            batch = passes.time(super(timed, self).__next__)  # type: ignore[misc]
+            step = super(timed, self).__next__  # type: ignore[misc]
+            length = self._IterableDataset_len_called
+            if length is not None and self._num_yielded >= length:
+                batch = passes.time(lambda: at_users_line(step))  # torch will warn
+            else:
+                batch = passes.time(step)
             passes.batches += 1
             return batch
 

@@ -27,6 +27,7 @@ from shmloader import dataloader, serving
 from shmloader.cli.run.records import OURS, TORCHS, Passes, Watched, generator_of
 from shmloader.cli.run.settings import Settings
 from shmloader.cli.run.table import lines
+from shmloader.errors import at_users_line
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.service import why_unserved
 
@@ -110,7 +111,7 @@ class Watch:
         watched.turn, watched.is_chosen = TORCHS, False
         if loader.num_workers == 0:
             return watched.timed(_SingleProcessDataLoaderIter)(loader)
-        loader.check_worker_number_rationality()
+        at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
         return watched.timed(_MultiProcessingDataLoaderIter, _state_before(loader, watched))(loader)
 
     def our_kind(self, loader: Any) -> Any:
