@@ -384,6 +384,25 @@ def test_loaders_inside_of_workers(script):
     assert said.count("shmloader run") == 1
 
 
+REDIRECTS = """
+import sys
+import train
+
+if __name__ == "__main__":
+    with open("errors.txt", "w") as sys.stderr:
+        train.main()
+"""
+
+
+@pytest.mark.thorough
+def test_program_has_a_stderr_of_its_own(script):
+    """The table is on the first one, and not in the program's file, which is closed by then."""
+    (script / "redirects.py").write_text(REDIRECTS)
+    _, said = run(script, "-m", "shmloader", "run", "redirects.py")
+    assert (TRAIN, "shmloader") in rows(said)
+    assert (script / "errors.txt").read_text() == ""
+
+
 CLEARS = """
 import os
 import torch

@@ -180,9 +180,10 @@ def _at_exit(watch: Watch, first_pid: int) -> None:
     process = "" if pid == first_pid else f"process {pid}"
 
     def say() -> None:
-        if os.getpid() == pid and sys.stderr is not None:  # None: it was closed
+        # Not the program's own sys.stderr, which may be a file, or closed. None: there was none.
+        if os.getpid() == pid and sys.__stderr__ is not None:
             text = "\n".join(lines(watch.seen, time.monotonic() - watch.begun, process))
-            print(text, file=sys.stderr, flush=True)
+            print(text, file=sys.__stderr__, flush=True)
 
     if multiprocessing.parent_process() is None:
         atexit.register(say)
