@@ -24,7 +24,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-peers bench-real kept
-.PHONY: cliffs soak lint sanitize fuzz package wheel clean always
+.PHONY: cliffs verdicts soak lint sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -77,6 +77,11 @@ kept: build
 # Programs that were much worse than with torch: fails if one is again, and is not on the list.
 cliffs: build
 	$(venv)/python -m bench cliffs $(ARGS)
+
+# Does report() name the cause of loads whose cause is known, and does its advice help? For a quiet
+# machine: fails if fewer than 95 % of either are right.
+verdicts: build
+	$(venv)/python -m bench verdicts $(ARGS)
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows.
 soak: build

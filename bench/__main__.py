@@ -5,7 +5,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | start
+    python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | start | verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
 """
@@ -36,7 +36,17 @@ _DEFAULT = {"repeats": 5, "epochs": 5}
 # Options with which a run is no whole one.
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 
-_QUESTIONS = ("cliffs", "collates", "gil", "kinds", "retention", "scale", "scaling", "start")
+_QUESTIONS = (
+    "cliffs",
+    "collates",
+    "gil",
+    "kinds",
+    "retention",
+    "scale",
+    "scaling",
+    "start",
+    "verdicts",
+)
 _COMMANDS = {
     **{name: f"bench.questions.{name}" for name in _QUESTIONS},
     "real": "bench.real.command",

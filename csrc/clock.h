@@ -3,51 +3,56 @@
 #define SHMLOADER_CLOCK_H
 
 /*
- * How a worker spent its time, in nanoseconds, for stats alone: nothing is decided by it. Each of
- * the three sums has one writer, the worker; the trainer reads them one by one, for stats().
+ * How a worker spent its time since the segment was made, in nanoseconds, and what it made in it:
+ * for stats alone, nothing is decided by it. Each sum has one writer, the worker, and goes on where
+ * a worker that died has left it; the trainer and viewers read them one by one.
  */
 
 #include "platform.h"
 
-/* Written by the worker, read by the trainer. */
+/* Written by the worker. */
 struct worker_clock {
-  alignas(CACHE_LINE) _Atomic uint64_t busy_ns;
-  _Atomic uint64_t starved_ns;
-  _Atomic uint64_t blocked_ns;
+  alignas(CACHE_LINE) _Atomic uint64_t fetching_ns;
+  _Atomic uint64_t collating_ns; /* into the slot, and writing what is left of the batch there */
+  _Atomic uint64_t starved_ns;   /* parked without an order */
+  _Atomic uint64_t blocked_ns;   /* waiting for pages in the middle of a batch */
+  _Atomic uint64_t batches;
+  _Atomic uint64_t bytes; /* of their payload */
 };
 
-/* Add to one sum. */
-static inline void clock_count(_Atomic uint64_t *sum, uint64_t ns) {
+/* Add to one sum. Worker only; wait-free. */
+static inline void clock_count(_Atomic uint64_t *sum, uint64_t more) {
   /* relaxed: only this worker writes its clock, and nothing is read because of it. */
   uint64_t now = atomic_load_explicit(sum, memory_order_relaxed);
   /* relaxed: as above. */
-  atomic_store_explicit(sum, now + ns, memory_order_relaxed);
+  atomic_store_explicit(sum, now + more, memory_order_relaxed);
 }
 
-/* Worker only; wait-free. */
-static inline void clock_add(struct worker_clock *clock, uint64_t busy_ns, uint64_t starved_ns,
-                             uint64_t blocked_ns) {
-  clock_count(&clock->busy_ns, busy_ns);
-  STEP("clock: busy_ns");
-  clock_count(&clock->starved_ns, starved_ns);
+/* Time parked without an order. Worker only; wait-free. */
+static inline void clock_add_starved(struct worker_clock *clock, uint64_t ns) {
+  clock_count(&clock->starved_ns, ns);
   STEP("clock: starved_ns");
+}
+
+/* A request was answered. Worker only; wait-free. */
+static inline void clock_add_batch(struct worker_clock *clock, uint64_t fetching_ns,
+                                   uint64_t collating_ns, uint64_t blocked_ns, uint64_t bytes) {
+  clock_count(&clock->fetching_ns, fetching_ns);
+  STEP("clock: fetching_ns");
+  clock_count(&clock->collating_ns, collating_ns);
+  STEP("clock: collating_ns");
   clock_count(&clock->blocked_ns, blocked_ns);
   STEP("clock: blocked_ns");
+  clock_count(&clock->batches, 1);
+  STEP("clock: batches");
+  clock_count(&clock->bytes, bytes);
+  STEP("clock: bytes");
 }
 
-static inline uint64_t clock_busy_ns(struct worker_clock *clock) {
+/* Read one sum. Any process; wait-free. */
+static inline uint64_t clock_read(_Atomic uint64_t *sum) {
   /* relaxed: a number for people. */
-  return atomic_load_explicit(&clock->busy_ns, memory_order_relaxed);
-}
-
-static inline uint64_t clock_starved_ns(struct worker_clock *clock) {
-  /* relaxed: a number for people. */
-  return atomic_load_explicit(&clock->starved_ns, memory_order_relaxed);
-}
-
-static inline uint64_t clock_blocked_ns(struct worker_clock *clock) {
-  /* relaxed: a number for people. */
-  return atomic_load_explicit(&clock->blocked_ns, memory_order_relaxed);
+  return atomic_load_explicit(sum, memory_order_relaxed);
 }
 
 #endif

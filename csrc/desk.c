@@ -8,7 +8,8 @@
  *
  * Key invariant: between the pop and the push the slot is this worker's, its payload and its half
  * of the header; before and after, this worker writes nothing there. All the rest of the segment
- * that it writes is its own for good: the ends of its two rings, its doorbell's parked, its clock.
+ * that it writes is its own for good: the ends of its two rings, its doorbell's parked, its clock
+ * and its view.
  *
  * Neither end trusts the other. The trainer looks only at slots that this worker holds according to
  * the ledger, and at copies of what stands there. The worker takes only an order that is in force
@@ -80,6 +81,73 @@ bool desk_stopping(struct desk *desk) {
   return atomic_load_explicit(&segment_control(desk->base)->stopping, memory_order_relaxed) != 0;
 }
 
+void desk_show(struct desk *desk, enum worker_state state, uint64_t now) {
+  struct worker_view *view = &desk->block->view;
+  desk->view.state = (uint32_t)state;
+  desk->view.since_ns = now;
+  view_write(&view->sequence, &desk->view.state, VIEW_BYTES(view));
+}
+
+void desk_begin_batch(struct desk *desk, uint32_t slot, uint64_t ticket, uint64_t taken_ns) {
+  desk->times = (struct slot_times){.taken_ns = taken_ns,
+                                    .longest_index = VIEW_UNKNOWN_INDEX,
+                                    .longest_position = VIEW_WHOLE_BATCH};
+  desk->view.slot = slot;
+  desk->view.ticket = ticket;
+  desk->view.index = VIEW_UNKNOWN_INDEX;
+  desk->view.position = VIEW_WHOLE_BATCH;
+  desk->view.samples = 0;
+  desk->view.sample_since_ns = taken_ns;
+  desk_show(desk, WORKER_FETCHING, taken_ns);
+}
+
+/* The sample that was fetched until now may be the longest so far. */
+static void end_sample(struct desk *desk, uint64_t now) {
+  const struct worker_view *view = &desk->view;
+  struct slot_times *times = &desk->times;
+  uint64_t lasted_ns = now > view->sample_since_ns ? now - view->sample_since_ns : 0;
+  if (view->position == VIEW_WHOLE_BATCH) return;
+  if (times->longest_position != VIEW_WHOLE_BATCH && lasted_ns <= times->longest_ns) return;
+  times->longest_ns = lasted_ns;
+  times->longest_index = view->index;
+  times->longest_position = view->position;
+}
+
+void desk_begin_sample(struct desk *desk, uint32_t position, uint32_t samples, int64_t index) {
+  struct worker_view *view = &desk->block->view;
+  uint64_t now = (uint64_t)platform_coarse_ns();
+  end_sample(desk, now);
+  desk->view.index = index;
+  desk->view.position = position;
+  desk->view.samples = desk->times.samples = samples;
+  desk->view.sample_since_ns = now;
+  view_write(&view->sequence, &desk->view.state, VIEW_BYTES(view));
+}
+
+void desk_begin_collating(struct desk *desk, uint64_t blocked_ns) {
+  if (desk->times.fetched_ns != 0) return;
+  uint64_t now = (uint64_t)platform_now_ns();
+  end_sample(desk, (uint64_t)platform_coarse_ns());
+  desk->times.fetched_ns = now;
+  desk->times.blocked_fetching_ns = blocked_ns;
+  desk->view.position = VIEW_WHOLE_BATCH;
+  desk->view.index = VIEW_UNKNOWN_INDEX;
+  desk_show(desk, WORKER_COLLATING, now);
+}
+
+void desk_end_batch(struct desk *desk, uint32_t slot, uint64_t blocked_ns, uint64_t bytes) {
+  struct slot_times *times = &desk->times;
+  desk_begin_collating(desk, blocked_ns);
+  uint64_t now = (uint64_t)platform_now_ns();
+  times->written_ns = now;
+  times->blocked_ns = blocked_ns;
+  void *to = &segment_header(desk->base, &desk->geometry, slot)->times;
+  STEP_WORDS("times: half", to, times, sizeof *times);
+  STEP("times: written");
+  uint64_t fetching_ns = times->fetched_ns - times->taken_ns - times->blocked_fetching_ns;
+  uint64_t collating_ns = now - times->fetched_ns - (blocked_ns - times->blocked_fetching_ns);
+  clock_add_batch(&desk->block->clock, fetching_ns, collating_ns, blocked_ns, bytes);
+}
 
 bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot) {
   if (!ring_push(&desk->ready_ring, cell_make(verb, slot))) return false;

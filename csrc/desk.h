@@ -11,6 +11,8 @@ struct desk {
   struct geometry geometry;
   uint32_t worker;
   struct worker_block *block;
+  struct worker_view view;  /* what stands in the segment after the next write */
+  struct slot_times times;  /* of the batch in hand */
   struct ring_reader task_ring;
   struct ring_writer ready_ring;
   uint64_t next_ticket; /* the lowest that it may still take */
@@ -32,6 +34,24 @@ const char *desk_accept(struct desk *desk, uint32_t slot, struct slot_order *ord
 
 /* True from the moment the trainer wants all workers to leave. Any process; wait-free. */
 bool desk_stopping(struct desk *desk);
+
+/* Show viewers what this worker does from now on. Worker only; wait-free. */
+void desk_show(struct desk *desk, enum worker_state state, uint64_t now);
+
+/* A batch is begun in the slot of an order. Worker only; wait-free. */
+void desk_begin_batch(struct desk *desk, uint32_t slot, uint64_t ticket, uint64_t taken_ns);
+
+/*
+ * A sample of the batch in hand is about to be fetched. Worker only; wait-free.
+ * index: of the dataset, or VIEW_UNKNOWN_INDEX; samples: how many the batch will have, or 0.
+ */
+void desk_begin_sample(struct desk *desk, uint32_t position, uint32_t samples, int64_t index);
+
+/* All samples are there: collating begins, unless it began before. Worker only; wait-free. */
+void desk_begin_collating(struct desk *desk, uint64_t blocked_ns);
+
+/* The answer is written: note its times in the slot, and count them. Worker only; wait-free. */
+void desk_end_batch(struct desk *desk, uint32_t slot, uint64_t blocked_ns, uint64_t bytes);
 
 /* Publish the answer that stands in the slot's header, and ring. Worker only; wait-free. */
 bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot);

@@ -46,6 +46,7 @@
 #include "debug/addresses.h"
 #include "debug/guard.h"
 #include "extent.h"
+#include "log.h"
 
 /* How many leases must end late before a slot is added: one may be chance. */
 #define COMEBACKS_TO_GROW 2
@@ -140,6 +141,7 @@ static void free_released(struct ledger *ledger, uint32_t head) {
     if (!is_in(ledger, slot, SLOT_LEASED)) continue;
     if (ledger->entries[slot].was_emptied) note_emptied(ledger, slot);
     note_comeback(ledger, slot);
+    log_release(ledger, slot);
     make_free(ledger, slot);
   }
 }
@@ -204,6 +206,7 @@ static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   uint32_t slot = lease->slot;
   guard_release(ledger, slot);
+  ledger->entries[slot].released_ns = (uint64_t)platform_now_ns();
   empty_early(ledger, slot);
   if (push_released(ledger, slot)) STEP("release: stacked");
   else give_back(ledger, slot);
@@ -342,6 +345,8 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   budget_leave(ledger, slot);
   entry->worker = worker;
   entry->ticket = ledger->last_ticket = ticket;
+  entry->placed_ns = (uint64_t)platform_now_ns();
+  entry->logged = 0;
   entry->grant_bytes = max_u64(grant, entry->pages_bytes);
   budget_enter(ledger, entry, SLOT_PLACED);
 
@@ -402,6 +407,12 @@ static void read_answer(struct ledger *ledger, uint32_t slot) {
   words_read(copy, &segment_header(ledger->base, &ledger->geometry, slot)->answer, sizeof *copy);
 }
 
+static void read_times(struct ledger *ledger, uint32_t slot) {
+  struct slot_times *copy = &ledger->entries[slot].times;
+  words_read(copy, &segment_header(ledger->base, &ledger->geometry, slot)->times, sizeof *copy);
+  ledger->entries[slot].received_ns = (uint64_t)platform_now_ns();
+}
+
 static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   read_answer(ledger, slot);
@@ -410,6 +421,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   guard_before(ledger, MOVE_RECEIVE, slot);
   fault = guard_fault(ledger, slot);
   if (fault != NULL) return fault;
+  read_times(ledger, slot);
   budget_leave(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
   budget_set_want(ledger, entry, 0);
@@ -492,7 +504,7 @@ struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliase
   struct ledger_entry *entry = budget_leave(ledger, slot);
   budget_enter(ledger, entry, SLOT_LEASED);
   guard_after(ledger, MOVE_LEASE, slot);
-  entry->leased_ns = platform_now_ns();
+  entry->leased_ns = (uint64_t)platform_now_ns();
   /* relaxed: no other thread has an alias yet. */
   atomic_store_explicit(&entry->outlives, 0, memory_order_relaxed);
   /* relaxed: the caller holds a reference, so the count cannot be zero. */
@@ -584,6 +596,7 @@ void ledger_close(struct ledger *ledger) {
     free_released(ledger, atomic_exchange_explicit(&ledger->released, RELEASED_CLOSED,
                                                    memory_order_acq_rel));
     STEP("close: closed");
+    log_segment(ledger, SEGMENT_CLOSED);
   }
   budget_trim(ledger, UINT64_MAX);
 }

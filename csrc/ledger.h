@@ -5,6 +5,7 @@
 #include "demand.h"
 #include "generation.h"
 #include "lease.h"
+#include "log.h"
 #include "segment.h"
 
 /*
@@ -34,7 +35,12 @@ struct ledger_entry {
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   uint64_t short_bytes;      /* how far it was granted, but finds no memory for; 0: none */
   struct slot_answer answer; /* copied out when it was received */
-  int64_t leased_ns;         /* when the lease began */
+  struct slot_times times;   /* as above */
+  uint64_t placed_ns;
+  uint64_t received_ns;
+  uint64_t leased_ns;   /* when the lease began */
+  uint64_t released_ns; /* written by the lease's end */
+  uint64_t logged;      /* the count of log records up to its own; 0: it has none */
   bool gives_back;           /* written by ledger_close: the lease's end gives its pages back */
   bool was_emptied;          /* written by the lease's end: its pages are gone */
   _Atomic uint32_t outlives; /* nonzero: nothing will need its pages soon; see ledger_rest */
@@ -86,6 +92,7 @@ struct ledger {
   uint64_t last_ticket;     /* placed last */
   uint32_t comebacks;       /* leases that ended after about as many batches as there are slots */
   uint32_t forks_seen;      /* forks of this process when the ledger was closed */
+  struct log log;           /* what viewers are shown */
   struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
 };
 

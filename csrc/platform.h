@@ -66,6 +66,20 @@ static inline int64_t platform_now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/*
+ * The same clock at the kernel's last tick, up to a few milliseconds ago: a quarter of the price,
+ * for what is asked at each sample.
+ */
+static inline int64_t platform_coarse_ns(void) {
+#if defined(CLOCK_MONOTONIC_COARSE)
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+#else
+  return platform_now_ns();
+#endif
+}
+
 /* The processor time of this thread. */
 static inline int64_t platform_thread_ns(void) {
   struct timespec now;

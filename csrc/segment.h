@@ -5,7 +5,7 @@
 /*
  * What lies where in a segment, and which process writes it.
  *
- *   control block | per worker: worker block, task ring, ready ring | slot table | slots
+ *   control block | per worker: worker block, task ring, ready ring | slot table | log | slots
  *
  * Everything is an offset from the base, so each process may map the segment anywhere. The geometry
  * is computed from four numbers that every process gets when it starts, never read from the
@@ -19,6 +19,8 @@
 #include "doorbell.h"
 #include "order.h"
 #include "ring.h"
+#include "times.h"
+#include "view.h"
 #include "words.h"
 
 #define SEGMENT_WORKERS_MAX (UINT32_C(1) << 16)
@@ -27,6 +29,7 @@
 struct slot_header {
   struct slot_order order;
   struct slot_answer answer;
+  struct slot_times times;
 };
 
 /* What a worker needs to begin the next epoch. */
@@ -40,9 +43,12 @@ struct worker_block {
   /* Written by the trainer before VERB_RESUME is pushed. */
   alignas(CACHE_LINE) struct worker_resume resume;
   struct worker_clock clock;
+  struct worker_view view;
 };
 
 struct control_block {
+  struct nameplate nameplate; /* the first, where viewers look for it */
+  struct trainer_view trainer;
   struct doorbell doorbell; /* rung by all workers */
   /* Written by the trainer: 1 from the moment it wants all workers to leave. */
   alignas(CACHE_LINE) _Atomic uint32_t stopping;
@@ -57,7 +63,8 @@ struct geometry {
   uint64_t range_bytes;   /* length of one slot's range */
   uint64_t worker_stride; /* from one worker block to the next */
   uint64_t table_offset;
-  uint64_t table_end;
+  uint64_t log_offset;
+  uint64_t table_end;     /* the end of all that is no slot, the log included */
   uint64_t slots_offset;
   uint64_t total_bytes;
 };
@@ -80,7 +87,8 @@ static inline int geometry_init(struct geometry *geometry, uint32_t workers, uin
   uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
   uint64_t stride = sizeof(struct worker_block) + 2 * ring_bytes(capacity);
   uint64_t table = sizeof(struct control_block) + workers * stride;
-  uint64_t table_end = table + ranges * sizeof(struct slot_header);
+  uint64_t log = table + ranges * sizeof(struct slot_header);
+  uint64_t table_end = log + LOG_RECORDS * sizeof(struct log_record);
   uint64_t slots = round_up(table_end, HUGE_BYTES);
   uint64_t range = round_up(range_bytes, HUGE_BYTES);
   *geometry = (struct geometry){.workers = workers,
@@ -90,6 +98,7 @@ static inline int geometry_init(struct geometry *geometry, uint32_t workers, uin
                                 .range_bytes = range,
                                 .worker_stride = stride,
                                 .table_offset = table,
+                                .log_offset = log,
                                 .table_end = table_end,
                                 .slots_offset = slots,
                                 .total_bytes = slots + ranges * range};
@@ -120,6 +129,11 @@ static inline struct ring *segment_ready_ring(uint8_t *base, const struct geomet
 static inline struct slot_header *segment_header(uint8_t *base, const struct geometry *geometry,
                                                  uint32_t slot) {
   return (struct slot_header *)(base + geometry->table_offset) + slot;
+}
+
+static inline struct log_record *segment_record(uint8_t *base, const struct geometry *geometry,
+                                                uint32_t place) {
+  return (struct log_record *)(base + geometry->log_offset) + place;
 }
 
 static inline uint64_t segment_slot_offset(const struct geometry *geometry, uint32_t slot) {

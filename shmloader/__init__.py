@@ -16,8 +16,9 @@ from shmloader.errors import (
     UnsendableBatch,
     WorkerBroken,
 )
-from shmloader.metrics import Held, Stats
-from shmloader.serving import close, install, stats, uninstall
+from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
+from shmloader.serving import close, install, report, stats, trace, uninstall
+from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
 
 __version__ = version("shmloader")
@@ -25,18 +26,27 @@ __version__ = version("shmloader")
 __all__ = [
     "BatchTooLarge",
     "DataLoader",
+    "Epoch",
     "Held",
     "OutOfSharedMemory",
+    "Report",
     "RestartWarning",
     "RetentionWarning",
+    "Run",
     "ShmloaderError",
     "Stats",
+    "Times",
+    "Tuned",
     "UnsendableBatch",
     "WorkerBroken",
+    "WorkerStats",
     "close",
     "empty",
     "install",
+    "report",
     "stats",
+    "trace",
+    "tune",
     "uninstall",
     "wrap",
 ]

@@ -1,6 +1,7 @@
 """DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from multiprocessing.context import BaseContext
@@ -14,9 +15,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataL
 from shmloader import describing
 from shmloader.errors import at_users_line
 from shmloader.memory import sending
-from shmloader.metrics import Held, Stats
+from shmloader.metrics import Held, Report, Stats
+from shmloader.metrics.trace import write_trace
 from shmloader.trainer.options import Options
-from shmloader.trainer.service import Service, why_unserved
+from shmloader.trainer.service import LAYOUT, Service, why_unserved
 
 T = TypeVar("T", covariant=True)
 
@@ -129,9 +131,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
             return _SingleProcessDataLoaderIter(self)
+        return self._service.iterate(self, self._options(), **kind)
+
+    def _options(self) -> Options:
         # They are attributes, which may have been changed.
-        options = Options(**{name: getattr(self, name) for name in _OPTIONS})
-        return self._service.iterate(self, options, **kind)
+        return Options(**{name: getattr(self, name) for name in _OPTIONS})
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than processors, as torch does, but at the line of user code."""
@@ -146,6 +150,27 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """Count what this loader has done since it was made, over all epochs and live iterators."""
         return self._service.stats()
 
+    def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
+        """
+        Say what limits the loop, and what to change: `print(loader.report())`.
+
+        It judges the last epoch, which may be running, by the last 2,048 of its batches, from the
+        one on with which the workers' start is over.
+
+        Args:
+            picture: A file for a picture of the waits and fetches of its last 400 batches, such as
+                "waits.png".
+
+        Raises:
+            ImportError: matplotlib draws the picture, and is not installed: the extra `cli`.
+            ValueError: There is no batch to draw.
+            OSError: The picture cannot be written.
+        """
+        report = self._service.report(self, self._options())
+        if picture is not None:
+            self._service.draw(picture, report.cause or "")
+        return report
+
     def held(self) -> list[Held]:
         """
         List the batches that still occupy a slot, because something points into it.
@@ -154,6 +179,20 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         `close()` is memory of its own that goes with the batch.
         """
         return self._service.held()
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write what the trainer and each worker did for the last batches, up to 2048 per iterator.
+
+        Args:
+            path: A JSON file of Chrome's trace events, which https://ui.perfetto.dev opens. It is
+                replaced as a whole.
+
+        Raises:
+            RuntimeError: No worker has returned a batch yet, or the loader was closed since.
+            OSError: The file cannot be written.
+        """
+        write_trace(path, self._service.traced(), LAYOUT)
 
     def close(self) -> None:
         """
@@ -194,6 +233,7 @@ def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader
         return kind
     body: dict[str, Any] = {"__init__": _init_over(kind), "__reduce_ex__": _reduce_wrapped}
     body["__doc__"] = kind.__doc__
+    body["__module__"] = kind.__module__
     if kind.__repr__ is not torch.utils.data.DataLoader.__repr__:
         body["__repr__"] = kind.__repr__
     return type(kind.__name__, (DataLoader, kind), body)
@@ -241,22 +281,34 @@ def _refuse_if_unserved(loader: Any) -> None:
     kind = type(loader)
     if issubclass(kind, DataLoader):
         return
-    attributes = [(name, value) for name, value in vars(loader).items() if name != "_iterator"]
-    inner = [
-        name for name, value in attributes if issubclass(type(value), torch.utils.data.DataLoader)
-    ]
+    inner = _loaders_in(vars(loader))
     if not issubclass(kind, torch.utils.data.DataLoader):
         raise TypeError(_PROXY.format(kind=kind.__qualname__) + _way_inside(inner))
     if inner and kind.__iter__ is not torch.utils.data.DataLoader.__iter__:
         raise TypeError(_THROUGH.format(kind=kind.__qualname__) + _way_inside(inner))
     if kind._get_iterator is not torch.utils.data.DataLoader._get_iterator:
         raise TypeError(_OWN_ITERATORS.format(kind=kind.__qualname__))
-    for name, value in attributes:
-        if isinstance(value, _BaseDataLoaderIter):
+    for name, value in vars(loader).items():
+        if name != "_iterator" and isinstance(value, _BaseDataLoaderIter):
             raise TypeError(_LIVE_ITERATOR.format(kind=kind.__qualname__, name=name))
     reason = why_unserved(loader)
     if reason:
         raise TypeError(reason)
+
+
+def _loaders_in(attributes: dict[str, Any]) -> list[str]:
+    """List the attributes that are loaders, and in lists the places that are."""
+    found = []
+    for name, value in attributes.items():
+        if issubclass(type(value), torch.utils.data.DataLoader):
+            found.append(name)
+        elif type(value) is list:
+            kinds = map(type, value)
+            places = [
+                i for i, it in enumerate(kinds) if issubclass(it, torch.utils.data.DataLoader)
+            ]
+            found += [f"{name}[{place}]" for place in places]
+    return found
 
 
 def _way_inside(inner: list[str]) -> str:
@@ -306,9 +358,9 @@ def wrap(
         ValueError: An option is out of range.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
-        raise TypeError(
-            f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
-        )
+        got = f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
+        inner = _loaders_in(getattr(loader, "__dict__", {}))
+        raise TypeError(got + (_way_inside(inner) if inner else ""))
     _refuse_if_unserved(loader)
     wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}

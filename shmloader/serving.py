@@ -6,6 +6,7 @@ goes through, made before or after, subclass or not. Names, identity, pickles an
 what they were, and what we know of a loader stands here, not in its attributes.
 """
 
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader
-from shmloader.metrics import Stats
+from shmloader.metrics import Report, Stats
+from shmloader.metrics.trace import write_trace
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
-from shmloader.trainer.service import Service, why_unserved
+from shmloader.trainer.service import LAYOUT, Service, why_unserved
 
 _DEPTH = 4  # how far a loader is looked for inside of what a framework made of it
 _MANY = 1000  # a longer list or dict holds data
@@ -145,6 +147,44 @@ def stats(loader: Any) -> Stats:
         TypeError: It is no DataLoader, and holds none.
     """
     return sum((service.stats() for _, service in _served_in(loader)), Stats())
+
+
+def report(loader: Any) -> Report:
+    """
+    Say what limits a loop, and what to change, as `DataLoader.report` does.
+
+    Args:
+        loader: As for `stats`; of several loaders that it holds, the one that waited longest.
+
+    Raises:
+        TypeError: It is no DataLoader, and holds none.
+    """
+    found = _served_in(loader)
+    if not found:
+        return Service().report(loader, Options())
+    inner, service = max(found, key=lambda each: each[1].stats().next.total_s)
+    return service.report(inner, _options_of(inner))
+
+
+def _options_of(loader: Any) -> Options:
+    return loader._options() if isinstance(loader, DataLoader) else _hook.options or Options()
+
+
+def trace(loader: Any, path: str | os.PathLike[str]) -> None:
+    """
+    Write what trainer and workers did for the last batches of a loader, as `DataLoader.trace`.
+
+    Args:
+        loader: As for `stats`; all loaders that it holds are in the file.
+        path: The file.
+
+    Raises:
+        TypeError: It is no DataLoader, and holds none.
+        RuntimeError: It was not served, no worker has returned a batch yet, or it was closed since.
+        OSError: The file cannot be written.
+    """
+    traced = [each for _, service in _served_in(loader) for each in service.traced()]
+    write_trace(path, traced, LAYOUT)
 
 
 def close(loader: Any) -> None:

@@ -1,20 +1,105 @@
 """
-The command line: one module or folder of this package per command, named in `COMMANDS`.
+The command line: a table of commands, each in a module or folder of its own.
 
-A command has `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> int`, and imports nothing
-that an extra brings until it runs.
+A command is a function of its arguments, or a command of click if it has an extra. Only the command
+that was asked for is imported, so one whose extra is missing stops no other.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, NamedTuple
 
-from shmloader.cli.command import CommandError
+from shmloader.cli.command import CommandError, require_extra, run_click
 
-COMMANDS = ("demo", "run", "bench")
+
+class Command(NamedTuple):
+    """
+    Where a command is.
+
+    Attributes:
+        target: "module:name" of a function (arguments) -> int, or of a command of click.
+        summary: Its line in the list of commands.
+        extra: The extra that it needs, which brings click; "" if it needs none.
+    """
+
+    target: str
+    summary: str
+    extra: str = ""
+
+    def run(self, name: str, arguments: Sequence[str]) -> int:
+        """
+        Import the command and run it.
+
+        Raises:
+            CommandError: Its extra is not installed, or it cannot go on.
+        """
+        if self.extra:
+            require_extra(self.extra, {"click": "click"})
+        module, _, attribute = self.target.partition(":")
+        found: Any = getattr(importlib.import_module(module), attribute)
+        if self.extra:
+            return run_click(found, f"shmloader {name}", arguments)
+        status: int = found(arguments)
+        return status
+
+
+COMMANDS = {
+    "run": Command(
+        "shmloader.cli.run:main",
+        "run a program unchanged, with every torch DataLoader in it served by shmloader",
+    ),
+    "doctor": Command(
+        "shmloader.cli.doctor:main",
+        "look at this machine: what is missing, scarce or slow for a loader, and the remedy",
+    ),
+    "top": Command(
+        "shmloader.cli.top:main",
+        "show what running trainings wait for: loaders, slots, and each worker at its sample",
+    ),
+    "stacks": Command(
+        "shmloader.cli.stacks:main",
+        "print the Python stacks of a training's workers that hang, with py-spy",
+    ),
+    "trace": Command(
+        "shmloader.cli.trace:main",
+        "write what a running training's last batches did, for ui.perfetto.dev",
+    ),
+    "tune": Command(
+        "shmloader.cli.tune:tune",
+        "run your loader with other options, and say which to set",
+        extra="cli",
+    ),
+    "bench": Command(
+        "shmloader.cli.bench:bench",
+        "torch's loader beside this one; --headspace: what faster data would gain you",
+        extra="cli",
+    ),
+    "demo": Command(
+        "shmloader.cli.demo.command:demo",
+        "train on photographs and move large batches, torch's loader beside this one",
+        extra="demo",
+    ),
+}
+
+_HELP = """\
+usage: shmloader [--version] [--help] COMMAND [ARGS ...]
+
+A DataLoader whose workers write batches to shared memory.
+
+commands:
+{commands}
+
+`shmloader COMMAND --help` has options and examples. `python -m shmloader` is the same program.
+All commands but {plain} need an extra: pip install 'shmloader[cli]'
+
+exit status: 0 done; 1 could not go on, or found a fault; 2 wrong arguments; 130 after Ctrl-C.
+`run` ends with the status of its program.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,28 +110,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; default: those of this process.
 
     Returns:
-        The exit status: 0, 1 if the command could not go on or found a fault, 130 after Ctrl-C.
+        The exit status: 0, 1 if the command could not go on or found a fault, 2 for arguments that
+        it does not take, 130 after Ctrl-C.
     """
-    arguments = build_parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
+    name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
+    if name in ("-h", "--help"):
+        print(help_text(), end="")
+        return 0
+    if name == "--version":
+        print(version_text())
+        return 0
+    if name not in COMMANDS:
+        print(f"shmloader: no command {name}: one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
     try:
-        return run(arguments)
+        return COMMANDS[name].run(name, arguments)
     except CommandError as error:
-        print(f"shmloader {arguments.command}: {error}", file=sys.stderr)
+        print(f"shmloader {name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Make the parser that knows every command."""
-    parser = argparse.ArgumentParser(
-        prog="shmloader", description="A DataLoader whose workers write batches to shared memory."
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in COMMANDS:
-        module = importlib.import_module(f"{__name__}.{name}")
-        command = commands.add_parser(name, help=module.SUMMARY, description=module.SUMMARY)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
-    return parser
+def help_text() -> str:
+    """List the commands; imports none of them."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:{width}}{each.summary}" for name, each in COMMANDS.items()]
+    plain = " and ".join(f"`{name}`" for name, each in COMMANDS.items() if not each.extra)
+    return _HELP.format(commands="\n".join(lines), plain=plain)
+
+
+def version_text() -> str:
+    """Say the versions on which the behaviour of a loader depends."""
+    others = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
+    return f"shmloader {version('shmloader')} ({others}, Python {platform.python_version()})"

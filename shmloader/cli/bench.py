@@ -1,21 +1,20 @@
 """
-`shmloader bench`: a short comparison with torch's loader by size of batch; needs one extra, rich.
+`shmloader bench`: a short comparison with torch's loader by size of batch; or your own head-space.
 
 The full benchmark, with more workloads and contenders, is the folder bench/ of the sources.
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmloader.cli.command import positive_integer, require_extra
+import click
 
-if TYPE_CHECKING:  # an extra, which need not be there before the command runs
+from shmloader.cli.command import require_extra
+
+if TYPE_CHECKING:  # rich is imported when the command runs
     from rich.table import Table
-
-SUMMARY = "move batches of four sizes, torch's DataLoader beside shmloader's, in half a minute"
 
 
 class Size(NamedTuple):
@@ -35,34 +34,70 @@ SIZES = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options of the benchmark."""
-    parser.add_argument(
-        "--workers",
-        type=positive_integer,
-        default=2,
-        help="worker processes of each loader (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--rounds",
-        type=positive_integer,
-        default=5,
-        help="timed passes of each loader over each size (default: %(default)s)",
-    )
+_EPILOG = """\b
+Examples:
+  shmloader bench --workers 4
+  shmloader bench --headspace train:make_loader --step train:step
+
+\b
+Exit status: 1 if a package is missing, if the loaders' batches differ, or if
+there is no such function or no batch; 2 for wrong options.
+"""
 
 
-def run(arguments: argparse.Namespace) -> int:
+@click.command(epilog=_EPILOG)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Worker processes of each loader.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Timed passes of each loader over each size.",
+)
+@click.option(
+    "--headspace",
+    metavar="MODULE:FUNCTION",
+    help="Compare nothing: take the loader that this function returns, and say how fast your step "
+    "runs with it, and how fast it would run if data were free.",
+)
+@click.option(
+    "--step",
+    metavar="MODULE:FUNCTION",
+    help="What is done with each batch: a function of the batch. With --headspace.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=30.0,
+    show_default=True,
+    help="About how long --headspace takes, besides the start of the workers.",
+)
+def bench(
+    workers: int, rounds: int, headspace: str | None, step: str | None, seconds: float
+) -> None:
     """
-    Run the benchmark with parsed options, and print its table.
+    Move batches of four sizes with torch's DataLoader and with shmloader's, in half a minute.
 
-    Raises:
-        CommandError: A package is missing, or the loaders' batches differ.
+    With --headspace, your own loader and step: what there is to gain before you change anything.
     """
-    require_extra("bench", {"rich": "rich"})
+    require_extra("cli", {"rich": "rich"})
+    if step and not headspace:
+        raise click.UsageError("--step goes with --headspace")
     from rich.console import Console  # only now: it is an extra
 
-    Console(highlight=False).print(measure(arguments.workers, arguments.rounds))
-    return 0
+    console = Console(highlight=False)
+    if headspace:
+        from shmloader.cli.headspace.command import measure_headspace
+
+        console.print(measure_headspace(headspace, step, seconds), soft_wrap=True)
+    else:
+        console.print(measure(workers, rounds))
 
 
 def measure(workers: int, rounds: int) -> Table:

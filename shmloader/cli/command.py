@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # an extra, which `run` and `doctor` do without
+    import click
 
 
 class CommandError(RuntimeError):
@@ -30,9 +37,52 @@ def require_extra(extra: str, packages: Mapping[str, str]) -> None:
         )
 
 
+def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> int:
+    """
+    Run a command that click parses, and return its exit status.
+
+    Args:
+        name: What the user typed before the arguments.
+
+    Raises:
+        KeyboardInterrupt: The user pressed Ctrl-C.
+    """
+    import click
+
+    try:
+        status = command.main(list(arguments), name, standalone_mode=False)
+    except click.exceptions.Abort:
+        raise KeyboardInterrupt from None  # click's name for it
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return status or 0
+
+
+@contextlib.contextmanager
+def until_reader_leaves() -> Iterator[None]:
+    """End the block without an error as soon as what reads its output has seen enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try to write the rest when it exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def positive_integer(text: str) -> int:
     """Parse an argument that must be a whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def positive_number(text: str) -> float:
+    """Parse an argument that must be a number above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{number} is not above 0, or not finite")
     return number

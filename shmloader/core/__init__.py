@@ -1,6 +1,7 @@
 """The one extension module, and what is pickled beside it: the only door to csrc/."""
 
 from shmloader.core._core import (
+    BatchLog,
     Desk,
     Ledger,
     News,
@@ -14,12 +15,15 @@ from shmloader.core._core import (
     look_for_children,
     parking,
     segment_bytes,
+    streams,
+    view_layout,
     watch_process,
 )
 from shmloader.core.progress import Progress
 from shmloader.core.protocol import Kind, Order, Verb
 
 __all__ = [
+    "BatchLog",
     "Desk",
     "Kind",
     "Ledger",
@@ -37,5 +41,7 @@ __all__ = [
     "look_for_children",
     "parking",
     "segment_bytes",
+    "streams",
+    "view_layout",
     "watch_process",
 ]

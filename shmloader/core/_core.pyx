@@ -11,6 +11,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     children       the hooks of a fork, and which copy of a process this is
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
+    samples        the indices of the batch in hand, seen one by one by those who look
     gather         samples side by side into one piece of memory: what collating is
     stretches      what of a payload can live apart, and where it lies once delivered
     numbers        the objects of a batch that a walk has met, by their addresses
@@ -18,6 +19,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     encode         a batch into a slot: payload and layout
     decode         a slot, or the blocks that it was copied out to, into a batch
     ledger         the trainer's end: place, receive, deliver
+    batch_log      the trainer's notes of the last batches, and reading the workers' notes
     desk           the worker's end: take, write, commit
 
 Each part is a .pyx that is included here, with a .pxd that says what it offers to the parts after
@@ -35,6 +37,7 @@ include "mapping.pyx"
 include "children.pyx"
 include "requests.pyx"
 include "slot_memory.pyx"
+include "samples.pyx"
 include "gather.pyx"
 include "stretches.pyx"
 include "numbers.pyx"
@@ -42,4 +45,5 @@ include "sources.pyx"
 include "encode.pyx"
 include "decode.pyx"
 include "ledger.pyx"
+include "batch_log.pyx"
 include "desk.pyx"

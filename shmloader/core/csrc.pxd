@@ -9,6 +9,7 @@ cdef extern from "<stdbool.h>":
 
 cdef extern from "platform.h" nogil:
     const char *PLATFORM_PARKING
+    c_bool PLATFORM_HAS_STREAM
     int64_t platform_now_ns()
     void platform_adopt_orphans()
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
@@ -78,6 +79,107 @@ cdef extern from "lease.h" nogil:
     void *lease_block_start(lease *self)
 
 
+cdef extern from "times.h" nogil:
+    enum:
+        VIEW_VERSION
+        VIEW_MAGIC
+        VIEW_LABEL_BYTES
+        VIEW_UNKNOWN
+        VIEW_UNKNOWN_INDEX
+        VIEW_WHOLE_BATCH
+        LOG_RECORDS
+        SEGMENT_LIVE
+        SEGMENT_IDLE
+        SEGMENT_CLOSED
+        TRAINER_BETWEEN
+        TRAINER_STEPPING
+        TRAINER_WAITING
+        WORKER_ABSENT
+        WORKER_IDLE
+        WORKER_FETCHING
+        WORKER_COLLATING
+        WORKER_BLOCKED
+
+    struct nameplate:
+        uint64_t owner_pid
+        uint64_t owner_start
+        uint64_t loader
+        uint32_t prefetch_factor
+        uint32_t in_order
+        uint32_t chosen_slots
+        char *label
+
+    struct trainer_view:
+        uint64_t sequence
+        uint32_t state
+        uint32_t epoch
+        uint64_t since_ns
+        uint64_t begun_ns
+        uint64_t first_ns
+        uint64_t length
+        uint64_t batches
+        uint64_t bytes
+        uint64_t next_ns
+        uint64_t parked_ns
+        uint64_t step_ns
+        uint64_t spilled
+        uint64_t logged
+
+    struct worker_view:
+        uint64_t sequence
+        uint32_t state
+        uint64_t since_ns
+        uint64_t pid
+
+    struct slot_times:
+        uint64_t fetched_ns
+
+    struct log_record:
+        uint64_t sequence
+        uint64_t ticket
+
+    c_bool view_read(void *words, uint64_t *sequence, size_t bytes)
+
+
+cdef extern from "fields.h" nogil:
+    struct view_field:
+        const char *part
+        size_t part_bytes
+        const char *name
+        const char *format
+        size_t offset
+
+    const view_field *view_fields
+    size_t view_fields_count
+
+
+cdef extern from "log.h" nogil:
+    struct histogram:
+        uint64_t count
+        uint64_t sum_ns
+        uint64_t longest_ns
+        uint32_t *buckets
+
+    struct log:
+        trainer_view view
+        log_record draft
+        uint32_t draft_slot
+        c_bool has_draft
+        histogram nexts
+        histogram steps
+
+    uint32_t HISTOGRAM_BUCKETS
+    uint64_t histogram_middle(uint32_t bucket)
+    void log_name(ledger *self, const nameplate *known)
+    void log_segment(ledger *self, int state)
+    void log_begin(ledger *self, uint32_t epoch, uint64_t length)
+    void log_end(ledger *self)
+    void log_ask(ledger *self)
+    void log_take(ledger *self, uint32_t slot, uint64_t spill)
+    void log_return(ledger *self)
+    void log_parked(ledger *self, uint64_t ns)
+
+
 cdef extern from "segment.h" nogil:
     enum:
         VERB_PLACE
@@ -132,14 +234,22 @@ cdef extern from "segment.h" nogil:
         uint64_t has_seed
 
     struct worker_clock:
-        pass
+        uint64_t fetching_ns
+        uint64_t collating_ns
+        uint64_t starved_ns
+        uint64_t blocked_ns
+        uint64_t batches
+        uint64_t bytes
 
     struct worker_block:
         doorbell doorbell
         worker_resume resume
         worker_clock clock
+        worker_view view
 
     struct control_block:
+        nameplate nameplate
+        trainer_view trainer
         doorbell doorbell
 
     struct geometry:
@@ -147,6 +257,7 @@ cdef extern from "segment.h" nogil:
         uint32_t ranges
         uint32_t page_bytes
         uint64_t range_bytes
+        uint64_t log_offset
         uint64_t table_end
         uint64_t slots_offset
         uint64_t total_bytes
@@ -162,10 +273,9 @@ cdef extern from "segment.h" nogil:
     uint64_t segment_slot_offset(const geometry *geometry, uint32_t slot)
     uint32_t cell_verb(uint32_t cell)
     uint32_t cell_slot(uint32_t cell)
-    uint64_t clock_busy_ns(worker_clock *clock)
-    uint64_t clock_starved_ns(worker_clock *clock)
-    uint64_t clock_blocked_ns(worker_clock *clock)
-    void clock_add(worker_clock *clock, uint64_t busy_ns, uint64_t starved_ns, uint64_t blocked_ns)
+    log_record *segment_record(uint8_t *base, const geometry *geometry, uint32_t place)
+    uint64_t clock_read(uint64_t *sum)
+    void clock_add_starved(worker_clock *clock, uint64_t ns)
 
 
 cdef extern from "demand.h" nogil:
@@ -194,7 +304,7 @@ cdef extern from "ledger.h" nogil:
         uint64_t want_bytes
         uint64_t short_bytes
         slot_answer answer
-        int64_t leased_ns
+        uint64_t leased_ns
         lease lease
 
     struct ledger:
@@ -213,6 +323,7 @@ cdef extern from "ledger.h" nogil:
         uint64_t existing_bytes
         uint64_t slack_bytes
         demand demand
+        log log
 
     struct news:
         uint32_t worker
@@ -273,12 +384,19 @@ cdef extern from "desk.h" nogil:
         geometry geometry
         uint32_t worker
         worker_block *block
+        worker_view view
+        slot_times times
 
     void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
     c_bool desk_take(desk *self, uint32_t *cell)
     const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)
     c_bool desk_is_heard(desk *self)
+    void desk_show(desk *self, int state, uint64_t now)
+    void desk_begin_batch(desk *self, uint32_t slot, uint64_t ticket, uint64_t taken_ns)
+    void desk_begin_sample(desk *self, uint32_t position, uint32_t samples, int64_t index)
+    void desk_begin_collating(desk *self, uint64_t blocked_ns)
+    void desk_end_batch(desk *self, uint32_t slot, uint64_t blocked_ns, uint64_t bytes)
     c_bool desk_tell(desk *self, int verb, uint32_t slot)
 
 

@@ -6,13 +6,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from posix.unistd cimport getpid
 
 from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, STEP, STEP_COPY,
     STEP_WORDS, VERB_PLACE, VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, answer_end,
-    cell_slot, cell_verb, clock_add, desk_stopping, desk_take, doorbell, doorbell_arm,
-    doorbell_disarm, doorbell_park, geometry, platform_adopt_orphans, platform_now_ns,
-    slot_answer, slot_order, watch_start, words_read, worker_resume,
+    WORKER_IDLE, cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
+    desk_end_batch, desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm,
+    doorbell_park, geometry, platform_adopt_orphans, platform_now_ns, slot_answer, slot_order,
+    watch_start, words_read, worker_resume,
 )
 
 from shmloader.core.protocol import Order
@@ -77,6 +79,8 @@ cdef class Desk:
         STEP("sit: mapped")
         self.memory.sit(<uint8_t *>base, own_fd, &measured, worker)
         STEP("sit: seated")
+        self.memory.seat.view.pid = getpid()
+        desk_show(&self.memory.seat, WORKER_IDLE, platform_now_ns())
         self.thread = get_ident()
 
     def take(self, double timeout_s):
@@ -98,9 +102,11 @@ cdef class Desk:
         cdef desk *seat = &self.memory.seat
         cdef bint found = desk_take(seat, &cell)
         if not found:
+            if seat.view.state != WORKER_IDLE:  # otherwise each timeout would begin it anew
+                desk_show(seat, WORKER_IDLE, started)
             found = self.park(timeout_s, &cell)
             self.taken_ns = platform_now_ns()
-            clock_add(&seat.block.clock, 0, self.taken_ns - started, 0)
+            clock_add_starved(&seat.block.clock, self.taken_ns - started)
         else:
             self.taken_ns = started
         if not found:
@@ -148,7 +154,25 @@ cdef class Desk:
         cdef SlotMemory memory = self.memory
         cdef slot_order order
         memory.open(slot, &order)
+        desk_begin_batch(&memory.seat, slot, order.ticket, self.taken_ns)
         return read_request(order.request_kind, memory.start, order.request_bytes)
+
+    def watch(self, indices):
+        """
+        Show which sample of the batch in hand is fetched.
+
+        Args:
+            indices: The request, which torch's fetcher will take one by one.
+
+        Returns:
+            What to hand to the fetcher instead: the same, unless it is no list.
+        """
+        return watched_samples(self.memory, indices) if type(indices) is list else indices
+
+    def begin_collating(self):
+        """Note that the samples are there, unless their number said so before."""
+        if self.memory.slot >= 0:
+            desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
 
     @property
     def stopping(self):
@@ -195,6 +219,7 @@ cdef class Desk:
         cdef slot_answer *draft = &self.memory.draft
         if self.memory.slot < 0:
             raise RuntimeError("there is no order in hand whose batch could be written")
+        desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
         if is_error:
             self.memory.rewind()
         encode(self.memory, batch, Pickler)
@@ -247,7 +272,6 @@ cdef class Desk:
         cdef SlotMemory memory = self.memory
         cdef slot_answer *draft = &memory.draft
         cdef uint32_t slot = memory.slot
-        cdef int64_t busy_ns
         draft.ticket = memory.ticket
         draft.pages_bytes = memory.pages
         draft.flags = 0
@@ -260,8 +284,7 @@ cdef class Desk:
             STEP("commit: kept")
         STEP_WORDS("commit: half an answer", memory.answer(), draft, sizeof(slot_answer))
         STEP("commit: answer")
-        busy_ns = platform_now_ns() - self.taken_ns - memory.blocked_ns
-        clock_add(&memory.seat.block.clock, busy_ns, 0, memory.blocked_ns)
+        desk_end_batch(&memory.seat, slot, memory.blocked_ns, draft.payload_bytes)
         memory.leave()
         memory.tell(VERB_READY, slot)
         memory.drop_pages(slot)
@@ -310,4 +333,6 @@ cdef class Desk:
         Raises:
             BatchTooLarge, OutOfSharedMemory, Stopping: As `write`.
         """
+        if not self.memory.watches:
+            desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
         return collate_samples(self.memory, samples, functions, original)

@@ -11,14 +11,14 @@ from posix.unistd cimport close
 from shmloader.core.csrc cimport (
     ANSWER_KEPT, ORDER_COPY_IN, SLOT_FORKED, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY,
     SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_room,
-    children_forget, children_look, children_look_now, children_watch, clock_blocked_ns,
-    clock_busy_ns, clock_starved_ns, demand_peak, doorbell, doorbell_arm, doorbell_disarm,
-    doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close, ledger_collect,
-    ledger_entry, ledger_free, ledger_grant, ledger_grow, ledger_has_news, ledger_is_copy,
-    ledger_lease, ledger_new, ledger_oldest, ledger_open, ledger_place, ledger_receive,
-    ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop,
-    ledger_tell, ledger_unread, ledger_unref, ledger_untaken, news, platform_now_ns,
-    platform_reserve, segment_control, segment_worker, slot_answer, worker_block, worker_resume,
+    children_forget, children_look, children_look_now, children_watch, demand_peak, doorbell,
+    doorbell_arm, doorbell_disarm, doorbell_park, geometry, guard_start, lease_aliases, lease_drop,
+    ledger_close, ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow,
+    ledger_has_news, ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open,
+    ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased,
+    ledger_restart, ledger_stop, ledger_tell, ledger_unread, ledger_unref, ledger_untaken,
+    log_parked, log_take, news, platform_now_ns, platform_reserve, segment_control, segment_worker,
+    slot_answer, worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
@@ -379,16 +379,19 @@ cdef class Ledger:
             if not ledger_has_news(self.table):
                 outcome = doorbell_park(bell, armed, timeout_ns)
             doorbell_disarm(bell)
-        self.waited_ns += platform_now_ns() - started
+        started = platform_now_ns() - started
+        self.waited_ns += started
+        log_parked(self.table, started)
         if outcome == -EINTR:
             PyErr_CheckSignals()
 
-    def deliver(self, uint32_t slot, bint spill, Unpickler):
+    def deliver(self, uint32_t slot, uint32_t spill, Unpickler):
         """
         Turn a ready slot into its batch.
 
         Args:
-            spill: Copy the batch to private memory and free the slot now.
+            spill: The number of the reason to copy the batch to private memory and free the slot
+                now; 0: there is none.
             Unpickler: Class of what builds pickled objects again.
 
         Returns:
@@ -408,11 +411,12 @@ cdef class Ledger:
         cdef Places places
         try:
             place_leaves(&places, &entry.lease, start, answer.payload_bytes, layout,
-                         1 if spill else self.part_to_move())
+                         1 if spill != 0 else self.part_to_move())
         except WorkerBroken:
             self.free(slot)
             raise
-        if spill:
+        log_take(self.table, slot, spill)
+        if spill != 0:
             self.free(slot)
             self.spilled += 1
         elif ledger_lease(self.table, slot, 1) == NULL:
@@ -426,7 +430,7 @@ cdef class Ledger:
             return decode(&places, answer.payload_bytes, layout, Unpickler)
         finally:
             drop_blocks(&places)
-            if not spill:
+            if spill == 0:
                 lease_drop(&entry.lease)
 
     cdef uint64_t part_to_move(self) noexcept:
@@ -600,7 +604,7 @@ cdef class Ledger:
 
     def held(self):
         """List the leased slots: (ticket, seconds since delivery, aliases) each."""
-        cdef int64_t now = platform_now_ns()
+        cdef uint64_t now = platform_now_ns()
         ledger_collect(self.table)
         return [
             (self.table.entries[slot].ticket, (now - self.table.entries[slot].leased_ns) / 1e9,
@@ -660,14 +664,6 @@ cdef class Ledger:
     def slack_bytes(self, uint64_t slack_bytes):
         self.table.slack_bytes = slack_bytes
 
-    def clocks(self):
-        """Per worker: (busy, starved, blocked) in seconds."""
-        cdef uint32_t worker
-        cdef list result = []
-        for worker in range(self.table.geometry.workers):
-            result.append(read_clock(segment_worker(self.table.base, &self.table.geometry, worker)))
-        return result
-
 
 cdef int reserve_table(int fd, const geometry *measured) except -1:
     """Make the pages of the segment's table exist; signals' handlers run meanwhile."""
@@ -685,8 +681,3 @@ cdef int reserve_table(int fd, const geometry *measured) except -1:
 cdef uint32_t count_idle(const ledger *table) noexcept:
     return (table.counts[<int>SLOT_FREE] + table.counts[<int>SLOT_PLACED]
             + table.counts[<int>SLOT_READY])
-
-
-cdef tuple read_clock(worker_block *block):
-    return (clock_busy_ns(&block.clock) / 1e9, clock_starved_ns(&block.clock) / 1e9,
-            clock_blocked_ns(&block.clock) / 1e9)

@@ -12,8 +12,8 @@ from posix.mman cimport (
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    HUGE_BYTES, PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
-    geometry_init, platform_leave_undumped,
+    HUGE_BYTES, PLATFORM_HAS_STREAM, PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX,
+    extent_holds, geometry, geometry_init, platform_leave_undumped,
 )
 
 
@@ -67,6 +67,11 @@ def is_behind_lease(size_t address):
 def parking():
     """Say how processes park here: "futex", or "sleep" without one (SHMLOADER_PORTABLE=1)."""
     return PLATFORM_PARKING.decode()
+
+
+def streams():
+    """Returns True if large batches are written past the caches, by streaming stores."""
+    return PLATFORM_HAS_STREAM
 
 
 cdef int duplicate(int fd) except -1:

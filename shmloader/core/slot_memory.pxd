@@ -36,7 +36,8 @@ cdef class SlotMemory:
     cdef bint forked           # user code forked while memory of the slot was handed out
     cdef lease *count          # counts the aliases of this slot; NULL until memory is handed out
     cdef lease *source         # the lease of the last allocation
-    cdef uint64_t blocked_ns   # waiting for grants
+    cdef uint64_t blocked_ns   # waiting for pages
+    cdef bint watches          # its samples are fetched one by one, through Samples
 
     cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1
     cdef slot_order *order(self) noexcept
@@ -63,6 +64,8 @@ cdef class SlotMemory:
     cdef uint64_t look_again(self, uint64_t wanted, uint64_t target) except 0
     cdef int reserve(self, uint64_t piece, uint64_t wanted) except -1
     cdef int wait_for_space(self, uint64_t wanted, int64_t error) except -1
+    cdef int64_t begin_wait(self) noexcept
+    cdef void end_wait(self, int64_t started) noexcept
     cdef int map_pages(self) except -1
     cdef void drop_pages(self, uint32_t slot) noexcept
 

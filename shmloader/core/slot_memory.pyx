@@ -8,13 +8,14 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from shmloader.core.csrc cimport (
-    CACHE_LINE, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS, VERB_WANT, DLDataType,
-    canary_bytes, canary_damage, canary_write, desk_accept, desk_init, desk_is_heard,
-    desk_stopping, desk_tell, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
-    extent_enter, geometry, lease, lease_aliases, lease_block_new, lease_block_start,
-    lease_count_new, lease_drop, mapped_pages, order_grant, order_refused, pages_add,
-    pages_begin, pages_drop, pages_map, platform_now_ns, round_up, segment_header,
-    segment_slot_offset, slot_answer, slot_header, slot_order,
+    CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS,
+    VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes, canary_damage,
+    canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
+    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry, lease,
+    lease_aliases, lease_block_new, lease_block_start, lease_count_new, lease_drop,
+    mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
+    platform_now_ns, round_up, segment_header, segment_slot_offset, slot_answer, slot_header,
+    slot_order,
 )
 
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
@@ -95,7 +96,7 @@ cdef class SlotMemory:
         self.canary = 0
         self.cursor = 0
         memset(&self.draft, 0, sizeof(slot_answer))
-        self.forked = False
+        self.forked = self.watches = False
         self.hinted = self.told = 0
         self.blocked_ns = 0
         return 0
@@ -282,7 +283,7 @@ cdef class SlotMemory:
         cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
         cdef uint64_t needed = wanted - self.pages
         cdef uint64_t piece = 0
-        cdef int64_t started = platform_now_ns()
+        cdef int64_t started = self.begin_wait()
         if order_refused(&header.order) != wanted:
             self.tell_want(wanted)
         while piece == 0:
@@ -292,7 +293,7 @@ cdef class SlotMemory:
                 raise self.room.refusal(wanted, needed)
             self.park(LOOK_AGAIN_NS)
             piece = self.room.piece(needed, target - self.pages)
-        self.blocked_ns += platform_now_ns() - started
+        self.end_wait(started)
         return piece
 
     cdef int reserve(self, uint64_t piece, uint64_t wanted) except -1:
@@ -318,9 +319,10 @@ cdef class SlotMemory:
     cdef int wait_for_space(self, uint64_t wanted, int64_t error) except -1:
         """Have the trainer make room in a full file system, and wait a little; as `reserve`."""
         cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
-        cdef int64_t started = platform_now_ns()
+        cdef int64_t started
         if self.pages >= wanted:
             return 0
+        started = self.begin_wait()
         if desk_stopping(&self.seat):
             raise Stopping()
         if order_refused(&header.order) == wanted:
@@ -333,8 +335,21 @@ cdef class SlotMemory:
             self.told = wanted
             self.tell_want(wanted)
         self.park(LOOK_AGAIN_NS)
-        self.blocked_ns += platform_now_ns() - started
+        self.end_wait(started)
         return 1
+
+    cdef int64_t begin_wait(self) noexcept:
+        """Show that this worker waits for pages from now on; returns the time."""
+        cdef int64_t now = platform_now_ns()
+        desk_show(&self.seat, WORKER_BLOCKED, now)
+        return now
+
+    cdef void end_wait(self, int64_t started) noexcept:
+        """Count a wait for pages, and show what this worker goes on with."""
+        cdef int64_t now = platform_now_ns()
+        self.blocked_ns += now - started
+        desk_show(&self.seat, WORKER_COLLATING if self.seat.times.fetched_ns else WORKER_FETCHING,
+                  now)
 
     cdef int map_pages(self) except -1:
         """Map the slot's pages into this process at once, which is cheaper than one by one."""
@@ -352,7 +367,7 @@ cdef class SlotMemory:
         """Ask the trainer for a larger grant and wait for its answer."""
         cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
         cdef doorbell *bell = &self.seat.block.doorbell
-        cdef int64_t started = platform_now_ns()
+        cdef int64_t started = self.begin_wait()
         cdef uint32_t armed
         cdef int outcome = 0
         if order_refused(&header.order) == wanted:
@@ -375,7 +390,7 @@ cdef class SlotMemory:
                 PyErr_CheckSignals()
         STEP("ask: granted")
         self.grant = self.read_grant()
-        self.blocked_ns += platform_now_ns() - started
+        self.end_wait(started)
         return 0
 
     cdef int tell_want(self, uint64_t wanted) except -1:

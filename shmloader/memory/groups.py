@@ -140,19 +140,35 @@ def _least(*numbers: int | None) -> int | None:
 
 def groups() -> list[Group]:
     """List the groups of this process, the outermost first; both versions may be in use."""
-    return _find(PROC, read_text(f"{PROC}/self/cgroup"))
+    return _groups(PROC, read_text(f"{PROC}/self/cgroup"))
+
+
+def folders(controller: str) -> list[str]:
+    """
+    List the folders of this process's groups for a controller such as "cpu", the outermost first.
+
+    Those of version 2 are there for any controller, and may have no files of this one.
+    """
+    found = _find(PROC, read_text(f"{PROC}/self/cgroup"), controller)
+    return [folder for mount, name in found for folder in mount.folders(name)]
 
 
 @functools.lru_cache(maxsize=4)
-def _find(proc: str, membership: str) -> list[Group]:
+def _groups(proc: str, membership: str) -> list[Group]:
     """List the groups that a membership file names; cached, for it hardly ever changes."""
-    found: list[Group] = []
+    found = _find(proc, membership, "memory")
+    return [group for mount, name in found for group in mount.groups(name)]
+
+
+def _find(proc: str, membership: str, controller: str) -> list[tuple["_Mount", str]]:
+    """Find where a controller's hierarchies are mounted, each with the name of the group in it."""
+    found: list[tuple[_Mount, str]] = []
     mounts = list(_mounts(f"{proc}/self/mountinfo"))
     for line in membership.splitlines():
         number, controllers, name = line.split(":", 2)
         for mount in mounts:
-            if mount.is_of(number, controllers):
-                found += mount.groups(name)
+            if mount.is_of(number, controllers, controller):
+                found.append((mount, name))
                 break
     return found
 
@@ -165,17 +181,22 @@ class _Mount(NamedTuple):
     point: str
     options: str
 
-    def is_of(self, number: str, controllers: str) -> bool:
-        """Returns True if it is the hierarchy of one line of /proc/self/cgroup, with memory."""
+    def is_of(self, number: str, controllers: str, controller: str) -> bool:
+        """Returns True if one line of /proc/self/cgroup is of it, and it has the controller."""
         if self.kind == "cgroup2":
             return number == "0"
-        return "memory" in controllers.split(",") and "memory" in self.options.split(",")
+        return controller in controllers.split(",") and controller in self.options.split(",")
 
-    def groups(self, name: str) -> list[Group]:
-        """List the groups from the mounted one down to the named one."""
+    def folders(self, name: str) -> list[str]:
+        """List the folders of the groups from the mounted one down to the named one."""
         folders = [self.point]
         for part in self._below_root(name):
             folders.append(f"{folders[-1]}/{part}")
+        return folders
+
+    def groups(self, name: str) -> list[Group]:
+        """List the memory groups from the mounted one down to the named one."""
+        folders = self.folders(name)
         if self.kind == "cgroup2":
             return [_GroupOfVersionTwo(folder) for folder in folders]
         ones = [_GroupOfVersionOne(folder) for folder in folders]

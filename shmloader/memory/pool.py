@@ -2,13 +2,18 @@
 
 import contextlib
 import itertools
+import os
 import weakref
+from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 from shmloader import log
-from shmloader.core import Ledger, generation
+from shmloader.core import BatchLog, Ledger, generation
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
-from shmloader.metrics import Held, Stats
+from shmloader.metrics import Held, Stats, WorkerStats
+from shmloader.metrics.history import History
 
 _numbers = itertools.count(1)
 
@@ -24,15 +29,25 @@ class SegmentPool:
     In a forked child the pool is empty again: its segments and their counts are the parent's.
 
     Attributes:
-        spills: Batches of the loader's whole life that were copied out because too much was held.
+        spills: Batches of the loader's whole life that were copied out of their slots, by reason.
         advice: Against more of them, for the user; None once it was given.
+        history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
+        about: What viewers are told of the loader beside its number: a `label` of its dataset,
+            `prefetch_factor`, `in_order`, and `chosen_slots`, 0 for none.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         """Keep a released segment and the pages of one that rests, or none."""
         self._keep_pages = keep_pages
-        self.name = f"loader {next(_numbers)}"
+        self.number = next(_numbers)
+        self.name = f"loader {self.number}"
+        self.about: dict[str, Any] = {
+            "label": "",
+            "prefetch_factor": 0,
+            "in_order": True,
+            "chosen_slots": 0,
+        }
         self._start()
 
     def _start(self) -> None:
@@ -42,7 +57,9 @@ class SegmentPool:
         self._lent: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         self._resting: dict[int, Segment] = {}
         self._past = Stats()
-        self.spills = 0
+        self.spills: Counter[str] = Counter()
+        self.history = History()
+        self._past_log = b""
         self.advice: str | None = None
         account().enter(self)
 
@@ -67,6 +84,15 @@ class SegmentPool:
             how = "made"
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
         self._lent[id(segment)] = segment
+        BatchLog(segment.ledger).name(
+            {
+                **self.about,
+                "label": self.about["label"].encode(errors="replace"),
+                "loader": self.number,
+                "owner_pid": os.getpid(),
+                "owner_start": _start_of_this_process(),
+            }
+        )
         log.tell(
             "%s: segment %s: %d slots and %d spare ranges of %.1f MB each, %.1f MB resident",
             self.name,
@@ -103,16 +129,19 @@ class SegmentPool:
         else:
             self._rest(segment.ledger, keeps_pages=True)
             self._close_idle()
+            BatchLog(segment.ledger).show_as("idle")
             self._idle.append(segment)
 
     def rest(self, segment: Segment) -> None:
         """Note that an epoch is over for a segment whose workers wait for the next one."""
         self._rest(segment.ledger, self._keep_pages)
+        BatchLog(segment.ledger).show_as("idle")
         self._resting[id(segment)] = segment
 
     def wake(self, segment: Segment) -> None:
         """Note that the next epoch of a resting segment begins."""
-        self._resting.pop(id(segment), None)
+        if self._resting.pop(id(segment), None) is not None:
+            BatchLog(segment.ledger).show_as("live")
         account().make_room(self)
 
     @property
@@ -162,6 +191,8 @@ class SegmentPool:
     def _close(self, segment: Segment) -> None:
         stats = _stats_of(segment.ledger)
         self._past += stats.past()
+        if stats.batches:
+            self._past_log = BatchLog(segment.ledger).records()
         segment.close()
         log.tell(
             "%s: segment freed: %.1f MB of pages, those of %d held batches once they are dropped",
@@ -191,8 +222,24 @@ class SegmentPool:
 
     def stats(self) -> Stats:
         """Count over all segments, even those that are gone."""
-        ledgers = self._ledgers()
-        return sum(map(_stats_of, ledgers), self._past)
+        stats = sum(map(_stats_of, self._ledgers()), self._past)
+        next_times, step_times = self.history.times()
+        return replace(
+            stats,
+            spills=dict(self.spills),
+            next=next_times,
+            step=step_times,
+            epochs=self.history.epochs(),
+        )
+
+    def logs(self) -> list[bytes]:
+        """
+        Copy out what each segment says of its last batches, as `view_layout` describes it.
+
+        The one that was freed last is among them.
+        """
+        logs = [BatchLog(ledger).records() for ledger in self._ledgers()]
+        return [self._past_log, *logs] if self._past_log else logs
 
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""
@@ -208,14 +255,14 @@ def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
 def _stats_of(ledger: Ledger) -> Stats:
     """Read what one segment's ledger and workers have counted."""
     counts = ledger.counts()
-    clocks = ledger.clocks()
+    workers = workers_of(BatchLog(ledger))
     return Stats(
         batches=ledger.batches,
         bytes=ledger.bytes,
         wait_s=ledger.waited_ns / 1e9,
-        worker_busy_s=sum(busy for busy, _, _ in clocks),
-        worker_starved_s=sum(starved for _, starved, _ in clocks),
-        worker_blocked_s=sum(blocked for _, _, blocked in clocks),
+        worker_busy_s=sum(worker.fetching_s + worker.collating_s for worker in workers),
+        worker_starved_s=sum(worker.starved_s for worker in workers),
+        worker_blocked_s=sum(worker.blocked_s for worker in workers),
         spilled=ledger.spilled,
         restarts=ledger.restarts,
         retired=counts["retired"],
@@ -223,4 +270,20 @@ def _stats_of(ledger: Ledger) -> Stats:
         pickled_bytes=ledger.pickled_bytes,
         pickled_batches=ledger.pickled_batches,
         slots=counts,
+        workers=tuple(workers),
     )
+
+
+def workers_of(notes: BatchLog) -> list[WorkerStats]:
+    """Read what the workers of a segment did since it was made."""
+    return [
+        WorkerStats(fetching / 1e9, collating / 1e9, starved / 1e9, blocked / 1e9, batches, moved)
+        for fetching, collating, starved, blocked, batches, moved in notes.clocks()
+    ]
+
+
+def _start_of_this_process() -> int:
+    """When this process began, in clock ticks after boot, or 0: its number may come again."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+    return 0

@@ -52,6 +52,19 @@ class Spill(Enum):
         "prefetch_factor"
     )
 
+    @property
+    def label(self) -> str:
+        """The reason in one word, as users read it in counts."""
+        return self.name.lower()
+
+
+_NUMBERS = {reason: number for number, reason in enumerate(Spill, start=1)}
+
+
+def number_of(reason: Spill) -> int:
+    """The number that stands for a reason in the log of batches, from 1."""
+    return _NUMBERS[reason]
+
 
 def shape_of(
     num_workers: int,
@@ -82,6 +95,7 @@ class Budget:
 
     Attributes:
         reserve: Slots that must not be leased, so that the workers stay busy.
+        spills: Batches that were copied out of their slots, by reason.
     """
 
     def __init__(
@@ -101,7 +115,7 @@ class Budget:
         self._slots = slots
         self._grows = grows
         self._ring_bytes = ledger.ring_bytes
-        self._spills: Counter[Spill] = Counter()
+        self.spills: Counter[str] = Counter()
         self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short_ticket = -1  # of the oldest batch, while it is short of memory
         self._short_since = self._short_seen = 0.0
@@ -200,19 +214,20 @@ class Budget:
 
     def note_spill(self, reason: Spill) -> None:
         """Count a spill; several of them are worth advice, once."""
-        self._pool.spills += 1
-        self._spills[reason] += 1
-        times = self._spills[reason]
+        self._pool.spills[reason.label] += 1
+        self.spills[reason.label] += 1
+        times = self.spills[reason.label]
+        together = self._pool.spills.total()
         # Told the first time, the second, the fourth, the eighth: a loop may spill every batch.
         if times & (times - 1) == 0 and log.is_heard():
             name, cure = self._pool.name, self._cure(reason)
             log.tell("%s: batch spilled, number %d because %s", name, times, cure)
-        if self._pool.spills != _WARN_AFTER_SPILLS:
+        if together != _WARN_AFTER_SPILLS:
             return
         cure = self._cure(reason)
         # Kept for the next next(): a warning may be an error, which must not cost this batch.
         self._pool.advice = (
-            f"{self._pool.spills} batches were copied out of their slots, the last because "
+            f"{together} batches were copied out of their slots, the last because "
             f"{cure}. Only the time of a copy is lost: what you keep of them takes as much memory "
             "as it weighs."
         )

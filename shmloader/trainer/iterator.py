@@ -34,7 +34,7 @@ from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.options import Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
-from shmloader.trainer.tally import Tally
+from shmloader.trainer.tally import Tally, length_of
 from shmloader.trainer.transport import PendingBatch, Transport
 from shmloader.trainer.workers import SLICE_S, Workers
 from shmloader.worker.loop import WorkerSpec
@@ -121,7 +121,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
             grows=options.slots is None,
         )
-        self._tally = Tally(self._pool.name, self._transport.ledger)
+        self._notes = self._transport.notes
+        spills = self._transport.budget.spills
+        pids = self._processes.pids
+        self._tally = Tally(self._pool, self._transport.ledger, self._notes, spills, pids)
         self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = DataQueue(self._transport)
         self._workers_done_event = DoneEvent(self._transport)
@@ -179,7 +182,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._pool.wake(self._segment)
             self._transport.begin_epoch()
             self._processes.begin_epoch()
-            self._tally.begin()
+            self._tally.begin(length_of(loader))
             super()._reset(loader, first_iter)
 
     # Answers
@@ -188,13 +191,17 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if self._generation != generation():
             self._check_owner()
         with self._turn:
+            self._notes.ask()
             try:
-                return self._next()
-            except StopIteration:
-                if self._segment is not None:
+                batch = self._next()
+            except BaseException as error:
+                self._notes.hand_out()
+                if type(error) is StopIteration and self._segment is not None:
                     self._pool.rest(self._segment)
                     self._tally.end()
                 raise
+            self._notes.hand_out()
+            return batch
 
     def _next(self) -> Any:
         if self._shutdown and self._rcvd_idx < self._send_idx:
@@ -372,11 +379,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _stop_workers(self) -> None:
         if self._segment is None:
             return
+        self._tally.end()  # while the workers can still be asked what they ran
         self._workers_done_event.set()
         for worker_id in range(len(self._workers)):
             self._index_queues[worker_id].put(None)
         self._processes.leave()
-        self._tally.end()
 
     def _return_segment(self, workers_were_reaped: bool) -> None:
         """Keep the segment if every worker that could write to it was reaped."""

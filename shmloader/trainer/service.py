@@ -1,18 +1,30 @@
 """What serves one loader: its segments, and the iterators that use them."""
 
+import os
 import threading
 import weakref
 from typing import Any
 
 import torch.utils.data
 
+from shmloader.core import view_layout
 from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
-from shmloader.metrics import Held, Stats
+from shmloader.memory.segment import Shape
+from shmloader.metrics import Held, Report, Stats
+from shmloader.metrics.case import Setting
+from shmloader.metrics.layout import Layout
+from shmloader.metrics.picture import draw
+from shmloader.metrics.report import report_on
+from shmloader.metrics.timeline import timeline_of
+from shmloader.metrics.trace import Traced
+from shmloader.processes import scheduling
 from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
+
+LAYOUT = Layout(view_layout())
 
 
 class Service:
@@ -49,14 +61,13 @@ class Service:
             raise TypeError(reason)
         at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
         sending.install()  # again: torch's init_reductions() takes it away
-        # torch sets prefetch_factor if there are workers.
-        shape = budget.shape_of(
-            int(loader.num_workers),
-            int(loader.prefetch_factor or 0),
-            options.slots,
-            options.slot_bytes,
-            options.ring_bytes,
-        )
+        shape = _shape_of(loader, options)
+        self.pool.about = {
+            "label": type(loader.dataset).__name__,
+            "prefetch_factor": int(loader.prefetch_factor or 0),
+            "in_order": bool(loader.in_order),
+            "chosen_slots": options.slots or 0,
+        }
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
         return iterator
@@ -64,6 +75,41 @@ class Service:
     def stats(self) -> Stats:
         """Count over all epochs and live iterators."""
         return self.pool.stats()
+
+    def report(self, loader: Any, options: Options) -> Report:
+        """Judge the last epoch; the options are those that it was run with."""
+        epochs = self.pool.history.epochs()
+        if not epochs or loader.num_workers == 0:
+            return report_on(None, None, None)
+        shape = _shape_of(loader, options)
+        counts = self.pool.stats().slots
+        in_use = sum(counts[name] for name in ("free", "placed", "ready", "leased") if counts)
+        setting = Setting(
+            workers=shape.workers,
+            prefetch_factor=int(loader.prefetch_factor),
+            in_order=bool(loader.in_order),
+            slots=max(shape.slots, in_use) if options.slots is None else shape.slots,
+            chosen_slots=options.slots,
+            ring_bytes=shape.ring_bytes,
+            cores=scheduling.cores(),
+            persistent=bool(loader.persistent_workers),
+        )
+        timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
+        return report_on(epochs[-1], timeline, setting)
+
+    def draw(self, path: str | os.PathLike[str], title: str) -> None:
+        """Draw the waits and fetches of the last epoch's batches."""
+        epochs = self.pool.history.epochs()
+        number = epochs[-1].number if epochs else 0
+        records = LAYOUT.records(b"".join(self.pool.logs()))
+        draw(path, records[records["epoch"] == number], title)
+
+    def traced(self) -> list[Traced]:
+        """List the last batches of each segment, for a trace."""
+        pool = self.pool
+        return [
+            Traced(pool.number, pool.about["label"], LAYOUT.records(log)) for log in pool.logs()
+        ]
 
     def held(self) -> list[Held]:
         """List the batches that still occupy a slot."""
@@ -78,6 +124,17 @@ class Service:
         if isinstance(loader._iterator, RingIterator):
             loader._iterator = None
         self.pool.clear()
+
+
+def _shape_of(loader: Any, options: Options) -> Shape:
+    # torch sets prefetch_factor if there are workers.
+    return budget.shape_of(
+        int(loader.num_workers),
+        int(loader.prefetch_factor or 0),
+        options.slots,
+        options.slot_bytes,
+        options.ring_bytes,
+    )
 
 
 def why_unserved(loader: Any) -> str | None:

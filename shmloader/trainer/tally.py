@@ -1,47 +1,159 @@
-"""What one iterator has done in an epoch, for the line that the logger "shmloader" is told then."""
+"""What one iterator does in an epoch: for the loader's history, viewers, and the logger."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from shmloader import log
-from shmloader.core import Ledger
+from shmloader.core import BatchLog, Ledger
+from shmloader.memory.pool import SegmentPool, workers_of
+from shmloader.metrics import Epoch, Times, WorkerStats
+from shmloader.processes import scheduling
+
+# Their lengths are arithmetic; another one's may be user code that nobody called yet.
+_SAMPLERS = (
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 
 class Tally:
-    """Counts an epoch by what its ledger had counted before it."""
+    """Counts an epoch by what its ledger and its workers had counted before it."""
 
-    def __init__(self, name: str, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        pool: SegmentPool,
+        ledger: Ledger,
+        notes: BatchLog,
+        spills: Counter[str],
+        pids: Callable[[], list[int]],
+    ) -> None:
         """
         Count nothing yet.
 
         Args:
-            name: Of the loader.
+            pool: The loader's, with its name and its history.
+            spills: The iterator's spills so far by reason, which others count.
+            pids: Lists the iterator's workers now.
         """
-        self._name = name
+        self._pool = pool
         self._ledger = ledger
-        self._before: tuple[int, ...] | None = None
+        self._notes = notes
+        self._spills = spills
+        self._pids = pids
+        self._runs = False
+        self._number = 0
 
-    def begin(self) -> None:
-        """Begin an epoch, and end one that the user broke off."""
+    def begin(self, length: int | None) -> None:
+        """Begin an epoch of so many batches, and end one that the user broke off."""
         self.end()
         self._before = self._counts()
+        self._clocks_before = workers_of(self._notes)
+        self._scheduled_before = scheduling.all_scheduled_ns(self._pids())
+        self._cpu_before_s = time.process_time()
+        self._thread = threading.get_native_id()
+        self._trainer_before = scheduling.scheduled_ns(self._thread)
+        self._spills_before = Counter(self._spills)
+        self._number = self._pool.history.begin(self)
+        self._notes.begin_epoch(self._number, length)
+        self._runs = True
 
     def end(self) -> None:
-        """Tell what the epoch had, unless that was told."""
-        before, self._before = self._before, None
-        if before is None:
+        """Take the epoch into the history, and tell what it had, unless that was done."""
+        epoch = self.now(is_over=True)
+        if epoch is None:
             return
-        pairs = zip(self._counts(), before, strict=True)
-        batches, moved_bytes, waited_ns, spilled, restarts = (now - then for now, then in pairs)
+        self._runs = False
+        self._notes.end_epoch()
+        self._pool.history.end(epoch)
+        spilled, restarts = self._counts_since()
         log.tell(
             "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d spilled, "
             "%d restarts; %.1f MB resident",
-            self._name,
-            batches,
-            moved_bytes / 1e6,
-            waited_ns / 1e9,
+            self._pool.name,
+            epoch.batches,
+            epoch.bytes / 1e6,
+            epoch.wait_s,
             spilled,
             restarts,
             self._ledger.resident_bytes / 1e6,
         )
 
-    def _counts(self) -> tuple[int, ...]:
-        ledger = self._ledger
-        return (ledger.batches, ledger.bytes, ledger.waited_ns, ledger.spilled, ledger.restarts)
+    def now(self, is_over: bool = False) -> Epoch | None:
+        """What the epoch has done until now; None if it has ended."""
+        if not self._runs:
+            return None
+        counted = self._notes.epoch()
+        next_times, step_times = (_times(*found) for found in self._notes.durations())
+        _, restarts = self._counts_since()
+        begun_ns, first_ns = counted["begun_ns"], counted["first_ns"]
+        return Epoch(
+            number=self._number,
+            is_over=is_over,
+            batches=counted["batches"],
+            length=counted["length"],
+            bytes=counted["bytes"],
+            wall_s=(time.monotonic_ns() - begun_ns) / 1e9,
+            first_s=(first_ns - begun_ns) / 1e9 if first_ns else None,
+            wait_s=counted["parked_ns"] / 1e9,
+            next=next_times,
+            step=step_times,
+            workers=self._workers(),
+            spills=dict(self._spills - self._spills_before),
+            restarts=restarts,
+            trainer_cpu_s=time.process_time() - self._cpu_before_s,
+            trainer_delayed_s=self._trainer_delayed_s(),
+        )
+
+    def _trainer_delayed_s(self) -> float:
+        _, ready = scheduling.scheduled_ns(self._thread)
+        return max(0, ready - self._trainer_before[1]) / 1e9
+
+    def _workers(self) -> tuple[WorkerStats, ...]:
+        """What each worker did in this epoch; a replacement has begun in it."""
+        clocks = zip(workers_of(self._notes), self._clocks_before, strict=True)
+        done = [now - then for now, then in clocks]
+        for worker, pid in enumerate(self._pids()):
+            running, ready = scheduling.scheduled_ns(pid)
+            running_before, ready_before = self._scheduled_before.get(pid, (0, 0))
+            done[worker] = replace(
+                done[worker],
+                cpu_s=max(0, running - running_before) / 1e9,
+                delayed_s=max(0, ready - ready_before) / 1e9,
+            )
+        return tuple(done)
+
+    def _counts(self) -> tuple[int, int]:
+        return self._ledger.spilled, self._ledger.restarts
+
+    def _counts_since(self) -> tuple[int, int]:
+        (spilled, restarts), (spilled_before, restarts_before) = self._counts(), self._before
+        return spilled - spilled_before, restarts - restarts_before
+
+
+def _times(total_ns: int, longest_ns: int, counts: tuple[tuple[int, int], ...]) -> Times:
+    return Times.of(total_ns, longest_ns, counts)
+
+
+def length_of(loader: Any) -> int | None:
+    """How many batches an epoch of a loader has; None if only user code could tell."""
+    drawn: Any = loader.batch_sampler
+    if drawn is None:
+        return len(loader.sampler) if type(loader.sampler) in _SAMPLERS else None
+    is_torchs = type(drawn) is BatchSampler and type(drawn.sampler) in _SAMPLERS
+    return len(drawn) if is_torchs else None

@@ -17,11 +17,11 @@ from typing import Any, NoReturn
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import Kind, News, Progress, Verb, pickling
+from shmloader.core import BatchLog, Kind, News, Progress, Verb, pickling
 from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
-from shmloader.trainer.budget import Budget, Spill
+from shmloader.trainer.budget import Budget, Spill, number_of
 
 # An attribute of an enum's class takes longer to find than a name of this module.
 _END, _NOTHING = Kind.END, Kind.NOTHING
@@ -33,13 +33,14 @@ _Answer = tuple[Any, Any]
 class PendingBatch:
     """An answer that was received and not delivered: in its slot, or the batch it spilled to."""
 
-    __slots__ = ("batch", "in_slot", "number", "slot")
+    __slots__ = ("batch", "in_slot", "note", "number", "slot")
 
     def __init__(self, slot: int, number: int) -> None:
         self.slot = slot
         self.number = number
         self.in_slot = True
         self.batch: Any = None
+        self.note: bytes | None = None  # the log's, while it waits outside of its slot
 
 
 class Failure(ExceptionWrapper):
@@ -84,6 +85,7 @@ class Transport:
         self.loader_name = pool.name
         self.ledger = segment.ledger
         self.ledger.heals = heals
+        self.notes = BatchLog(self.ledger)
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         # (worker, message, ticket) in ticket order
         self._waiting: deque[tuple[int, Any, int | None]] = deque()
@@ -220,6 +222,7 @@ class Transport:
     def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another iterator."""
         self._is_closed = True
+        self.notes.close()
 
     # Answers
 
@@ -370,13 +373,15 @@ class Transport:
         else:
             self._early -= 1
             del self._received[pending.number]
+            if pending.note is not None:
+                self.notes.take_up(pending.note)
         batch, pending.batch = pending.batch, None
         return batch
 
     def _decode(self, pending: PendingBatch, reason: Spill | None) -> None:
         pending.in_slot = False
         try:
-            spill = reason is not None
+            spill = 0 if reason is None else number_of(reason)
             pending.batch = self.ledger.deliver(pending.slot, spill, pickling.Unpickler)
         except Exception as error:
             pending.batch = Failure(error)
@@ -423,6 +428,7 @@ class Transport:
             if pending.in_slot:
                 self._early += 1
                 self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
+                pending.note = self.notes.put_aside()
 
     def untaken(self, worker: int) -> int:
         """Count the requests that wait for a worker, here and in its ring."""

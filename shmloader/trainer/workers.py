@@ -59,6 +59,10 @@ class Workers:
         self._looked_at = time.monotonic()
         ending.end_at_exit(self)
 
+    def pids(self) -> list[int]:
+        """The processes that work now, by worker id."""
+        return [process.pid for process in self.by_id]
+
     # Start
 
     def start(self, context: Any, spec: WorkerSpec, transport: Transport, restarts: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import IterDataPipe, _DatasetKind
+from torch.utils.data import IterDataPipe, Subset, _DatasetKind
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
@@ -95,6 +95,7 @@ class Worker:
         self._spec = spec
         self._dataset = spec.dataset
         self._fetcher: Any = None
+        self._watches = False  # torch fetches the samples of a request one by one
         self._init_error: ExceptionWrapper | None = None
         self._position = Position()
         self._shared_rng = torch.Generator()
@@ -107,7 +108,7 @@ class Worker:
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         torch.multiprocessing._set_thread_name("pt_data_worker")
         torch.set_num_threads(1)
-        heap.keep_freed_end(spec.num_workers)
+        heap.keep_freed_end(int(spec.num_workers))
         self._seed()
         self._share_seed(self._first_shared_seed)
         torch_worker._worker_info = torch_worker.WorkerInfo(
@@ -159,6 +160,7 @@ class Worker:
             storages.with_slot(spec.collate_fn),
             spec.drop_last,
         )
+        self._watches = spec.auto_collation and _is_fetched_singly(self._dataset, self._is_iterable)
 
     def serve(self) -> None:
         """Answer every request in the order in which it was sent."""
@@ -227,7 +229,7 @@ class Worker:
             raise UnboundLocalError(
                 "cannot access local variable 'fetcher' where it is not associated with a value"
             )
-        return self._fetcher.fetch(index)
+        return self._fetcher.fetch(self._desk.watch(index) if self._watches else index)
 
     def _write(self, batch: Any) -> ExceptionWrapper | None:
         try:
@@ -290,6 +292,15 @@ class Worker:
             wrapper.exc_type = RuntimeError
             wrapper.exc_msg = wrapper.exc_msg[-_LAST_WORDS:]
             self._desk.write(wrapper, True, pickling.Pickler)
+
+
+def _is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
+    """Returns True if no code of the user's sees the request: torch takes its indices in turn."""
+    if is_iterable:
+        return True
+    if type(dataset) is Subset:
+        dataset = dataset.dataset  # whose __getitems__ is torch's own loop over the request
+    return not getattr(dataset, "__getitems__", None)
 
 
 def _explain(batch: Any, error: Exception) -> UnsendableBatch:

@@ -55,6 +55,8 @@ def with_slot(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     # No context manager: it would take three times as long, for each batch.
     def collate(samples: Any) -> Any:
         before, here.collates = here.collates, True
+        if _desk is not None:
+            _desk.begin_collating()
         try:
             return function(samples)
         finally:

@@ -17,9 +17,10 @@ from shmloader.memory.segment import Segment, first_shape
 
 LINE = 64
 HUGE_BYTES = 2 << 20
-CONTROL_BYTES = 2 * LINE  # doorbell, stopping
-WORKER_BYTES = 3 * LINE  # doorbell, seed, clock
-HEADER_BYTES = 2 * LINE  # order, answer
+CONTROL_BYTES = 8 * LINE  # nameplate of three lines, trainer's view of three, doorbell, stopping
+WORKER_BYTES = 4 * LINE  # doorbell, seed, clock, view
+HEADER_BYTES = 3 * LINE  # order, answer, times
+LOG_BYTES = 2048 * 3 * LINE
 SLOT_BITS = 24
 PLACE, RESUME, QUIT = 1, 2, 3  # the verbs that the trainer may send
 READY, WANT, RESUMED = 4, 5, 6  # the verbs that a worker may send
@@ -52,7 +53,7 @@ class Geometry:
         self.task_ring = CONTROL_BYTES + WORKER_BYTES
         self.ready_ring = self.task_ring + ring_bytes
         self.table = self.ready_ring + ring_bytes
-        self.table_end = self.table + shape.ranges * HEADER_BYTES
+        self.table_end = self.table + shape.ranges * HEADER_BYTES + LOG_BYTES
         self.slots = round_up(self.table_end, HUGE_BYTES)
         self.range_bytes = round_up(shape.range_bytes, HUGE_BYTES)
         self.total_bytes = self.slots + shape.ranges * self.range_bytes

@@ -1,5 +1,6 @@
 """The rules for slots and bytes, each on a ledger that only has numbers."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +31,7 @@ class Ledger:
 
 def budget_of(ledger, reserve=2, spills=0):
     """Returns a budget and the pool that counts its spills."""
-    pool = SimpleNamespace(spills=spills)
+    pool = SimpleNamespace(spills=Counter(earlier=spills))
     return Budget(ledger, pool, slots=8, reserve=reserve), pool
 
 
@@ -110,7 +111,7 @@ def test_bytes_of_the_reserve_are_not_kept(pages_bytes, most_kept):
 @pytest.mark.parametrize(("slots", "spares", "most"), [(8, 16, 4), (8, 2, 1), (1, 2, 0)])
 def test_many_retired_slots_make_workers_copy_in(slots, spares, most):
     """Half of the slots, or of their spares if these are fewer, may be retired before that."""
-    pool = SimpleNamespace(spills=0)
+    pool = SimpleNamespace(spills=Counter())
     budgets = [
         Budget(Ledger(spares=spares, retired=most + more), pool, slots, reserve=1)
         for more in (0, 1)
@@ -149,7 +150,8 @@ def test_the_sixteenth_spill_is_worth_advice(reason):
         budget.note_spill(reason)
         given.append(pool.advice)
 
-    assert (34, [1]) == (pool.spills, [i for i, text in enumerate(given) if text is not None])
+    assert 34 == pool.spills.total()
+    assert [1] == [i for i, text in enumerate(given) if text is not None]
     text = given[1]
     assert text.startswith("16 batches were copied out of their slots")
     assert ("{" in reason.value) == ("now 8" in text or "now 4096" in text)

@@ -245,6 +245,19 @@ def test_a_group_that_is_gone(machine):
     assert 1_024_000 == limits.available().bytes
 
 
+def test_folders_of_another_controller(machine, tmp_path):
+    """The groups of a controller are those of its own hierarchy, and of version 2 in any case."""
+    files = in_old_groups(job={"memory.limit_in_bytes": "1"})
+    files["proc/self/mountinfo"] += "32 23 0:28 / TOP/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+    machine(files)
+
+    assert [f"{tmp_path}/cpu", f"{tmp_path}/cpu/x", f"{tmp_path}/cgroup"] == groups.folders("cpu")
+    assert [f"{tmp_path}/memory", f"{tmp_path}/memory/job", f"{tmp_path}/cgroup"] == (
+        groups.folders("memory")
+    )
+    assert [f"{tmp_path}/cgroup"] == groups.folders("freezer")
+
+
 IN_A_GROUP = """
 import os, sys
 from shmloader.memory import limits

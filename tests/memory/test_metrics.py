@@ -1,10 +1,13 @@
 """What a loader counts: sums over segments, and what outlives a segment."""
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
+import pytest
+
 from shmloader.memory import pool
-from shmloader.metrics import Stats
+from shmloader.metrics import Epoch, Stats, Times, WorkerStats
 
 LEDGER = SimpleNamespace(
     batches=3,
@@ -16,14 +19,22 @@ LEDGER = SimpleNamespace(
     pickled_bytes=10,
     pickled_batches=1,
     counts=lambda: {"free": 2, "leased": 1, "retired": 4},
-    clocks=lambda: [(0.5, 0.25, 0.125), (1.0, 2.0, 4.0)],
 )
+CLOCKS = [
+    (300_000_000, 200_000_000, 250_000_000, 125_000_000, 2, 4000),
+    (400_000_000, 600_000_000, 2_000_000_000, 4_000_000_000, 1, 96),
+]
 
 
-def test_a_ledgers_counts_are_read():
+@pytest.fixture
+def stats(monkeypatch):
+    """What is read of a ledger with two workers."""
+    monkeypatch.setattr(pool, "BatchLog", lambda ledger: SimpleNamespace(clocks=lambda: CLOCKS))
+    return pool._stats_of(LEDGER)
+
+
+def test_a_ledgers_counts_are_read(stats):
     """The clocks of all workers are added, and times are in seconds."""
-    stats = pool._stats_of(LEDGER)
-
     assert (1.5, 1.5, 2.25, 4.125) == (
         stats.wait_s,
         stats.worker_busy_s,
@@ -31,30 +42,103 @@ def test_a_ledgers_counts_are_read():
         stats.worker_blocked_s,
     )
     assert (3, 4096, 4, LEDGER.counts()) == (stats.batches, stats.bytes, stats.retired, stats.slots)
+    assert (
+        WorkerStats(0.3, 0.2, 0.25, 0.125, 2, 4000),
+        WorkerStats(0.4, 0.6, 2.0, 4.0, 1, 96),
+    ) == stats.workers
+
+
+def epoch(number):
+    return Epoch(number, True, 1, 2, 3, 4.0, 5.0, 6.0, Times(), Times(), (), {}, 0, 0.0, 0.0)
 
 
 def test_records_add_up():
     """Every count of two records is added, and states that only one of them knows are kept."""
-    numbers = {each.name: number for number, each in enumerate(dataclasses.fields(Stats), start=1)}
-    one = Stats(**{**numbers, "slots": {"free": 1, "leased": 2}})
-    other = Stats(**{**numbers, "slots": {"free": 3, "retired": 4}})
+    apart = {"slots", "spills", "next", "step", "workers", "epochs"}
+    names = [each.name for each in dataclasses.fields(Stats) if each.name not in apart]
+    numbers = {name: number for number, name in enumerate(names, start=1)}
+    one = Stats(
+        **numbers,
+        slots={"free": 1, "leased": 2},
+        spills={"too_few_slots": 1},
+        workers=(WorkerStats(batches=1), WorkerStats(batches=2)),
+        epochs=(epoch(1),),
+    )
+    other = Stats(
+        **numbers,
+        slots={"free": 3, "retired": 4},
+        spills={"too_few_slots": 2, "for_children": 3},
+        workers=(WorkerStats(batches=4),),
+        epochs=(epoch(2),),
+    )
+    total = one + other
 
-    total = dataclasses.asdict(one + other)
-    assert {"free": 4, "leased": 2, "retired": 4} == total.pop("slots")
-    assert {name: 2 * number for name, number in numbers.items() if name != "slots"} == total
+    assert {"free": 4, "leased": 2, "retired": 4} == total.slots
+    assert {"too_few_slots": 3, "for_children": 3} == total.spills
+    assert (WorkerStats(batches=5), WorkerStats(batches=2)) == total.workers
+    assert [1, 2] == [each.number for each in total.epochs]
+    assert {name: 2 * number for name, number in numbers.items()} == {
+        name: getattr(total, name) for name in names
+    }
 
 
-def test_nothing_added_changes_nothing():
+def test_nothing_added_changes_nothing(stats):
     """An empty record is neutral."""
-    stats = pool._stats_of(LEDGER)
-
     assert stats == stats + Stats() == Stats() + stats
 
 
-def test_a_segment_that_is_gone_holds_nothing():
+def test_a_segment_that_is_gone_holds_nothing(stats):
     """Counts outlive their segment; pages and slots are gone with it."""
-    stats = pool._stats_of(LEDGER)
     past = stats.past()
 
     assert (0, {}) == (past.resident_bytes, past.slots)
     assert stats == dataclasses.replace(past, resident_bytes=8192, slots=stats.slots)
+
+
+def times(*durations_ns):
+    counts = tuple((ns, durations_ns.count(ns)) for ns in sorted(set(durations_ns)))
+    return Times.of(sum(durations_ns), max(durations_ns), counts)
+
+
+def test_percentiles_are_of_all_times():
+    """A percentile is the duration that so many of 100 do not exceed."""
+    found = times(*range(1, 101))
+
+    assert (100, 50e-9, 90e-9, 99e-9, 100e-9) == (
+        found.count,
+        found.p50_s,
+        found.p90_s,
+        found.p99_s,
+        found.longest_s,
+    )
+    assert 5050e-9 == pytest.approx(found.total_s)
+
+
+def test_no_percentile_exceeds_the_longest():
+    """The middle of a bucket may lie above all that is in it."""
+    assert 90e-9 == Times.of(90, 90, ((96, 1),)).p99_s
+
+
+def test_times_of_two_loops_are_times_of_one():
+    """The percentiles of a sum are those of all durations together."""
+    one, other = times(1, 2, 3, 4), times(2, 100)
+    both = times(1, 2, 3, 4, 2, 100)
+    total = one + other
+
+    assert (both.count, both.p50_s, both.p99_s, both.counts) == (
+        total.count,
+        total.p50_s,
+        total.p99_s,
+        total.counts,
+    )
+    assert (one, one) == (one + Times(), Times() + one)
+
+
+def test_records_are_json(stats):
+    """A record becomes JSON, and says the same."""
+    whole = dataclasses.replace(stats, epochs=(epoch(1),), next=times(5, 7))
+    found = json.loads(json.dumps(dataclasses.asdict(whole)))
+
+    assert [[5, 1], [7, 1]] == found["next"]["counts"]
+    assert 5.0 == found["epochs"][0]["first_s"]
+    assert 4096 == found["bytes"]

@@ -150,8 +150,10 @@ def test_options_and_methods_are_listed():
         (shmloader.wrap, own_options),
         (shmloader.Stats, lambda: fields_of(shmloader.Stats)),
         (shmloader.Held, lambda: fields_of(shmloader.Held)),
+        (shmloader.Epoch, lambda: fields_of(shmloader.Epoch)),
+        (shmloader.Report, lambda: fields_of(shmloader.Report)),
     ],
-    ids=["DataLoader", "wrap", "Stats", "Held"],
+    ids=["DataLoader", "wrap", "Stats", "Held", "Epoch", "Report"],
 )
 def test_docstrings_are_complete(documented, names):
     """A docstring explains each option of a loader, or each field of a record."""

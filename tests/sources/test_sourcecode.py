@@ -25,6 +25,7 @@ TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 RANKS = {
     "cli": 8,
     "serving": 7,
+    "tuning": 7,
     "dataloader": 6,
     "trainer": 5,
     "worker": 4,

@@ -5,6 +5,7 @@ import inspect
 import io
 import pickle
 import pydoc
+import re
 import threading
 import types
 
@@ -268,11 +269,11 @@ def bar_of(loader):
 
 
 def test_dir_shows_torchs_names_and_ours():
-    """Beside what torch's loader shows there are the options and three methods."""
+    """Beside what torch's loader shows there are the options and five methods."""
     theirs = set(dir(torch.utils.data.DataLoader([1])))
     ours = {name for name in dir(DataLoader([1])) if not name.startswith("_")}
 
-    assert {*OPTIONS, "stats", "held", "close"} == ours - theirs
+    assert {*OPTIONS, "stats", "report", "trace", "held", "close"} == ours - theirs
 
 
 def test_signature_is_torchs_and_the_options():
@@ -320,8 +321,18 @@ def test_every_public_name_is_documented(name, thing):
     assert text != inspect.getdoc(torch.utils.data.DataLoader)
 
 
-@pytest.mark.parametrize("record", [shmloader.Stats, shmloader.Held])
+@pytest.mark.parametrize(
+    "record",
+    [
+        shmloader.Stats,
+        shmloader.Epoch,
+        shmloader.Times,
+        shmloader.WorkerStats,
+        shmloader.Report,
+        shmloader.Held,
+    ],
+)
 def test_fields_of_records_are_documented(record):
     """help() explains each field of a record."""
     for field in record.__dataclass_fields__:
-        assert f"{field}:" in inspect.getdoc(record)
+        assert re.search(rf"\b{field}\b[\w, ]*:", inspect.getdoc(record)), field

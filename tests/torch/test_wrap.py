@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 import threading
 from multiprocessing.context import ForkContext
 
@@ -192,6 +193,40 @@ class Doubles(TorchDataLoader):
 
     def _get_iterator(self):
         return (2 * batch for batch in super()._get_iterator())
+
+
+class Holder:
+    """No loader, but it holds some, as what frameworks make of a loader does."""
+
+    def __init__(self, **parts):
+        self.__dict__.update(parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "way"),
+    [
+        ({"loader": TorchDataLoader([1])}, "loader.loader = shmloader.wrap(loader.loader)"),
+        (
+            {"name": "x", "pipeline": [1, TorchDataLoader([1])]},
+            "loader.pipeline[1] = shmloader.wrap(loader.pipeline[1])",
+        ),
+    ],
+)
+def test_the_loader_inside_is_named(parts, way):
+    """What only holds a loader is refused, and the error says which one to wrap."""
+    with pytest.raises(TypeError, match=re.escape(f"got Holder: wrap the loader inside, {way}")):
+        shmloader.wrap(Holder(**parts))
+    with pytest.raises(TypeError, match=r"got Holder$"):
+        shmloader.wrap(Holder(loader=[]))
+
+
+def test_a_wrapped_class_says_where_it_is_from():
+    """The class that wrap() makes of a subclass has its module, as tracebacks and docs show it."""
+    assert __name__ == type(shmloader.wrap(Kind([1]))).__module__
+
+
+class Kind(TorchDataLoader):
+    """A framework's own class."""
 
 
 def test_loader_with_its_own_iterators_is_refused():

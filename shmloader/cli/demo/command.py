@@ -6,14 +6,13 @@ The work is in `show`, which needs the extra `demo` and is imported when the com
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from shmloader.cli.command import CommandError, positive_integer, require_extra
-from shmloader.cli.demo.sizes import FULL, QUICK, Sizes
+import click
 
-SUMMARY = "train on real photographs and move large batches, torch's DataLoader beside shmloader's"
+from shmloader.cli.command import CommandError, require_extra
+from shmloader.cli.demo.sizes import FULL, QUICK, Sizes
 
 PACKAGES = {
     "rich": "rich",
@@ -23,54 +22,46 @@ PACKAGES = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options of the demo."""
-    parser.add_argument(
-        "--workers",
-        type=positive_integer,
-        default=FULL.workers,
-        help="worker processes of each loader (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--epochs",
-        type=positive_integer,
-        help=f"epochs of each training (default: {FULL.epochs}; {QUICK.epochs} with --quick)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=FULL.seed, help="seed of every random choice (default: 0)"
-    )
-    parser.add_argument("--quick", action="store_true", help="less of everything: some seconds")
-    parser.add_argument(
-        "--picture",
-        type=Path,
-        default=Path("shmloader-demo.png"),
-        help="where to write the picture (default: ./%(default)s)",
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """
-    Run the demo with parsed options.
-
-    Raises:
-        CommandError: A package or the picture's directory is missing, or the loaders' batches
-            differ.
-    """
+@click.command(
+    help="Train a small network on real photographs and move large batches, with torch's DataLoader"
+    " and with shmloader's, and draw what both took.",
+    epilog="Example: shmloader demo --quick --workers 4. Exit status: 1 if a package or the "
+    "picture's folder is missing, or if the batches of the two loaders differ.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=FULL.workers,
+    show_default=True,
+    help="Worker processes of each loader.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    help=f"Epochs of each training; {FULL.epochs} by default, {QUICK.epochs} with --quick.",
+)
+@click.option(
+    "--seed", type=int, default=FULL.seed, show_default=True, help="Seed of every random choice."
+)
+@click.option("--quick", is_flag=True, help="Less of everything: some seconds.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    default=Path("shmloader-demo.png"),
+    show_default=True,
+    help="Where to write the picture.",
+)
+def demo(workers: int, epochs: int | None, seed: int, quick: bool, picture: Path) -> None:
+    """Run the demo."""
     require_extra("demo", PACKAGES)
-    if not arguments.picture.absolute().parent.is_dir():
-        raise CommandError(f"no directory {arguments.picture.parent} to write the picture to")
+    if not picture.absolute().parent.is_dir():
+        raise CommandError(f"no directory {picture.parent} to write the picture to")
     from shmloader.cli.demo.show import demonstrate  # only now: it imports the extra
 
-    demonstrate(choose_sizes(arguments), arguments.picture)
-    return 0
+    demonstrate(choose_sizes(workers, epochs, seed, quick), picture)
 
 
-def choose_sizes(arguments: argparse.Namespace) -> Sizes:
-    """Turn parsed options into the sizes of this run."""
-    sizes = QUICK if arguments.quick else FULL
-    return replace(
-        sizes,
-        workers=arguments.workers,
-        seed=arguments.seed,
-        epochs=arguments.epochs or sizes.epochs,
-    )
+def choose_sizes(workers: int, epochs: int | None, seed: int, quick: bool) -> Sizes:
+    """Turn the options into the sizes of this run."""
+    sizes = QUICK if quick else FULL
+    return replace(sizes, workers=workers, seed=seed, epochs=epochs or sizes.epochs)

@@ -11,20 +11,46 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from shmloader.cli.command import CommandError
 from shmloader.cli.run.settings import VARIABLE, Settings
 from shmloader.trainer.options import Options
 
-SUMMARY = "run a script or module unchanged, with every torch DataLoader in it served by shmloader"
-
 _HOOK = Path(__file__).with_name("hook")
 
+_EXAMPLES = """\
+examples:
+  shmloader run train.py --epochs 3
+  shmloader run --compare train.py --epochs 4
+  torchrun --nproc-per-node 2 -m shmloader run train.py
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+It ends with the program's own exit status; 1 if there is no such program or an option is out of
+range, 2 for unknown options.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """
+    Become the program that the arguments name, or stop at those that are wrong.
+
+    Raises:
+        CommandError: There is no program, or this Python ignores PYTHONPATH.
+    """
+    return run(make_parser().parse_args(arguments))
+
+
+def make_parser() -> argparse.ArgumentParser:
     """Describe the options and the program."""
-    parser.usage = "shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]"
+    parser = argparse.ArgumentParser(
+        prog="shmloader run",
+        usage="shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]",
+        description="Run a script or module unchanged, with every torch DataLoader in it served by "
+        "shmloader, and say at the end what they did.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "--compare",
         action="store_true",
@@ -43,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, help="a script or module, and its own arguments"
     )
+    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -31,6 +31,11 @@ static void check_walk(uint8_t *base, const struct geometry *geometry) {
     CHECK_EQUAL(end, offset_of(base, segment_header(base, geometry, slot)));
     end += sizeof(struct slot_header);
   }
+  for (uint32_t place = 0; place < LOG_RECORDS; place++) {
+    CHECK_EQUAL(end, offset_of(base, segment_record(base, geometry, place)));
+    end += sizeof(struct log_record);
+  }
+  CHECK_EQUAL(end, geometry->table_end);
   CHECK(end <= geometry->slots_offset);
   for (uint32_t slot = 0; slot < geometry->ranges; slot++) {
     CHECK_EQUAL(geometry->slots_offset + slot * geometry->range_bytes,

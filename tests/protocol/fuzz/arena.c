@@ -33,6 +33,8 @@ static void own_all(struct arena *arena) {
   const struct geometry *geometry = &arena->geometry;
   memset(arena->owned, OWNER_WORKER, sizeof arena->owned);
   struct control_block *control = segment_control(arena->base);
+  own(arena, &control->nameplate, sizeof control->nameplate, OWNER_TRAINER);
+  own(arena, &control->trainer, sizeof control->trainer, OWNER_TRAINER);
   own(arena, &control->doorbell.parked, sizeof control->doorbell.parked, OWNER_TRAINER);
   own(arena, &control->stopping, sizeof control->stopping, OWNER_TRAINER);
   for (uint32_t worker = 0; worker < geometry->workers; worker++) {
@@ -51,7 +53,7 @@ void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t 
                 uint64_t ring_bytes) {
   *arena = (struct arena){0};
   CHECK_EQUAL(0, geometry_init(&arena->geometry, workers, ranges, 1));
-  CHECK(arena->geometry.table_end <= ARENA_TABLE_BYTES);
+  CHECK(arena->geometry.log_offset <= ARENA_TABLE_BYTES);
   uint64_t total = arena->geometry.total_bytes;
   arena->fd = memfd_create("arena", MFD_CLOEXEC);
   CHECK(arena->fd >= 0);
@@ -100,14 +102,14 @@ void arena_close(struct arena *arena, bool orphans) {
 }
 
 void arena_before(struct arena *arena) {
-  memcpy(arena->before, arena->base, arena->geometry.table_end);
+  memcpy(arena->before, arena->base, arena->geometry.log_offset);
   memcpy(arena->entries, arena->ledger->entries,
          arena->geometry.ranges * sizeof *arena->entries);
 }
 
 static void check_writes(const struct arena *arena, bool rings_opened) {
   enum owner most = rings_opened ? OWNER_RESET : OWNER_TRAINER;
-  for (size_t line = 0; line < arena->geometry.table_end; line += CACHE_LINE) {
+  for (size_t line = 0; line < arena->geometry.log_offset; line += CACHE_LINE) {
     const uint8_t *before = arena->before + line, *after = arena->base + line;
     if (memcmp(before, after, CACHE_LINE) == 0) continue;
     for (size_t i = 0; i < CACHE_LINE; i++) {

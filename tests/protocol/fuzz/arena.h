@@ -23,7 +23,7 @@ struct arena {
   struct desk desks[ARENA_WORKERS];
   uint32_t aliases[ARENA_RANGES];     /* of each slot that is leased */
   uint8_t owned[ARENA_TABLE_BYTES];   /* which bytes the trainer writes: enum owner */
-  uint8_t before[ARENA_TABLE_BYTES];  /* all bytes up to the table's end, before a move */
+  uint8_t before[ARENA_TABLE_BYTES];  /* all bytes before the log, before a move */
   struct ledger_entry entries[ARENA_RANGES]; /* and the entries */
 };
 

@@ -151,10 +151,10 @@ void worker_fill(struct play *play) {
 
 /* Any bytes anywhere before the slots. */
 void worker_scribble(struct play *play) {
-  uint64_t offset = input_number(&play->input, 2) % play->arena.geometry.table_end;
+  uint64_t offset = input_number(&play->input, 2) % play->arena.geometry.log_offset;
   uint8_t *at = play->arena.base + offset;
   uint32_t count = 1 + input_below(&play->input, 8);
-  for (uint32_t i = 0; i < count && offset + i < play->arena.geometry.table_end; i++) {
+  for (uint32_t i = 0; i < count && offset + i < play->arena.geometry.log_offset; i++) {
     at[i] = (uint8_t)input_byte(&play->input);
   }
   play->answers_forged = true;

@@ -1,0 +1,5 @@
+"""Does `report()` name the cause, and does its advice help? Loads of which both are known."""
+
+from bench.questions.verdicts.command import main
+
+__all__ = ["main"]

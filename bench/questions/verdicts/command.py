@@ -1,0 +1,136 @@
+"""
+Loads of which the cause is known, run live: the causes that `report()` names, and its advice tried.
+
+    python -m bench verdicts
+    python -m bench verdicts --load 'a stream' --load 'draws slowly'
+
+Each load runs once as it is, once with the advice, and if that still waits, with each of a grid of
+settings, whose best is what the advice is measured by.
+"""
+
+import argparse
+import time
+import warnings
+from collections import Counter, deque
+from typing import Any
+
+import torch
+
+from bench.questions.verdicts.loads import LOADS, Load, make
+from bench.questions.verdicts.parts import burn
+from bench.report.rows import Rows, add_json_option
+from shmloader import DataLoader
+from shmloader.metrics import Report
+
+_COLUMNS = {
+    "load": "load",
+    "right": "right",
+    "named": "named",
+    "waits": "wait",
+    "advice": "advice",
+    "then waits": "wait_after",
+    "of the best": "of_best",
+    "good": "good",
+}
+_RIGHT_SHARE = 0.95
+_GRID = tuple({"num_workers": n, "prefetch_factor": p} for n in (1, 2, 4, 8, 12) for p in (2, 8))
+_WAITS_LITTLE = 0.10
+_NEAR = 0.90  # of the best rate
+
+
+def main(arguments: list[str]) -> int:
+    """Print a row per load and the confusions; the exit code is 0 if 95 % of both are right."""
+    options = _options(arguments)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    rows = Rows(_COLUMNS, options.json)
+    confusions: Counter[tuple[str, str]] = Counter()
+    good = 0
+    loads = [load for load in LOADS if not options.load or load.name in options.load]
+    for load in loads:
+        record = _judge(load, options.no_advice)
+        confusions[record["right"].split(" or ")[0], record["named"]] += 1
+        good += record["good"] is not False
+        rows.add(record)
+    _show(confusions)
+    right = sum(times for (cause, named), times in confusions.items() if cause == named)
+    count = len(loads)
+    print(f"right: {right} of {count} causes, {good} of {count} pieces of advice")
+    return 0 if min(right, good) >= _RIGHT_SHARE * len(loads) else 1
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench verdicts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--load", action="append", choices=[load.name for load in LOADS])
+    parser.add_argument("--no-advice", action="store_true", help="judge the causes alone")
+    add_json_option(parser)
+    return parser.parse_args(arguments)
+
+
+def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
+    report, rate = run(load)
+    named = report.cause or "none"
+    if named in load.cause:
+        named = load.cause[0]
+    record = {
+        "load": load.name,
+        "right": " or ".join(load.cause),
+        "named": named,
+        "wait": f"{report.facts.get('wait_share', 0):.0%}",
+        "advice": ", ".join(f"{name}={value}" for name, value in report.advice.items()),
+        "wait_after": "",
+        "of_best": "",
+        "good": "" if without_advice else True,
+    }
+    if without_advice:
+        return record
+    after, advised_rate = (report, rate) if not report.advice else run(load, **report.advice)
+    wait = after.facts.get("wait_share", 1.0)
+    record["wait_after"] = f"{wait:.0%}"
+    if wait > _WAITS_LITTLE:
+        best = max(rate, advised_rate, *(run(load, **changed)[1] for changed in _grid(load)))
+        record["of_best"] = f"{advised_rate / best:.2f}"
+        record["good"] = advised_rate >= _NEAR * best
+    return record
+
+
+def _grid(load: Load) -> list[dict[str, Any]]:
+    # The default of slots and ring_bytes: what the load was given may be what is wrong.
+    defaults = {name: None for name in ("slots", "ring_bytes") if name in load.options}
+    # What is ordered ahead must be a small part of an epoch, or it is most of what is timed.
+    grid = [
+        each for each in _GRID if 4 * each["num_workers"] * each["prefetch_factor"] <= load.batches
+    ]
+    return [{**changed, **defaults} for changed in grid]
+
+
+def run(load: Load, **changed: Any) -> tuple[Report, float]:
+    """Run one epoch; what is reported of it, and its batches per second behind the start."""
+    step = burn if load.burns else time.sleep
+    held: deque[Any] = deque(maxlen=load.keeps)
+    with make(load, DataLoader, **changed) as loader:
+        first, count = 0.0, 0
+        for batch in loader:
+            if count == load.batches // 4:
+                first = time.perf_counter()
+            held.append(batch)
+            del batch
+            step(load.step_s)
+            count += 1
+        elapsed_s = time.perf_counter() - first
+        report = loader.report()
+    return report, (count - load.batches // 4) / elapsed_s
+
+
+def _show(confusions: Counter[tuple[str, str]]) -> None:
+    """Print how often which cause was named for which."""
+    named = sorted({name for _, name in confusions})
+    width = max(len(name) for name in [*named, *(cause for cause, _ in confusions)]) + 2
+    print("\n" + "right \\ named".ljust(width + 4) + "".join(name.rjust(width) for name in named))
+    for cause in sorted({cause for cause, _ in confusions}):
+        counts = "".join(str(confusions[cause, name] or "").rjust(width) for name in named)
+        print(cause.ljust(width + 4) + counts)

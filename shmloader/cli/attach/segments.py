@@ -1,0 +1,116 @@
+"""The segments that a process has open, and what they say at this moment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shmloader.cli.attach.processes import Process
+from shmloader.core import view_layout
+from shmloader.metrics.layout import Layout
+from shmloader.metrics.live import (
+    HANGS_AFTER_S,
+    LiveLoader,
+    NoSegment,
+    NotReadable,
+    Plate,
+    read_loader,
+    read_plate,
+)
+
+LAYOUT = Layout(view_layout())
+
+# What links of descriptors say; the magic number decides which of these files are segments.
+_MEMFD = "/memfd:shmloader"
+_POSIX, _UNLINKED = "/dev/shm/", " (deleted)"
+
+
+@dataclass(frozen=True)
+class Found:
+    """
+    What the segments of a process say.
+
+    Attributes:
+        loaders: Of the process's own segments, in the order of the loaders' numbers.
+        owners: Of other segments that it has open, such as a worker its trainer's: the process ids
+            of their owners, as these know them.
+        unread: Why segments could not be read, as sentences.
+    """
+
+    loaders: tuple[LiveLoader, ...]
+    owners: tuple[int, ...]
+    unread: tuple[str, ...]
+
+
+def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
+    """
+    Read all segments that a process has open, and close them again.
+
+    Raises:
+        OSError: The process has ended, or may not be looked at.
+    """
+    loaders, owners, unread = [], set(), []
+    for descriptor in _segments_of(process.pid):
+        try:
+            plate = read_plate(descriptor.read, descriptor.total_bytes, LAYOUT)
+        except NoSegment:
+            continue
+        except NotReadable as error:
+            unread.append(str(error))
+            continue
+        if not _is_owner(process, plate):
+            owners.add(plate.owner_pid)
+            continue
+        now_ns = time.monotonic_ns()
+        loaders.append(read_loader(descriptor.read, plate, LAYOUT, now_ns, hangs_after_s))
+    ordered = sorted(loaders, key=lambda loader: loader.loader)
+    return Found(tuple(_without_resting(ordered)), tuple(sorted(owners)), tuple(unread))
+
+
+def _without_resting(loaders: list[LiveLoader]) -> Iterator[LiveLoader]:
+    """Leave out segments that wait for the next epoch of a loader that has one which runs."""
+    live = {loader.loader for loader in loaders if loader.state == "live"}
+    return (each for each in loaders if each.state == "live" or each.loader not in live)
+
+
+def _is_owner(process: Process, plate: Plate) -> bool:
+    """Returns True if it is the trainer, and not a worker, a child, or a later process."""
+    if plate.owner_pid != process.own_pid:
+        return False
+    return plate.owner_start in (0, process.start)
+
+
+@dataclass(frozen=True)
+class _Descriptor:
+    """A file that this process has opened for a look."""
+
+    number: int
+    total_bytes: int
+
+    def read(self, size: int, offset: int) -> bytes:
+        return os.pread(self.number, size, offset)
+
+
+def _segments_of(pid: int) -> Iterator[_Descriptor]:
+    """Open the files of a process that may be segments one after the other, each of them once."""
+    seen = set()
+    folder = f"/proc/{pid}/fd"
+    for name in sorted(os.listdir(folder), key=int):
+        path = f"{folder}/{name}"
+        # It may be closed meanwhile, or its number may be another file's.
+        with contextlib.suppress(FileNotFoundError):
+            target = os.readlink(path)
+            is_unlinked = target.startswith(_POSIX) and target.endswith(_UNLINKED)
+            if not is_unlinked and not target.startswith(_MEMFD):
+                continue
+            number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                file = os.fstat(number)
+                if (file.st_dev, file.st_ino) not in seen:
+                    seen.add((file.st_dev, file.st_ino))
+                    yield _Descriptor(number, file.st_size)
+            finally:
+                os.close(number)

@@ -1,0 +1,85 @@
+"""`shmloader doctor`: looks at what a loader needs of the machine, and says what to change."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
+
+from shmloader.cli.doctor.examination import examine
+from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.machine import Machine
+
+_EPILOG = """\
+verdicts:
+  ok       nothing to do
+  note     works, but costs something, or may surprise
+  problem  loaders fail, or will at the usual sizes
+
+examples:
+  shmloader doctor
+  shmloader doctor --json > machine.json   # to attach to a report
+
+exit status: 0; 1 if there is a problem; 2 for wrong options.
+It needs no extra, changes nothing, and takes about two seconds.
+"""
+_COLUMNS = 100
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Look at this machine, tell what was found, and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="shmloader doctor",
+        description="Look at what a loader needs of this machine, as this process sees it: run it "
+        "where the training runs, in the same container and with the same limits.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    chosen = parser.parse_args(arguments)
+    return tell(examine(Machine()), as_json=chosen.json)
+
+
+def tell(findings: Iterable[Finding], as_json: bool) -> int:
+    """Print findings, as text when each is made or as JSON at the end; 1 if one is a problem."""
+    found = []
+    for finding in findings:
+        found.append(finding)
+        if not as_json:
+            print("\n".join(lines(finding)), flush=True)  # a kill by a later check leaves it
+    problems = sum(finding.verdict == "problem" for finding in found)
+    notes = sum(finding.verdict == "note" for finding in found)
+    if as_json:
+        print(json.dumps(record(found, problems, notes), indent=2))
+    else:
+        print(f"\nchecks: {len(found)}, problems: {problems}, notes: {notes}")
+    return 1 if problems else 0
+
+
+def record(found: Sequence[Finding], problems: int, notes: int) -> dict[str, object]:
+    """Make what --json prints."""
+    return {
+        "shmloader": version("shmloader"),
+        "problems": problems,
+        "notes": notes,
+        "findings": [finding._asdict() for finding in found],
+    }
+
+
+def lines(finding: Finding) -> Iterator[str]:
+    """Write a finding for people: the verdict, the fact, and the remedy below it."""
+    head = f"{finding.verdict:8} {finding.name:18} "
+    indent = " " * len(head)
+    yield from _wrapped(finding.fact, head, indent)
+    if finding.remedy:
+        yield from _wrapped(finding.remedy, f"{indent}-> ", f"{indent}   ")
+
+
+def _wrapped(text: str, first: str, others: str) -> list[str]:
+    # What is to be copied, such as a path or an option, stays whole.
+    wrapper = textwrap.TextWrapper(
+        _COLUMNS, first, others, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.wrap(text)

@@ -1,0 +1,38 @@
+"""All checks, in the order in which they are told."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+
+from shmloader import core
+from shmloader.cli.doctor import processes, processors, shared_memory
+from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.machine import Machine
+from shmloader.cli.doctor.trial import trial
+from shmloader.cli.doctor.versions import accelerator_here, versions_here
+
+
+def examine(machine: Machine) -> Iterator[Finding]:
+    """Make each check when its finding is asked for; the loader, which may fail hard, is last."""
+    yield versions_here()
+    yield processors.cores(machine)
+    memory = shared_memory.memory()
+    yield memory
+    yield shared_memory.object_kind()
+    yield shared_memory.dev_shm(machine)
+    yield shared_memory.huge_pages(machine)
+    yield shared_memory.length_limits()
+    yield processors.parking(core.parking())
+    yield processors.streaming(core.streams())
+    yield processors.clock(machine)
+    yield processes.start_method(multiprocessing.get_start_method(allow_none=True))
+    yield processes.page_locked(machine, accelerator_here())
+    yield processes.descriptors(machine)
+    yield processes.core_dumps(machine)
+    yield processes.tracing(machine)
+    if memory.verdict == "problem":
+        remedy = "see the memory above: the kernel might have killed this command"
+        yield Finding("a loader", "note", "was not tried", remedy)
+    else:
+        yield trial()

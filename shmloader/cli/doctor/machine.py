@@ -1,0 +1,69 @@
+"""Where checks look: the kernel's files, and the limits of this process."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import time
+from typing import NamedTuple
+
+from shmloader.memory import groups
+
+_READINGS = 2000
+_ROUNDS = 5
+
+
+class Space(NamedTuple):
+    """The size of a file system, and what is free in it."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+class Machine:
+    """This machine, as this process sees it; tests make up others."""
+
+    def read(self, path: str) -> str:
+        """Read a file of the kernel; "" if it is not there or may not be read."""
+        return groups.read_text(path).strip()
+
+    def selected(self, path: str) -> str:
+        """Read which of several words is in brackets, as the kernel writes a choice; "" if none."""
+        return self.read(path).partition("[")[2].partition("]")[0]
+
+    def limit(self, which: int) -> int | None:
+        """Return a soft limit of this process, such as `resource.RLIMIT_CORE`; None: unlimited."""
+        soft, _ = resource.getrlimit(which)
+        return None if soft == resource.RLIM_INFINITY else soft
+
+    def cores(self) -> int:
+        """Count the cores of the machine."""
+        return os.cpu_count() or 1
+
+    def affinity(self) -> int:
+        """Count the cores on which this process may run."""
+        return len(os.sched_getaffinity(0))
+
+    def folders(self, controller: str) -> list[str]:
+        """List the folders of this process's control groups, the outermost first."""
+        return groups.folders(controller)
+
+    def space(self, folder: str) -> Space | None:
+        """Look how large a file system is; None if the folder is not there."""
+        try:
+            total, _, free = shutil.disk_usage(folder)
+        except OSError:
+            return None
+        return Space(total, free)
+
+    def clock_ns(self) -> float:
+        """Measure one reading of the monotonic clock, in nanoseconds."""
+        return min(_reading_ns() for _ in range(_ROUNDS))
+
+
+def _reading_ns() -> float:
+    begin = time.perf_counter_ns()
+    for _ in range(_READINGS):
+        time.monotonic_ns()
+    return (time.perf_counter_ns() - begin) / _READINGS

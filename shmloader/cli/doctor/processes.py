@@ -1,0 +1,119 @@
+"""Checks of processes: how they start, what they may do, and what is left when one crashes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+
+from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.machine import Machine
+
+_PATTERN = "/proc/sys/kernel/core_pattern"
+_PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
+_DESCRIPTORS_FEW = 64
+_DESCRIPTORS_LOW = 512  # every open file of the program counts, and a few for each worker
+_LARGE_BYTES = 1 << 30
+_PRIVATE_MEMORY = 1 << 0  # bits of coredump_filter
+_SHARED_MEMORY = 1 << 1
+
+
+def start_method(method: str | None) -> Finding:
+    """
+    Look how workers start.
+
+    Args:
+        method: What `multiprocessing.get_start_method(allow_none=True)` says.
+    """
+    chosen = method or multiprocessing.get_all_start_methods()[0]
+    fact = f"{chosen}, {'as was set' if method else 'the default of this Python'}"
+    if chosen == "fork":
+        return Finding("start method", "ok", fact)
+    remedy = (
+        "guard the script's own code with `if __name__ == '__main__':`; the dataset is pickled for "
+        "each worker, and a start takes seconds: persistent_workers=True, or "
+        "multiprocessing_context='fork' if no threads are in the way"
+    )
+    return Finding("start method", "note", fact, remedy)
+
+
+def page_locked(machine: Machine, accelerator: str | None) -> Finding:
+    """
+    Look if memory could be locked for copies to an accelerator.
+
+    Args:
+        accelerator: What torch calls the runtime of one that is there, such as "cuda"; None: none.
+    """
+    limit = machine.limit(resource.RLIMIT_MEMLOCK)
+    fact = f"ulimit -l: {_size(limit)}; accelerator: {accelerator or 'none that torch can use'}"
+    if accelerator is None:
+        return Finding("page-locked memory", "ok", f"{fact}, so pin_memory=True does nothing")
+    if limit is not None and limit < _LARGE_BYTES:
+        remedy = (
+            "CUDA's own pinned memory is not bound by it, but that of ROCm, RDMA and io_uring is: "
+            "ulimit -l unlimited (docker: --ulimit memlock=-1)"
+        )
+        return Finding("page-locked memory", "note", fact, remedy)
+    return Finding("page-locked memory", "ok", fact)
+
+
+def core_dumps(machine: Machine) -> Finding:
+    """Say what a dump of a trainer or a worker would hold, and where it goes."""
+    limit, pattern = machine.limit(resource.RLIMIT_CORE), machine.read(_PATTERN)
+    is_piped = pattern.startswith("|")
+    if not pattern:
+        return Finding("core dumps", "ok", "none: core_pattern is empty")
+    if limit == 0 and not is_piped:
+        return Finding("core dumps", "ok", "none: ulimit -c is 0")
+    held = _dumped(machine.read("/proc/self/coredump_filter"))
+    if is_piped:  # the limit does not count then
+        return Finding("core dumps", "ok", f"{held}, to the program {pattern[1:].split()[0]}")
+    fact = f"{held}, up to {_size(limit)}, to {pattern}"
+    if limit is not None and limit < _LARGE_BYTES:
+        return Finding("core dumps", "ok", fact)
+    remedy = (
+        "a dump is as large as the process's private memory, models and cached data included: "
+        "ulimit -c 0 if nobody reads it"
+    )
+    return Finding("core dumps", "note", fact, remedy)
+
+
+def _dumped(bits: str) -> str:
+    """Say what of our memory a dump holds, by the text of coredump_filter."""
+    try:
+        chosen = int(bits, 16)
+    except ValueError:
+        return "what a dump holds is not known"
+    held = []
+    if chosen & _PRIVATE_MEMORY:
+        held.append("private memory, with batches that were copied out")
+    if chosen & _SHARED_MEMORY:
+        held.append("the segment's table")
+    return f"{' and '.join(held) or 'no memory of ours'}; slots never (filter {bits})"
+
+
+def descriptors(machine: Machine) -> Finding:
+    """Look how many files may be open at once."""
+    limit = machine.limit(resource.RLIMIT_NOFILE)
+    fact = f"ulimit -n: {'unlimited' if limit is None else limit}"
+    if limit is None or limit >= _DESCRIPTORS_LOW:
+        return Finding("descriptors", "ok", f"{fact}; a loader needs a few for each worker")
+    remedy = "raise it: ulimit -n 4096. Workers, files of the dataset and sockets count together"
+    return Finding("descriptors", "problem" if limit < _DESCRIPTORS_FEW else "note", fact, remedy)
+
+
+def tracing(machine: Machine) -> Finding:
+    """Look if other processes may look into a trainer, as `stacks` does."""
+    scope = machine.read(_PTRACE)
+    if scope in ("", "0"):
+        return Finding("ptrace", "ok", "a user's processes may trace each other")
+    fact = f"yama's ptrace_scope is {scope}"
+    if scope == "3":
+        return Finding("ptrace", "note", fact, "`shmloader stacks` cannot work until a reboot")
+    remedy = f"`shmloader stacks` needs root, or: echo 0 > {_PTRACE}; `shmloader top` does not"
+    return Finding("ptrace", "note", fact, remedy)
+
+
+def _size(limit: int | None) -> str:
+    if limit is None:
+        return "unlimited"
+    return f"{limit / 1e6:.4g} MB" if limit >= 1e6 else f"{limit / 1e3:.4g} kB"

@@ -1,0 +1,87 @@
+"""Checks of processor time: cores, clock, waiting, stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.machine import Machine
+
+# The kernel answers from the process's own memory with all others: no system call, some 20 ns.
+_SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
+_SLOW_CLOCK_NS = 400  # with Python's own 30 ns; a system call takes some 200
+
+
+def cores(machine: Machine) -> Finding:
+    """Compare the cores that this process may use with those that programs count."""
+    there, allowed, quota = machine.cores(), machine.affinity(), _quota(machine)
+    usable = min(allowed, quota or allowed)
+    fact = f"{usable:g} of {there} may be used"
+    if allowed < there:
+        fact += f"; affinity: {allowed}"
+    if quota is not None and quota < allowed:
+        fact += f"; the control group's quota: the time of {quota:g}"
+    if usable < there:
+        remedy = f"choose num_workers for {usable:g}, not by os.cpu_count(), which says {there}"
+        return Finding("cores", "note", fact, remedy)
+    if there == 1:
+        remedy = "workers and training step take turns: num_workers=1, or more only if they wait"
+        return Finding("cores", "note", fact, remedy)
+    return Finding("cores", "ok", fact)
+
+
+def _quota(machine: Machine) -> float | None:
+    """The least share of time that a group of this process has, in cores; None: no group has."""
+    shares = [share for folder in machine.folders("cpu") for share in _shares(machine, folder)]
+    return min(shares, default=None)
+
+
+def _shares(machine: Machine, folder: str) -> Iterator[float]:
+    """Read the quota of one group, of version 2 or 1."""
+    words = machine.read(f"{folder}/cpu.max").split()
+    words = words or [machine.read(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period")]
+    if all(word.isdigit() and int(word) > 0 for word in words):  # not "max", not -1
+        quota, period = map(int, words)
+        yield quota / period
+
+
+def clock(machine: Machine) -> Finding:
+    """Look if reading the clock, which is done several times for each batch, is a system call."""
+    path = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+    source = machine.read(path)
+    ns = machine.clock_ns()
+    fact = f"{source or 'unknown source'}, {ns:.0f} ns for a reading of the monotonic clock"
+    if source in _SLOW_CLOCKS or ns > _SLOW_CLOCK_NS:
+        remedy = (
+            "each reading asks the kernel, here and in every profiler: `dmesg | grep clocksource` "
+            "says why tsc was given up; on a virtual machine choose kvm-clock or tsc"
+        )
+        return Finding("clock", "note", fact, remedy)
+    return Finding("clock", "ok", fact)
+
+
+def parking(parks_by: str) -> Finding:
+    """
+    Look how processes wait for each other.
+
+    Args:
+        parks_by: As `core.parking()` says.
+    """
+    if parks_by == "futex":
+        return Finding("futex", "ok", "processes wake each other by futex")
+    remedy = "a wake-up may take 1 ms: build without SHMLOADER_PORTABLE"
+    return Finding("futex", "note", f"built to wait by {parks_by}", remedy)
+
+
+def streaming(streams: bool) -> Finding:
+    """
+    Look if large batches are written past the caches.
+
+    Args:
+        streams: As `core.streams()` says.
+    """
+    if streams:
+        return Finding("streaming stores", "ok", "large batches are written past the caches")
+    fact = "none for this kind of processor: large batches are written through the caches"
+    remedy = "nothing to do; copies of large batches take more memory traffic than on x86-64"
+    return Finding("streaming stores", "note", fact, remedy)

@@ -1,0 +1,132 @@
+"""Checks of memory: how much there is, and the kind of it that segments are made of."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.machine import Machine
+from shmloader.memory import limits, segment, ulimits
+
+_HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+_FAULTS = "without them large batches take more page faults"
+_COLLAPSE_FROM = (6, 1)  # the first kernel with MADV_COLLAPSE
+_SCARCE_BYTES = 64 << 20  # two workers' private pages, and what memory/room.py keeps free of them
+_LITTLE_BYTES = 1 << 30
+_SHORT_BYTES = 64 << 20
+
+
+def memory() -> Finding:
+    """Look how much memory this process could take now, on the machine and below each limit."""
+    total_bytes, least = limits.total_bytes(), limits.available()
+    if total_bytes is None or least is None:
+        remedy = "mount /proc: without it a batch that does not fit is a kill, not an error"
+        return Finding("memory", "note", "the system does not say how much there is", remedy)
+    ring_bytes = segment.default_ring_bytes()
+    fact = (
+        f"{least.bytes / 1e6:.0f} MB of {total_bytes / 1e6:.0f} MB are left {least.where}; "
+        f"ring_bytes is {ring_bytes / 1e6:.0f} MB by default"
+    )
+    if least.bytes < _SCARCE_BYTES:
+        remedy = "raise the limit, or end what uses the memory: two workers alone need as much"
+        return Finding("memory", "problem", fact, remedy)
+    if least.bytes < _LITTLE_BYTES:
+        remedy = (
+            "a loader needs about `slots` times the size of a batch: lower num_workers, "
+            "prefetch_factor or batch_size if OutOfSharedMemory comes, or raise the limit"
+        )
+        return Finding("memory", "note", fact, remedy)
+    return Finding("memory", "ok", fact)
+
+
+def object_kind() -> Finding:
+    """Make a small shared-memory object, of the kind that segments are."""
+    try:
+        name = segment.backing_name()
+    except ValueError as error:  # the variable's text is wrong
+        return Finding("shared memory", "problem", str(error), f"unset {segment.BACKING_VARIABLE}")
+    try:
+        descriptor = segment.BACKINGS[name](mmap.PAGESIZE)
+    except (OSError, ImportError) as error:
+        return _no_object(name, error)
+    os.close(descriptor)
+    if name == "memfd":
+        return Finding("shared memory", "ok", "segments are memfds: no name, no file in /dev/shm")
+    fact = "segments are POSIX objects, which /dev/shm bounds"
+    remedy = f"unset {segment.BACKING_VARIABLE}"
+    if not hasattr(os, "memfd_create"):
+        remedy = "use a Python that has os.memfd_create; some of conda have not"
+    return Finding("shared memory", "note", fact, remedy)
+
+
+def _no_object(name: str, error: Exception) -> Finding:
+    remedy = "mount a tmpfs at /dev/shm that may be written, or use memfd"
+    if name == "memfd":
+        remedy = (
+            "let the sandbox or its seccomp profile allow memfd_create, or set "
+            f"{segment.BACKING_VARIABLE}=posix"
+        )
+    elif isinstance(error, ImportError):
+        remedy = "pip install posix_ipc"
+    return Finding("shared memory", "problem", f"no {name} object can be made: {error}", remedy)
+
+
+def dev_shm(machine: Machine) -> Finding:
+    """Look at /dev/shm, which bounds segments only if they are POSIX objects."""
+    space = machine.space("/dev/shm")
+    bounds = _uses_dev_shm()
+    if space is None:
+        remedy = "mount a tmpfs there: torch's own loader needs it"
+        return Finding("/dev/shm", "problem" if bounds else "note", "it does not exist", remedy)
+    fact = f"{space.free_bytes / 1e6:.0f} MB of {space.total_bytes / 1e6:.0f} MB are free"
+    if space.free_bytes >= _LITTLE_BYTES:
+        return Finding("/dev/shm", "ok", fact)
+    if bounds:
+        remedy = "enlarge it (docker: --shm-size), or use memfd, which it does not bound"
+        return Finding("/dev/shm", "problem", fact, remedy)
+    remedy = (
+        "nothing for shmloader, which does not use it; torch's own loader and NCCL need more "
+        "(docker: --shm-size)"
+    )
+    return Finding("/dev/shm", "note", fact, remedy)
+
+
+def _uses_dev_shm() -> bool:
+    try:
+        return segment.backing_name() == "posix"
+    except ValueError:
+        return False
+
+
+def huge_pages(machine: Machine) -> Finding:
+    """Look if large batches can lie in huge pages."""
+    setting, release = machine.selected(_HUGE), machine.read("/proc/sys/kernel/osrelease")
+    fact = f"shmem_enabled is {setting or 'missing'}, Linux {release or 'unknown'}"
+    if not setting or setting == "deny":
+        cure = f"echo never > {_HUGE} is enough" if setting else "the kernel has none for tmpfs"
+        return Finding("huge pages", "note", fact, f"{_FAULTS}: {cure}")
+    if "THP_enabled:\t0" in machine.read("/proc/self/status"):
+        fact += "; disabled for this process"
+        return Finding("huge pages", "note", fact, f"{_FAULTS}: start without PR_SET_THP_DISABLE")
+    if _numbers(release) < _COLLAPSE_FROM and setting not in ("always", "within_size", "force"):
+        remedy = f"{_FAULTS}: use Linux 6.1 or newer, or echo always > {_HUGE}"
+        return Finding("huge pages", "note", fact, remedy)
+    return Finding("huge pages", "ok", fact)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    words = release.split("-")[0].split(".")[:2]
+    return tuple(int(word) for word in words if word.isdigit())
+
+
+def length_limits() -> Finding:
+    """Look at the limits that bound the length of a segment."""
+    bound = ulimits.segment_bound()
+    if bound is None:
+        return Finding("ulimit -v, -f", "ok", "neither addresses nor files are limited")
+    fact = f"{bound.reason}; a segment may have {bound.bytes / 1e6:.0f} MB, a slot its part of them"
+    remedy = "raise the limit (-v or -f), or set fewer slots, which have longer ranges"
+    return Finding(
+        "ulimit -v, -f", "problem" if bound.bytes < _SHORT_BYTES else "note", fact, remedy
+    )

@@ -1,0 +1,48 @@
+"""The check of versions."""
+
+from __future__ import annotations
+
+import platform
+
+import numpy
+import torch
+
+from shmloader.cli.doctor.finding import Finding
+from shmloader.requirements import numbers
+
+# The newest that were tried, as docs/versions.md says. Older ones are refused at import.
+NEWEST_TORCH = (2, 15)
+NEWEST_PYTHON = (3, 11)
+
+
+def versions(of_torch: str, of_numpy: str, of_python: str) -> Finding:
+    """Compare versions with the newest ones that were tried."""
+    fact = f"torch {of_torch}, numpy {of_numpy}, Python {of_python}"
+    newer = [
+        name
+        for name, found, newest in (
+            ("torch", of_torch, NEWEST_TORCH),
+            ("Python", of_python, NEWEST_PYTHON),
+        )
+        if numbers(found)[:2] > newest
+    ]
+    if newer:
+        remedy = (
+            f"this {' and '.join(newer)} was not tried: compare one epoch with torch's loader, by "
+            "`shmloader run --compare`"
+        )
+        return Finding("versions", "note", fact, remedy)
+    return Finding("versions", "ok", fact)
+
+
+def versions_here() -> Finding:
+    """Compare the versions that are imported here."""
+    return versions(torch.__version__, numpy.__version__, platform.python_version())
+
+
+def accelerator_here() -> str | None:
+    """Return what torch calls the runtime of an accelerator that it can use now; None: none."""
+    device = torch.accelerator.current_accelerator(check_available=True)
+    if device is None:
+        return None
+    return "hip" if device.type == "cuda" and torch.version.hip else device.type

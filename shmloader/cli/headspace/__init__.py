@@ -1,0 +1,1 @@
+"""`shmloader bench --headspace`: how fast a step would run if its data were free."""

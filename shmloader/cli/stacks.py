@@ -1,0 +1,138 @@
+"""
+`shmloader stacks`: where in its code a worker hangs, as py-spy sees it.
+
+It exits with 0 if a stack was printed, and with 1 if no worker hangs or py-spy could not look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from shmloader.cli.attach.trainers import LiveTrainer, find
+from shmloader.cli.command import CommandError, positive_number, until_reader_leaves
+from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
+
+_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_FORBIDDEN = re.compile("permi(ssion|tted)", re.IGNORECASE)  # EACCES or EPERM, in py-spy's words
+_LONGEST_S = 60.0  # py-spy stops the process while it looks; it takes milliseconds
+
+
+_EPILOG = """\
+examples:
+  shmloader stacks 4711
+  shmloader stacks 4711 --all
+
+exit status: 0 if a stack was printed; 1 if no worker hangs, or py-spy could
+not look; 2 for wrong options.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print stacks as the arguments say."""
+    return _run(_parser().parse_args(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shmloader stacks",
+        description="Print the Python stacks of a training's workers that hang, with py-spy.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pid", type=int, help="the training's process")
+    parser.add_argument("--all", action="store_true", help="all workers, not only those that hang")
+    parser.add_argument(
+        "--hangs-after",
+        type=positive_number,
+        default=HANGS_AFTER_S,
+        metavar="S",
+        help="as for `shmloader top` (default: %(default)s)",
+    )
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with until_reader_leaves():
+        return print_stacks(arguments.pid, arguments.all, arguments.hangs_after)
+    return 0
+
+
+def print_stacks(pid: int, of_all: bool = False, hangs_after_s: float = HANGS_AFTER_S) -> int:
+    """
+    Print the stacks of a training's workers.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        CommandError: There is no such training, py-spy is missing, or may not look.
+    """
+    program = _py_spy()
+    trainer = find(pid, hangs_after_s)
+    workers = _living(trainer) if of_all else trainer.hung()
+    if not workers:
+        print(f"no worker of process {pid} hangs; --all prints the stacks of all")
+        return 1
+    for worker in workers:
+        print(_heading(worker))
+        print(_dump(program, worker))
+    return 0
+
+
+def _py_spy() -> str:
+    beside = Path(sys.executable).with_name("py-spy")
+    program = shutil.which("py-spy") or (str(beside) if beside.exists() else None)
+    if program is None:
+        raise CommandError("py-spy is not installed, which reads the stacks: pip install py-spy")
+    return program
+
+
+def _living(trainer: LiveTrainer) -> list[LiveWorker]:
+    workers = [worker for loader in trainer.loaders for worker in loader.workers]
+    return [worker for worker in workers if worker.pid is not None and worker.state != "gone"]
+
+
+def _heading(worker: LiveWorker) -> str:
+    at = f" at index {worker.index} of the dataset" if worker.index is not None else ""
+    return f"worker {worker.worker}, process {worker.pid}: {worker.state}{at}"
+
+
+def _dump(program: str, worker: LiveWorker) -> str:
+    command = [program, "dump", "--pid", str(worker.pid)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandError(f"py-spy failed: {error}") from None
+    if done.returncode == 0:
+        return done.stdout
+    # Behind its words stands a backtrace of its own code.
+    reason = done.stderr.partition("Stack backtrace")[0].strip()
+    if _FORBIDDEN.search(reason):
+        reason += _remedy()
+    raise CommandError(f"py-spy failed: {reason or f'exit status {done.returncode}'}")
+
+
+def _remedy() -> str:
+    """Say what the kernel demands of py-spy, if that may be why it failed."""
+    if os.geteuid() == 0:
+        return (
+            "\nIn a container, reading another process's memory needs the capability SYS_PTRACE: "
+            "docker run --cap-add SYS_PTRACE"
+        )
+    scope = _SCOPE.read_text().strip() if _SCOPE.exists() else "0"
+    if scope == "0":
+        return ""
+    return (
+        f"\nkernel.yama.ptrace_scope is {scope}, so that only root may look into a process that "
+        "it did not start: run this with sudo, or, until the next boot, set "
+        "sysctl kernel.yama.ptrace_scope=0"
+    )

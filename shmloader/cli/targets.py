@@ -1,0 +1,40 @@
+"""Functions of the user's own that a command is told by name, as module:function."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from shmloader.cli.command import CommandError
+
+
+def load(target: str) -> Callable[..., Any]:
+    """
+    Import a function of the user's; modules are found in this folder too, as with `python -m`.
+
+    Args:
+        target: "module:function"; the module may have dots.
+
+    Raises:
+        CommandError: The text has another form, or there is no such module or function.
+    """
+    module_name, _, name = target.partition(":")
+    if not module_name or not name:
+        raise CommandError(f"{target}: write it as module:function, such as train:make_loader")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the user's module is there, and lacks one
+        raise CommandError(
+            f"there is no module {module_name}, neither in this folder nor on PYTHONPATH"
+        ) from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise CommandError(f"the module {module_name} has no function {name}")
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,66 @@
+"""What `shmloader top --json` prints: one object, whose keys docs/tuning.md lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shmloader.cli.attach.trainers import LiveTrainer
+from shmloader.cli.top.verdicts import verdict
+from shmloader.metrics.live import LiveLoader, LiveWorker
+
+
+def as_record(trainers: Iterable[LiveTrainer]) -> dict[str, Any]:
+    """Make an object of what was seen, which `json` can write."""
+    return {"trainers": [_trainer(trainer) for trainer in trainers]}
+
+
+def _trainer(trainer: LiveTrainer) -> dict[str, Any]:
+    return {
+        "pid": trainer.process.pid,
+        "command": trainer.process.command,
+        "state": trainer.state,
+        "since_s": trainer.since_s,
+        "loaders": [_loader(loader) for loader in trainer.loaders],
+        "unread": list(trainer.unread),
+    }
+
+
+def _loader(loader: LiveLoader) -> dict[str, Any]:
+    pace = loader.pace
+    return {
+        "loader": loader.loader,
+        "label": loader.label,
+        "state": loader.state,
+        "trainer": loader.trainer,
+        "since_s": loader.since_s,
+        "epoch": loader.epoch,
+        "batch": loader.batch,
+        "length": loader.length,
+        "ahead": loader.ahead,
+        "slots": loader.slots,
+        "batches_per_s": pace.batches_per_s,
+        "bytes_per_s": pace.bytes_per_s,
+        "waiting": pace.waiting,
+        "usual_sample_s": pace.usual_sample_s,
+        "spilled": loader.spilled,
+        "resident_bytes": loader.resident_bytes,
+        "caches": [],
+        "verdict": verdict(loader),
+        "workers": [_worker(worker) for worker in loader.workers],
+    }
+
+
+def _worker(worker: LiveWorker) -> dict[str, Any]:
+    return {
+        "worker": worker.worker,
+        "pid": worker.pid,
+        "state": worker.state,
+        "since_s": worker.since_s,
+        "ticket": worker.ticket,
+        "position": worker.position,
+        "index": worker.index,
+        "samples": worker.samples,
+        "sample_s": worker.sample_s,
+        "hangs": worker.hangs,
+    }

@@ -1,0 +1,83 @@
+"""Where `shmloader top` shows what it saw: a terminal in place, lines, or JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from shmloader.cli.attach.trainers import LiveTrainer
+from shmloader.cli.command import require_extra
+from shmloader.cli.top.record import as_record
+from shmloader.cli.top.text import Line, lines_of
+
+_STYLES = {"": "", "bold": "bold", "alarm": "bold red"}
+
+# Takes the trainings of one look, and what to say if there are none.
+Show = Callable[[list[LiveTrainer], str], None]
+
+
+def show_json(trainers: list[LiveTrainer], _: str) -> None:
+    """Print an object on a line of its own."""
+    print(json.dumps(as_record(trainers)), flush=True)
+
+
+def show_lines(trainers: list[LiveTrainer], nothing: str) -> None:
+    """Print lines below those of the look before."""
+    for line in _lines(trainers, nothing):
+        print(line.text)
+    sys.stdout.flush()
+
+
+def show_with_time(trainers: list[LiveTrainer], nothing: str) -> None:
+    """Print lines under a heading that tells one look from the next."""
+    print(time.strftime("--- %H:%M:%S"))
+    show_lines(trainers, nothing)
+
+
+@contextmanager
+def in_place() -> Iterator[Show]:
+    """
+    Show each look in the place of the one before, in a terminal.
+
+    Raises:
+        CommandError: rich is not installed.
+    """
+    require_extra("cli", {"rich": "rich"})
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    # Without its thread: a look is drawn when it was taken.
+    live = Live(console=Console(), auto_refresh=False, vertical_overflow="ellipsis")
+
+    def show(trainers: list[LiveTrainer], nothing: str) -> None:
+        drawn = Text()
+        for line in _lines(trainers, nothing):
+            drawn.append(f"{line.text}\n", style=_STYLES[line.style])
+        drawn.append(time.strftime("%H:%M:%S, Ctrl-C ends this"), style="dim")
+        live.update(drawn, refresh=True)
+
+    with live:
+        yield show
+
+
+def _lines(trainers: list[LiveTrainer], nothing: str) -> list[Line]:
+    return list(lines_of(trainers)) or [Line(nothing)]
+
+
+@contextmanager
+def way_to_show(as_json: bool, once: bool) -> Iterator[Show]:
+    """Choose where to show what is seen."""
+    with contextlib.ExitStack() as stack:
+        if as_json:
+            yield show_json
+        elif once:
+            yield show_lines
+        elif sys.stdout.isatty():
+            yield stack.enter_context(in_place())
+        else:
+            yield show_with_time

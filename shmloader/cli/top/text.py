@@ -1,0 +1,131 @@
+"""What `shmloader top` shows, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from shmloader.cli.attach.trainers import LiveTrainer
+from shmloader.cli.top.verdicts import verdict
+from shmloader.metrics.live import LiveLoader, LiveWorker
+
+_TRAINER = {
+    "waiting": "waits in next() since",
+    "stepping": "uses its batch since",
+    "between": "between two epochs since",
+    "busy": "changes faster than it can be read",
+}
+_COLUMNS = ("worker", "pid", "state", "since", "ticket", "sample", "index")
+_WIDTHS = (7, 9, 11, 9, 9, 12, 12)
+
+
+class Line(NamedTuple):
+    """A line, and how a terminal shows it: "" as all others, "bold", or "alarm"."""
+
+    text: str
+    style: str = ""
+
+
+def lines_of(trainers: Iterable[LiveTrainer]) -> Iterator[Line]:
+    """Yield what is to be shown of trainings, with an empty line between two."""
+    for number, trainer in enumerate(trainers):
+        if number:
+            yield Line("")
+        yield Line(f"process {trainer.process.pid}  {trainer.process.command}", "bold")
+        for loader in trainer.loaders:
+            yield from _loader(trainer, loader)
+        for reason in trainer.unread:
+            yield Line(f"  a segment is not shown: {reason}")
+
+
+def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
+    yield Line(f"  loader {loader.loader}  {loader.label}  {_epoch(loader)}; {_trainer(loader)}")
+    yield Line(f"    {_pace(loader)}")
+    if loader.slots:
+        used = [f"{count} {state}" for state, count in loader.slots.items() if count]
+        yield Line(f"    slots: {', '.join(used)}; {loader.ahead} batches ahead; {_memory(loader)}")
+    line = verdict(loader)
+    if line:
+        yield Line(f"    {line}", "bold")
+    for worker in loader.workers:
+        if worker.hangs:
+            yield Line(f"    {_alarm(trainer, loader, worker)}", "alarm")
+    yield Line("    " + _row(_COLUMNS))
+    for worker in loader.workers:
+        yield Line("    " + _row(_cells(worker)), "alarm" if worker.hangs else "")
+
+
+def _epoch(loader: LiveLoader) -> str:
+    if loader.epoch is None or loader.batch is None:
+        return "epoch unknown"
+    length = "" if loader.length is None else f" of {loader.length}"
+    return f"epoch {loader.epoch}, batch {loader.batch}{length}"
+
+
+def _trainer(loader: LiveLoader) -> str:
+    words = _TRAINER[loader.trainer]
+    return words if loader.since_s is None else f"{words} {seconds(loader.since_s)}"
+
+
+def _pace(loader: LiveLoader) -> str:
+    pace = loader.pace
+    text = f"{pace.batches_per_s:.1f} batches/s, {pace.bytes_per_s / 1e6:.1f} MB/s"
+    if pace.waiting is not None:
+        text += f", waiting {100 * pace.waiting:.0f} % of the last seconds"
+    return text
+
+
+def _memory(loader: LiveLoader) -> str:
+    text = f"{(loader.resident_bytes or 0) / 1e6:.1f} MB resident"
+    return f"{text}; {loader.spilled} spilled" if loader.spilled else text
+
+
+def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:
+    sample = "a batch that is fetched as a whole"
+    if worker.position is not None:
+        sample = f"sample {worker.position} of batch {worker.ticket}"
+        if worker.index is not None:
+            sample = f"index {worker.index} of the dataset, {sample}"
+    usual_s = loader.pace.usual_sample_s if worker.position is not None else None
+    usual = "" if usual_s is None else f" (usually {seconds(usual_s)})"
+    return (
+        f"worker {worker.worker}, process {worker.pid}, hangs: for {seconds(worker.sample_s)} it "
+        f"fetches {sample}{usual}; to see where: shmloader stacks {trainer.process.pid}"
+    )
+
+
+def _cells(worker: LiveWorker) -> tuple[str, ...]:
+    sample = _or_dash(worker.position)
+    if worker.position is not None and worker.samples:
+        sample = f"{worker.position} of {worker.samples}"
+    return (
+        str(worker.worker),
+        _or_dash(worker.pid),
+        worker.state,
+        seconds(worker.since_s),
+        _or_dash(worker.ticket),
+        sample,
+        _or_dash(worker.index),
+    )
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _row(cells: Iterable[str]) -> str:
+    pairs = zip(cells, _WIDTHS, strict=True)
+    return " ".join(f"{cell:<{width}}" for cell, width in pairs).rstrip()
+
+
+def seconds(duration_s: float | None) -> str:
+    """Write a duration with the unit that suits it."""
+    if duration_s is None:
+        return "-"
+    if duration_s < 0.001:
+        return f"{1e6 * duration_s:.3g} µs"
+    if duration_s < 1:
+        return f"{1000 * duration_s:.3g} ms"
+    if duration_s < 120:
+        return f"{duration_s:.1f} s"
+    return f"{duration_s / 60:.0f} min" if duration_s < 7200 else f"{duration_s / 3600:.1f} h"

@@ -1,0 +1,88 @@
+"""What limits a loader that runs, in a line."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from shmloader.cli.attach.segments import LAYOUT
+from shmloader.metrics import Epoch, Report, Times, WorkerStats
+from shmloader.metrics.case import Setting
+from shmloader.metrics.live import LiveLoader, LiveWorker
+from shmloader.metrics.report import report_on
+from shmloader.metrics.timeline import Timeline, timeline_over
+from shmloader.processes import scheduling
+
+# In the log a reason is a number, from 1: the members of trainer/budget.py's Spill.
+_REASONS = ("kept_by_worker", "too_few_slots", "for_children", "too_few_bytes")
+
+
+def verdict(loader: LiveLoader) -> str | None:
+    """Say what limits a loader and what to change; None if that is not known."""
+    report = report_of(loader)
+    return "; ".join(report.lines) if report is not None and report.cause else None
+
+
+def report_of(loader: LiveLoader) -> Report | None:
+    """Judge the epoch that runs, as the trainer's own report would, as far as it shows outside."""
+    view = loader.view
+    if view is None or loader.epoch is None or not loader.plate.prefetch_factor:
+        return None
+    timeline = timeline_over(loader.records, LAYOUT, loader.epoch)
+    return report_on(_epoch_of(loader, view, timeline), timeline, _setting_of(loader))
+
+
+def _setting_of(loader: LiveLoader) -> Setting:
+    plate = loader.plate
+    in_use = sum(loader.slots[name] for name in ("free", "placed", "ready", "leased"))
+    return Setting(
+        workers=plate.workers,
+        prefetch_factor=plate.prefetch_factor,
+        in_order=plate.in_order,
+        slots=max(in_use, 1),
+        chosen_slots=plate.chosen_slots,
+        ring_bytes=plate.ring_bytes,
+        cores=scheduling.cores(),
+        persistent=True,  # not known, and only said of an epoch that is over
+    )
+
+
+def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> Epoch:
+    records = loader.records[loader.records["epoch"] == loader.epoch]
+    reasons = [int(each) for each in records["spill"] if each > 0]
+    names = (*_REASONS, "for_an_earlier_batch")
+    spills = Counter(names[each - 1] for each in reasons if each <= len(names))
+    return Epoch(
+        number=view["epoch"],
+        is_over=False,
+        batches=view["batches"],
+        length=loader.length,
+        bytes=view["bytes"],
+        wall_s=(time.monotonic_ns() - view["begun_ns"]) / 1e9,
+        first_s=None,
+        wait_s=view["parked_ns"] / 1e9,
+        next=Times(),
+        step=Times(),
+        workers=tuple(_worker_of(worker, timeline) for worker in loader.workers),
+        spills=dict(spills),
+        restarts=0,
+        trainer_cpu_s=0.0,
+        trainer_delayed_s=0.0,
+    )
+
+
+def _worker_of(worker: LiveWorker, timeline: Timeline) -> WorkerStats:
+    """What a worker did in the batches of the log; how it was scheduled, since it began."""
+    mine = timeline.worker == worker.worker
+    busy_s = float(timeline.making[mine].sum())
+    running, ready = scheduling.scheduled_ns(worker.pid) if worker.pid else (0, 0)
+    # Shares of its whole life stand for those of the epoch.
+    alive_s = (running + ready) / 1e9
+    scale = min(1.0, busy_s / alive_s) if alive_s > 0 else 0.0
+    return WorkerStats(
+        fetching_s=float(timeline.fetching[mine].sum()),
+        collating_s=float(timeline.collating[mine].sum()),
+        cpu_s=scale * running / 1e9,
+        delayed_s=scale * ready / 1e9,
+    )

@@ -1,0 +1,69 @@
+"""
+`shmloader trace`: what the workers and the trainer of a running training did lately, as a file.
+
+It exits with 0 if the file was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from shmloader.cli.attach.segments import LAYOUT
+from shmloader.cli.attach.trainers import find
+from shmloader.cli.command import CommandError
+from shmloader.metrics.trace import NothingToTrace, Traced, write_trace
+
+_EPILOG = """\
+example:
+  shmloader trace 4711 -o trace.json   # to open in https://ui.perfetto.dev
+
+exit status: 0 if the file was written; 1 if there is no such training, or it
+has returned no batch yet; 2 for wrong options.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the trace as the arguments say."""
+    return _run(_parser().parse_args(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shmloader trace",
+        description="Write what the workers and the trainer of a running training did for its last "
+        "batches.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pid", type=int, help="the training's process")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="PATH", help="the JSON file to write"
+    )
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return trace_process(arguments.pid, arguments.output)
+
+
+def trace_process(pid: int, path: Path) -> int:
+    """
+    Write a trace of a running training.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        CommandError: There is no such training, it has returned no batch yet, or the file cannot
+            be written.
+    """
+    trainer = find(pid)
+    traced = [Traced(each.loader, each.label, each.records) for each in trainer.loaders]
+    try:
+        batches = write_trace(path, traced, LAYOUT)
+    except (NothingToTrace, OSError) as error:
+        raise CommandError(f"no trace of process {pid} was written: {error}") from None
+    print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev")
+    return 0

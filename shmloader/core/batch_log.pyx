@@ -1,0 +1,189 @@
+# What the trainer and its workers did lately: the trainer's notes, and reading all of them.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from shmloader.core.csrc cimport (
+    HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED, SEGMENT_IDLE, SEGMENT_LIVE,
+    VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX, VIEW_VERSION,
+    VIEW_WHOLE_BATCH, clock_read, histogram, histogram_middle, ledger_collect, log, log_ask,
+    log_begin, log_end, log_name, log_record, log_return, log_segment, nameplate,
+    segment_record, segment_worker, view_fields, view_fields_count, view_read, worker_block,
+    worker_view,
+)
+
+cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
+
+
+def view_layout():
+    """
+    Describe the bytes that viewers may read of a segment.
+
+    Returns:
+        A dict: `version`, `magic`, the numbers that stand for what is `unknown`, and under `parts`
+        for each struct its `bytes` and `fields`, {name: (numpy's format, offset in bytes)}. The
+        parts `control` and `worker` say where other structs begin in a block.
+    """
+    cdef size_t i
+    parts = {}
+    for i in range(view_fields_count):
+        part = parts.setdefault(view_fields[i].part.decode(), {"bytes": 0, "fields": {}})
+        part["bytes"] = view_fields[i].part_bytes
+        part["fields"][view_fields[i].name.decode()] = (view_fields[i].format.decode(),
+                                                        view_fields[i].offset)
+    unknown = {"number": <uint64_t>VIEW_UNKNOWN, "index": <int64_t>VIEW_UNKNOWN_INDEX,
+               "position": <uint32_t>VIEW_WHOLE_BATCH}
+    return {"version": VIEW_VERSION, "magic": <uint64_t>VIEW_MAGIC, "unknown": unknown,
+            "parts": parts}
+
+
+@cython.final
+cdef class BatchLog:
+    """
+    The notes of an iterator's trainer, and what its segment says of the last batches.
+
+    Only the thread that iterates may note; reading may be done on any thread with the
+    interpreter's lock.
+    """
+
+    def __init__(self, Ledger ledger):
+        """Note in the segment of a ledger."""
+        self.ledger = ledger
+
+    def name(self, about):
+        """
+        Say for viewers which segment this is, and that it is live.
+
+        Args:
+            about: `loader`, its number in its process from 1; `owner_pid`; `owner_start`, when that
+                process began, in clock ticks after boot, or 0; `prefetch_factor`; `in_order`;
+                `chosen_slots`, 0 if the user chose none; `label`, UTF-8, of which 64 bytes are
+                kept.
+        """
+        cdef nameplate known
+        cdef bytes label = about["label"][:VIEW_LABEL_BYTES]
+        memset(&known, 0, sizeof(nameplate))
+        known.loader, known.owner_pid = about["loader"], about["owner_pid"]
+        known.owner_start, known.in_order = about["owner_start"], about["in_order"]
+        known.prefetch_factor, known.chosen_slots = about["prefetch_factor"], about["chosen_slots"]
+        memcpy(known.label, PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label))
+        log_name(self.ledger.table, &known)
+
+    def show_as(self, str state):
+        """Say for viewers whether an iterator uses the segment: "live", "idle" or "closed"."""
+        log_segment(self.ledger.table, SEGMENT_STATES[state])
+
+    def close(self):
+        """Note nothing from now on: the segment may go to another iterator."""
+        self.is_closed = True
+
+    def begin_epoch(self, uint32_t number, length):
+        """
+        Begin an epoch.
+
+        Args:
+            number: Of the loader's epochs, from 1.
+            length: How many batches it will have; None if that is not known.
+        """
+        log_begin(self.ledger.table, number, <uint64_t>VIEW_UNKNOWN if length is None else length)
+
+    def end_epoch(self):
+        """End the epoch, or break it off."""
+        if not self.is_closed:
+            log_end(self.ledger.table)
+
+    def ask(self):
+        """Note that next() was called."""
+        if not self.is_closed:
+            log_ask(self.ledger.table)
+
+    def hand_out(self):
+        """Note that next() returns, or raises."""
+        if not self.is_closed:
+            log_return(self.ledger.table)
+
+    def put_aside(self):
+        """Take back the note of the batch just delivered, which next() will not return now."""
+        cdef log *notes = &self.ledger.table.log
+        notes.has_draft = False
+        return PyBytes_FromStringAndSize(<char *>&notes.draft, sizeof(log_record))
+
+    def take_up(self, bytes note):
+        """Note that next() returns a batch whose note was put aside."""
+        cdef log *notes = &self.ledger.table.log
+        memcpy(&notes.draft, PyBytes_AS_STRING(note), sizeof(log_record))
+        notes.has_draft = True
+        notes.draft_slot = <uint32_t>-1
+
+    def records(self):
+        """Copy the records of the last batches out: bytes, as `view_layout` describes a record."""
+        ledger_collect(self.ledger.table)
+        return PyBytes_FromStringAndSize(
+            <char *>segment_record(self.ledger.table.base, &self.ledger.table.geometry, 0),
+            LOG_RECORDS * sizeof(log_record),
+        )
+
+    def epoch(self):
+        """
+        Count the epoch that runs, or the last one.
+
+        Returns:
+            A dict of its number, length (None: unknown), batches, bytes, begun_ns, first_ns (0:
+            no batch yet), next_ns, parked_ns, step_ns, state and since_ns.
+        """
+        cdef log *notes = &self.ledger.table.log
+        return {"number": notes.view.epoch, "batches": notes.view.batches,
+                "bytes": notes.view.bytes, "begun_ns": notes.view.begun_ns,
+                "first_ns": notes.view.first_ns,
+                "next_ns": notes.view.next_ns, "parked_ns": notes.view.parked_ns,
+                "step_ns": notes.view.step_ns, "state": notes.view.state,
+                "length": None if notes.view.length == <uint64_t>VIEW_UNKNOWN
+                else notes.view.length,
+                "since_ns": notes.view.since_ns}
+
+    def durations(self):
+        """
+        Look up how long each next() and each step of this epoch took.
+
+        Returns:
+            For both (sum, longest, counts), the counts as pairs (duration to within 1/32, how
+            often), shortest first; all durations in nanoseconds.
+        """
+        cdef log *notes = &self.ledger.table.log
+        return read_histogram(&notes.nexts), read_histogram(&notes.steps)
+
+    def clocks(self):
+        """List per worker what it did since the segment was made, in ns, batches and bytes."""
+        cdef uint32_t worker
+        cdef worker_block *block
+        cdef list found = []
+        for worker in range(self.ledger.table.geometry.workers):
+            block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)
+            found.append((clock_read(&block.clock.fetching_ns),
+                          clock_read(&block.clock.collating_ns),
+                          clock_read(&block.clock.starved_ns),
+                          clock_read(&block.clock.blocked_ns), clock_read(&block.clock.batches),
+                          clock_read(&block.clock.bytes)))
+        return found
+
+    def views(self):
+        """Copy the workers' views out: bytes each, or None where one was in the middle of it."""
+        cdef uint32_t worker
+        cdef worker_block *block
+        cdef worker_view view
+        cdef list found = []
+        for worker in range(self.ledger.table.geometry.workers):
+            block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)
+            is_whole = view_read(&view.state, &block.view.sequence,
+                                 sizeof(worker_view) - sizeof(uint64_t))
+            found.append(PyBytes_FromStringAndSize(<char *>&view, sizeof(worker_view))
+                         if is_whole else None)
+        return found
+
+
+cdef tuple read_histogram(const histogram *found):
+    cdef uint32_t bucket
+    counts = tuple([(histogram_middle(bucket), found.buckets[bucket])
+                    for bucket in range(HISTOGRAM_BUCKETS) if found.buckets[bucket] != 0])
+    return (found.sum_ns, found.longest_ns, counts)

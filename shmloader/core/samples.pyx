@@ -1,0 +1,53 @@
+# The samples of the batch in hand, one by one, so that it can be seen which one a worker is at.
+
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from libc.stdint cimport int64_t, uint32_t
+
+from shmloader.core.csrc cimport (
+    VIEW_UNKNOWN_INDEX, desk_begin_collating, desk_begin_sample,
+)
+
+
+@cython.final
+@cython.internal
+cdef class Samples:
+    """
+    The indices of a batch for torch's fetcher, which takes one and then fetches its sample.
+
+    Viewers are shown each index as it is taken; behind the last one collating begins.
+    """
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __iter__(self):
+        self.position = 0
+        return self
+
+    def __next__(self):
+        cdef SlotMemory memory = self.memory
+        cdef uint32_t count = <uint32_t>len(self.indices)
+        # A child that user code forked here has no slot in hand, and shows nothing.
+        cdef bint is_shown = memory.slot >= 0
+        cdef int64_t number = <int64_t>VIEW_UNKNOWN_INDEX
+        cdef int overflow = 0
+        if self.position >= count:
+            if is_shown:
+                desk_begin_collating(&memory.seat, memory.blocked_ns)
+            raise StopIteration
+        index = self.indices[self.position]
+        if is_shown:
+            if type(index) is int:
+                number = PyLong_AsLongLongAndOverflow(index, &overflow)
+                number = <int64_t>VIEW_UNKNOWN_INDEX if overflow else number
+            desk_begin_sample(&memory.seat, self.position, count, number)
+        self.position += 1
+        return index
+
+
+cdef Samples watched_samples(SlotMemory memory, list indices):
+    """Make the samples of the batch in hand."""
+    cdef Samples made = Samples.__new__(Samples)
+    made.memory, made.indices = memory, indices
+    memory.watches = True
+    return made

@@ -1,0 +1,159 @@
+"""One epoch of a loop before it is judged: its numbers, and its waits as the model plays them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from shmloader.metrics import model
+from shmloader.metrics.model import Played
+from shmloader.metrics.record import Epoch
+from shmloader.metrics.timeline import Column, Timeline
+
+_PLAYED = 600  # batches, for each candidate
+
+
+@dataclass(frozen=True)
+class Setting:
+    """
+    What the loop was run with.
+
+    Attributes:
+        workers: Number of workers.
+        prefetch_factor: Batches ordered ahead for each.
+        in_order: True if batches are returned in the sampler's order.
+        slots: How many there are now.
+        chosen_slots: What the user set; None: the loader chose.
+        ring_bytes: The ceiling in bytes for what slots keep.
+        cores: How many the process may use; a fraction is a share of time.
+        persistent: True if workers live on between epochs.
+    """
+
+    workers: int
+    prefetch_factor: int
+    in_order: bool
+    slots: int
+    chosen_slots: int | None
+    ring_bytes: int
+    cores: float
+    persistent: bool
+
+
+class Case:
+    """
+    An epoch, without the start of its workers.
+
+    Attributes:
+        epoch, timeline, setting: As they were given.
+        making: Seconds that a worker had each batch in hand.
+        step: Seconds that the trainer was busy with each, its own work in next() included.
+        wait_share: The part of the time that was spent in next().
+        base: The loop as the model plays it.
+        excess: How many times longer batches would have to take for the model to wait as long.
+        facts: Numbers for the report.
+    """
+
+    def __init__(self, epoch: Epoch, timeline: Timeline, setting: Setting) -> None:
+        self.epoch = epoch
+        self.timeline = timeline
+        self.setting = setting
+        self.making = timeline.making + timeline.blocked
+        self.step = timeline.step + (timeline.next - timeline.parked)
+        total_s = float(timeline.next.sum() + timeline.step.sum())
+        self.wait_share = float(timeline.next.sum()) / total_s if total_s > 0 else 0.0
+        self.base = self.play(self.making)
+        self.facts: dict[str, Any] = self._find_facts(total_s)
+        self.excess = self._calibrate()
+
+    # The model
+
+    def play(
+        self, making: Column, setting: Setting | None = None, step: Column | None = None
+    ) -> Played:
+        """Play the loop with other times of a batch, with other options, or with other steps."""
+        setting = setting or self.setting
+        return model.play(
+            making.tolist(),
+            (self.step if step is None else step).tolist(),
+            setting.workers,
+            setting.prefetch_factor,
+            in_order=setting.in_order,
+            slots=setting.slots,
+            batches=max(len(making), self.played_with(setting)),
+        )
+
+    @staticmethod
+    def played_with(setting: Setting) -> int:
+        """How many batches are played at least, so that the start is a small part of it."""
+        return min(_PLAYED, 40 * setting.workers)
+
+    def removes(self, making: Column) -> float:
+        """The part of the modelled waiting that is gone with these times instead."""
+        before = sum(self.base.waits_s) / len(self.base.waits_s)
+        played = self.play(numpy.maximum(making, 0.0))
+        after = sum(played.waits_s) / len(played.waits_s)
+        return 1 - after / before if before > 0 else 0.0
+
+    def _calibrate(self) -> float:
+        """
+        How many times longer batches would have to take, for the model to wait as the loop did.
+
+        What the model does not know is in it: wake-ups, and other programs on the same cores.
+        """
+        low, high = 1.0, 2.0
+        if self.base.wait_share >= self.wait_share:
+            return low
+        for _ in range(8):
+            middle = (low + high) / 2
+            is_low = self.play(self.making * middle).wait_share < self.wait_share
+            low, high = (middle, high) if is_low else (low, middle)
+        return low
+
+    # The facts
+
+    def _find_facts(self, total_s: float) -> dict[str, Any]:
+        epoch, timeline, setting = self.epoch, self.timeline, self.setting
+        busy_s = sum(worker.fetching_s + worker.collating_s for worker in epoch.workers)
+        cpu_s = sum(worker.cpu_s for worker in epoch.workers)
+        delayed_s = sum(worker.delayed_s for worker in epoch.workers)
+        waiting_s = float(timeline.next.sum())
+        span_s = float(timeline.returned[-1] - timeline.asked[0])
+        return {
+            "epoch": epoch.number,
+            "batches": len(timeline),
+            "batches_per_s": len(timeline) / total_s if total_s > 0 else 0.0,
+            "wait_share": self.wait_share,
+            "parked_share": float(timeline.parked.sum()) / waiting_s if waiting_s > 0 else 0.0,
+            "step_s": float(timeline.step.mean()),
+            "next_s": float(timeline.next.mean()),
+            "fetching_s": float(timeline.fetching.mean()),
+            "collating_s": float(timeline.collating.mean()),
+            "blocked_s": float(timeline.blocked.mean()),
+            "busy_share": min(1.0, float(self.making.sum()) / (setting.workers * span_s)),
+            "held_batches": self._held_at_once(),
+            "spilled_share": float(timeline.spilled.mean()),
+            "workers": setting.workers,
+            "prefetch_factor": setting.prefetch_factor,
+            "slots": setting.slots,
+            "cores": setting.cores,
+            "worker_cpu_share": min(1.0, cpu_s / busy_s) if busy_s > 0 else 0.0,
+            "delayed_share": min(1.0, delayed_s / busy_s) if busy_s > 0 else 0.0,
+            "cores_used": (cpu_s + epoch.trainer_cpu_s) / epoch.wall_s if epoch.wall_s > 0 else 0.0,
+            "trainer_cores": epoch.trainer_cpu_s / epoch.wall_s if epoch.wall_s > 0 else 0.0,
+            "step_delayed_share": self._step_delayed_share(),
+            "first_s": epoch.first_s,
+            "wall_s": epoch.wall_s,
+        }
+
+    def _step_delayed_share(self) -> float:
+        """The part of the epoch that the step's thread was ready to run and found no core."""
+        epoch = self.epoch
+        return min(1.0, epoch.trainer_delayed_s / epoch.wall_s) if epoch.wall_s > 0 else 0.0
+
+    def _held_at_once(self) -> float:
+        """How many batches lay in their slots in the user's hands, on average over time."""
+        timeline = self.timeline
+        end_s = timeline.returned[-1]
+        held = numpy.where(numpy.isnan(timeline.held), end_s - timeline.returned, timeline.held)
+        span_s = float(end_s - timeline.returned[0])
+        return float(held[~timeline.spilled].sum()) / span_s if span_s > 0 else 0.0

@@ -1,0 +1,204 @@
+"""
+What loaders did, as metrics for Prometheus: a collector for a registry of the user's own.
+
+It starts no server and keeps no numbers: each scrape asks the loaders. Nothing else imports this
+module, because nothing else needs `prometheus_client`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import NamedTuple, Protocol
+
+from shmloader.metrics.record import Stats, Times
+
+try:
+    from prometheus_client.metrics_core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError:
+    raise ImportError(
+        "shmloader.metrics.exporter needs prometheus_client, which is missing: "
+        "pip install prometheus_client",
+        name="prometheus_client",
+    ) from None
+
+# Upper ends of the histograms' buckets, in seconds: three for each power of ten.
+BUCKETS_S = (
+    *(0.0001, 0.0002, 0.0005),
+    *(0.001, 0.002, 0.005),
+    *(0.01, 0.02, 0.05),
+    *(0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0),
+    *(10.0, 20.0, 50.0, 100.0),
+)
+_WORKER_STATES = ("fetching", "collating", "starved", "blocked")
+
+
+class Counted(Protocol):
+    """A loader that counts."""
+
+    def stats(self) -> Stats:
+        """What it has done so far."""
+
+
+class LoaderCollector(Collector):
+    """
+    The metrics of some loaders; register it in a `prometheus_client.CollectorRegistry`.
+
+    Args:
+        loaders: A name for each, which is the label `loader`, and the loader or a function that
+            returns its `Stats`, as `functools.partial(shmloader.stats, loader)` does for a served
+            one. It is read at each scrape, so loaders may be added and removed; until then they
+            are kept alive.
+    """
+
+    def __init__(self, loaders: Mapping[str, Counted | Callable[[], Stats]]) -> None:
+        self._loaders = loaders
+
+    def describe(self) -> list[Metric]:
+        """Name the metrics to the registry; asks no loader."""
+        return list(_metrics({}))
+
+    def collect(self) -> Iterator[Metric]:
+        """Ask each loader for its counts, on whatever thread the scrape runs."""
+        return _metrics({name: _stats_of(each) for name, each in [*self._loaders.items()]})
+
+
+def _stats_of(source: Counted | Callable[[], Stats]) -> Stats:
+    return source() if callable(source) else source.stats()
+
+
+class _Series(NamedTuple):
+    """A metric, and how its samples are read of a loader's counts: labels' values and a number."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    samples: Callable[[Stats], Iterable[tuple[tuple[str, ...], float]]]
+
+
+_COUNTERS = (
+    _Series("shmloader_batches", "Batches delivered.", (), lambda stats: [((), stats.batches)]),
+    _Series(
+        "shmloader_payload_bytes",
+        "Bytes of the delivered batches' payload.",
+        (),
+        lambda stats: [((), stats.bytes)],
+    ),
+    _Series(
+        "shmloader_wait_seconds",
+        "Seconds the trainer was parked, waiting for a batch.",
+        (),
+        lambda stats: [((), stats.wait_s)],
+    ),
+    _Series(
+        "shmloader_worker_seconds",
+        "Seconds each worker was in each state.",
+        ("worker", "state"),
+        lambda stats: [
+            ((str(number), state), getattr(worker, f"{state}_s"))
+            for number, worker in enumerate(stats.workers)
+            for state in ("fetching", "collating", "starved", "blocked")
+        ],
+    ),
+    _Series(
+        "shmloader_worker_batches",
+        "Answers that each worker wrote.",
+        ("worker",),
+        lambda stats: [((str(n),), worker.batches) for n, worker in enumerate(stats.workers)],
+    ),
+    _Series(
+        "shmloader_worker_payload_bytes",
+        "Bytes of payload that each worker wrote.",
+        ("worker",),
+        lambda stats: [((str(n),), worker.bytes) for n, worker in enumerate(stats.workers)],
+    ),
+    _Series(
+        "shmloader_spilled_batches",
+        "Batches that were copied out of their slots.",
+        ("reason",),
+        lambda stats: _by_name(stats.spills),
+    ),
+    _Series(
+        "shmloader_restarts",
+        "Workers that died or hung and were replaced.",
+        (),
+        lambda stats: [((), stats.restarts)],
+    ),
+    _Series(
+        "shmloader_pickled_batches",
+        "Batches with leaves that were pickled.",
+        (),
+        lambda stats: [((), stats.pickled_batches)],
+    ),
+    _Series(
+        "shmloader_pickled_bytes",
+        "Bytes of pickles that rode beside the tensors.",
+        (),
+        lambda stats: [((), stats.pickled_bytes)],
+    ),
+)
+_GAUGES = (
+    _Series(
+        "shmloader_slots", "Slots in each state.", ("state",), lambda stats: _by_name(stats.slots)
+    ),
+    _Series(
+        "shmloader_resident_bytes",
+        "Bytes of shared memory that have pages.",
+        (),
+        lambda stats: [((), stats.resident_bytes)],
+    ),
+    _Series(
+        "shmloader_epoch",
+        "Number of the newest epoch, from 1.",
+        (),
+        lambda stats: [((), epoch.number) for epoch in stats.epochs[-1:]],
+    ),
+)
+_HISTOGRAMS: tuple[tuple[str, str, Callable[[Stats], Times]], ...] = (
+    (
+        "shmloader_next_seconds",
+        "How long each next() took, to 3 percent.",
+        lambda stats: stats.next,
+    ),
+    ("shmloader_step_seconds", "How long each step took, to 3 percent.", lambda stats: stats.step),
+)
+
+
+def _by_name(counts: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], float]]:
+    for name, number in counts.items():
+        yield (name,), number
+
+
+def _metrics(counted: Mapping[str, Stats]) -> Iterator[Metric]:
+    """Make all metrics, with the samples of these loaders."""
+    for kind, table in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+        for series in table:
+            labels = ("loader", *series.labels)
+            family = kind(series.name, series.text, labels=labels)
+            for loader, stats in counted.items():
+                for values, number in series.samples(stats):
+                    family.add_metric((loader, *values), number)
+            yield family
+    for name, text, times_of in _HISTOGRAMS:
+        histogram = HistogramMetricFamily(name, text, labels=("loader",))
+        for loader, stats in counted.items():
+            times = times_of(stats)
+            histogram.add_metric((loader,), buckets(times), times.total_s)
+        yield histogram
+
+
+def buckets(times: Times) -> list[tuple[str, float]]:
+    """Count the durations up to each of the fixed ends, and all of them, as Prometheus does."""
+    inside = [0] * (len(BUCKETS_S) + 1)
+    for ns, number in times.counts:
+        inside[bisect_left(BUCKETS_S, ns / 1e9)] += number
+    ends = [*map(str, BUCKETS_S), "+Inf"]
+    return list(zip(ends, accumulate(inside), strict=True))

@@ -1,0 +1,338 @@
+"""
+What a running loader does now, read from its segment's bytes by a process that only looks.
+
+Nothing here is trusted: the bytes may be torn, of another program, or of another version. What
+cannot be read to the end is "busy", and what is out of range is no segment.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from shmloader.metrics.layout import Layout, Read, Records, read_log, read_struct
+
+SEGMENT_STATES = ("", "live", "idle", "closed")
+TRAINER_STATES = ("between", "stepping", "waiting")
+WORKER_STATES = ("absent", "idle", "fetching", "collating", "blocked")
+SLOT_STATES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
+BUSY = "busy"  # it changes faster than it can be read, or its writer died in the middle
+
+HANGS_AFTER_S = 10.0
+_USUAL_TIMES = 20  # a sample that takes so much longer than the usual one hangs
+_WINDOW_NS = 10_000_000_000  # over which rates are counted
+_LOG_MAX = 1 << 16
+_WORKERS_MAX = 1 << 16
+
+
+class NotReadable(ValueError):
+    """A segment cannot be read by this version; the text says why."""
+
+
+class NoSegment(ValueError):
+    """A file is no segment, or none that has an owner yet."""
+
+
+@dataclass(frozen=True)
+class Plate:
+    """
+    Whose a segment is, and where its parts lie.
+
+    Attributes:
+        owner_pid: The trainer, as it knows itself.
+        owner_start: When that began, in clock ticks after boot; 0: unknown.
+        loader: The loader's number in its process.
+        prefetch_factor, in_order, chosen_slots, ring_bytes: Its options; chosen_slots is None if
+            the user chose none.
+    """
+
+    owner_pid: int
+    owner_start: int
+    loader: int
+    label: str
+    state: str
+    workers: int
+    worker_offset: int
+    worker_stride: int
+    log_offset: int
+    log_records: int
+    prefetch_factor: int
+    in_order: bool
+    chosen_slots: int | None
+    ring_bytes: int
+
+
+@dataclass(frozen=True)
+class LiveWorker:
+    """
+    What a worker does now.
+
+    Attributes:
+        worker: Its place, from 0.
+        state: "absent", "idle", "fetching", "collating", "blocked" or "busy".
+        since_s: Seconds since that state began.
+        ticket: The batch that it makes; None if it makes none.
+        position: Which sample of the batch it fetches, from 0; None if it fetches none, or the
+            dataset gets the whole batch at once.
+        index: Of that sample in the dataset, if it is a number.
+        samples: Of the batch.
+        sample_s: Seconds that it fetches this sample, or the batch if samples are not known.
+        hangs: True if that is far longer than usual.
+    """
+
+    worker: int
+    pid: int | None
+    state: str
+    since_s: float | None = None
+    ticket: int | None = None
+    position: int | None = None
+    index: int | None = None
+    samples: int | None = None
+    sample_s: float | None = None
+    hangs: bool = False
+
+
+@dataclass(frozen=True)
+class Pace:
+    """
+    How fast a loader was in its last seconds.
+
+    Attributes:
+        waiting: The trainer's share of time in `next()`, 0 to 1.
+        usual_sample_s, usual_fetch_s: Seconds that half of the samples and of the batches stayed
+            below; None if no batch was fetched yet.
+    """
+
+    batches_per_s: float
+    bytes_per_s: float
+    waiting: float | None
+    usual_sample_s: float | None
+    usual_fetch_s: float | None
+
+
+@dataclass(frozen=True)
+class LiveLoader:
+    """
+    What one iterator of a loader does now.
+
+    Attributes:
+        state: Of its segment: "live", "idle" between two epochs, or "closed".
+        trainer: "waiting" in `next()`, "stepping", "between" two epochs, or "busy".
+        since_s: Seconds since that began.
+        batch: Batches returned in this epoch.
+        length: Batches that the epoch has; None if that is not known.
+        ahead: Batches that were asked of the workers and not returned yet, as `slots` has them.
+        slots: How many are in each state, as of the last `next()`.
+        records: What the log has of the last batches.
+        plate: Its options, among others.
+        view: The trainer's own numbers of this epoch, in ns; None if they could not be read.
+    """
+
+    loader: int
+    label: str
+    state: str
+    trainer: str
+    since_s: float | None
+    epoch: int | None
+    batch: int | None
+    length: int | None
+    ahead: int | None
+    slots: dict[str, int]
+    spilled: int | None
+    resident_bytes: int | None
+    pace: Pace
+    workers: tuple[LiveWorker, ...]
+    records: Records
+    plate: Plate
+    view: dict[str, Any] | None
+
+
+def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
+    """
+    Read whose segment this is.
+
+    Args:
+        total_bytes: The file's length.
+
+    Raises:
+        NoSegment: It is none.
+        NotReadable: It is of another version, or damaged.
+    """
+    dtype = layout.dtype("nameplate")
+    begin = read(dtype.itemsize, 0)
+    if len(begin) < dtype.itemsize or layout.values("nameplate", begin)["magic"] != layout.magic:
+        raise NoSegment("it is no segment of shmloader's")
+    version = layout.values("nameplate", begin)["version"]
+    if version != layout.version:
+        raise NotReadable(
+            f"it was made by another version of shmloader: its layout is {version}, and this "
+            f"version reads {layout.version}; use the shmloader of that program's environment"
+        )
+    plate = read_struct(read, layout, "nameplate", 0)
+    if plate is None:
+        raise NotReadable("its owner died while it wrote its name")
+    if not _is_sound(plate, total_bytes, layout):
+        raise NotReadable("what it says of itself is damaged")
+    return Plate(
+        owner_pid=plate["owner_pid"],
+        owner_start=plate["owner_start"],
+        loader=plate["loader"],
+        label=printable(plate["label"].decode(errors="replace")),
+        state=SEGMENT_STATES[plate["state"]],
+        workers=plate["workers"],
+        worker_offset=plate["worker_offset"],
+        worker_stride=plate["worker_stride"],
+        log_offset=plate["log_offset"],
+        log_records=plate["log_records"],
+        prefetch_factor=plate["prefetch_factor"],
+        in_order=bool(plate["in_order"]),
+        chosen_slots=plate["chosen_slots"] or None,
+        ring_bytes=plate["ring_bytes"],
+    )
+
+
+def _is_sound(plate: dict[str, Any], total_bytes: int, layout: Layout) -> bool:
+    if plate["total_bytes"] != total_bytes or not 0 < plate["state"] < len(SEGMENT_STATES):
+        return False
+    if plate["workers"] > _WORKERS_MAX or plate["log_records"] > _LOG_MAX:
+        return False
+    view_end = layout.offset("worker", "view") + layout.dtype("worker_view").itemsize
+    workers_end = plate["worker_offset"] + plate["workers"] * plate["worker_stride"]
+    log_end = plate["log_offset"] + plate["log_records"] * layout.dtype("log_record").itemsize
+    is_ordered: bool = workers_end <= plate["log_offset"] and log_end <= total_bytes
+    return is_ordered and plate["worker_stride"] >= view_end
+
+
+def printable(text: str) -> str:
+    """Replace what a terminal would not show, or would obey."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def read_loader(
+    read: Read, plate: Plate, layout: Layout, now_ns: int, hangs_after_s: float = HANGS_AFTER_S
+) -> LiveLoader:
+    """
+    Read what an iterator of a loader does now.
+
+    Args:
+        now_ns: The monotonic clock.
+        hangs_after_s: Seconds for one sample, below which no worker is said to hang.
+    """
+    view = read_struct(read, layout, "trainer_view", layout.offset("control", "trainer"))
+    if view is not None and view["state"] >= len(TRAINER_STATES):
+        view = None
+    records = read_log(read, layout, plate.log_offset, plate.log_records)
+    pace = pace_of(records, view, now_ns)
+    workers = tuple(
+        _worker(read, plate, layout, now_ns, number, pace, hangs_after_s)
+        for number in range(plate.workers)
+    )
+    named: dict[str, Any] = {"loader": plate.loader, "label": plate.label, "state": plate.state}
+    rest: dict[str, Any] = {"pace": pace, "workers": workers, "records": records}
+    rest |= {"plate": plate, "view": view}
+    if view is None:
+        unread: dict[str, Any] = dict.fromkeys(
+            ("since_s", "epoch", "batch", "length", "ahead", "spilled", "resident_bytes")
+        )
+        return LiveLoader(**named, **rest, **unread, trainer=BUSY, slots={})
+    slots = dict(zip(SLOT_STATES, view["counts"], strict=False))
+    return LiveLoader(
+        **named,
+        **rest,
+        trainer=TRAINER_STATES[view["state"]],
+        since_s=_seconds(now_ns, view["since_ns"]),
+        epoch=view["epoch"],
+        batch=view["batches"],
+        length=None if view["length"] == layout.no_number else view["length"],
+        ahead=slots["placed"] + slots["ready"],
+        slots=slots,
+        spilled=view["spilled"],
+        resident_bytes=view["resident_bytes"],
+    )
+
+
+def _seconds(now_ns: int, since_ns: int) -> float:
+    # What began after the clock was read began just now.
+    return max(0, now_ns - since_ns) / 1e9
+
+
+def _worker(
+    read: Read,
+    plate: Plate,
+    layout: Layout,
+    now_ns: int,
+    number: int,
+    pace: Pace,
+    hangs_after_s: float,
+) -> LiveWorker:
+    block = plate.worker_offset + number * plate.worker_stride
+    view = read_struct(read, layout, "worker_view", block + layout.offset("worker", "view"))
+    if view is None or view["state"] >= len(WORKER_STATES):
+        return LiveWorker(number, None, BUSY)
+    state = WORKER_STATES[view["state"]]
+    pid, since_s = view["pid"] or None, _seconds(now_ns, view["since_ns"])
+    if state in ("absent", "idle"):
+        return LiveWorker(number, pid, state, since_s)
+    samples = view["samples"] or None
+    if state != "fetching":
+        return LiveWorker(number, pid, state, since_s, view["ticket"], samples=samples)
+    is_known = view["position"] != layout.no_position
+    usual_s = pace.usual_sample_s if is_known else pace.usual_fetch_s
+    sample_s = _seconds(now_ns, view["sample_since_ns"])
+    return LiveWorker(
+        worker=number,
+        pid=pid,
+        state=state,
+        since_s=since_s,
+        ticket=view["ticket"],
+        position=view["position"] if is_known else None,
+        index=None if view["index"] == layout.no_index else view["index"],
+        samples=samples,
+        sample_s=sample_s,
+        hangs=sample_s > max(hangs_after_s, _USUAL_TIMES * (usual_s or 0.0)),
+    )
+
+
+def pace_of(records: Records, view: dict[str, Any] | None, now_ns: int) -> Pace:
+    """
+    Count what a loader did in the last seconds of its epoch.
+
+    Args:
+        records: Of its last batches, oldest first.
+        view: The trainer's; None if it is not known.
+    """
+    sample_s, fetch_s = _usual(records)
+    begun_ns = now_ns - _WINDOW_NS
+    if view is not None:
+        records = records[records["epoch"] == view["epoch"]]
+        begun_ns = max(begun_ns, view["begun_ns"])
+    if len(records):
+        # The log may hold less than the window, but what it holds of it is all that came since.
+        begun_ns = max(begun_ns, int(records["asked_ns"][0]))
+    recent = records[records["returned_ns"] > max(begun_ns, 0)]
+    ended_ns = now_ns
+    if view is not None and view["state"] == 0 and len(recent):
+        ended_ns = int(recent["returned_ns"][-1])  # the epoch is over
+    span_ns = max(1, ended_ns - begun_ns)
+    returned, asked = recent["returned_ns"].astype(float), recent["asked_ns"].astype(float)
+    waited_ns = float(numpy.sum(returned - numpy.maximum(asked, begun_ns)))
+    if view is not None and view["state"] == TRAINER_STATES.index("waiting"):
+        waited_ns += max(0, now_ns - max(view["since_ns"], begun_ns))
+    is_known = len(recent) > 0 or waited_ns > 0
+    return Pace(
+        batches_per_s=len(recent) * 1e9 / span_ns,
+        bytes_per_s=float(numpy.sum(recent["bytes"].astype(float))) * 1e9 / span_ns,
+        waiting=min(1.0, max(0.0, waited_ns / span_ns)) if is_known else None,
+        usual_sample_s=sample_s,
+        usual_fetch_s=fetch_s,
+    )
+
+
+def _usual(records: Records) -> tuple[float | None, float | None]:
+    """The median seconds of a sample and of a batch, as they were fetched."""
+    times = {name: records[f"{name}_ns"].astype(float) for name in ("taken", "fetched")}
+    fetching = times["fetched"] - times["taken"] - records["blocked_fetching_ns"].astype(float)
+    if not len(fetching):
+        return None, None
+    each = fetching / numpy.maximum(records["samples"], 1)
+    return float(numpy.median(each)) / 1e9, float(numpy.median(fetching)) / 1e9

@@ -1,0 +1,229 @@
+"""What a loader has done so far, as records. Each becomes JSON by `dataclasses.asdict`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
+from typing import Any, Self
+
+_Counts = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Times:
+    """
+    How long something took each time; the sum of two is that of both together.
+
+    The percentiles are within 1/32 of the truth, the other numbers are exact.
+
+    Attributes:
+        count: How often it was done.
+        total_s: Seconds it took, all times together.
+        p50_s, p90_s, p99_s: Seconds that 50, 90 and 99 of 100 times did not exceed.
+        longest_s: Seconds of the longest time.
+        counts: Pairs of nanoseconds and how often it took about so long, shortest first.
+    """
+
+    count: int = 0
+    total_s: float = 0.0
+    p50_s: float = 0.0
+    p90_s: float = 0.0
+    p99_s: float = 0.0
+    longest_s: float = 0.0
+    counts: _Counts = ()
+
+    @classmethod
+    def of(cls, total_ns: float, longest_ns: float, counts: _Counts) -> Self:
+        """Make the record of durations that were counted."""
+        number = sum(times for _, times in counts)
+        p50, p90, p99 = (_quantile(counts, number, part, longest_ns) for part in (50, 90, 99))
+        seconds = (total_ns / 1e9, p50 / 1e9, p90 / 1e9, p99 / 1e9, longest_ns / 1e9)
+        return cls(number, *seconds, counts=counts)
+
+    def __add__(self, other: "Times") -> "Times":
+        """Put the times of two records together."""
+        if not other.counts or not self.counts:
+            return self if self.counts else other
+        both: dict[int, int] = dict(self.counts)
+        for ns, times in other.counts:
+            both[ns] = both.get(ns, 0) + times
+        total_ns = (self.total_s + other.total_s) * 1e9
+        longest_ns = max(self.longest_s, other.longest_s) * 1e9
+        return Times.of(total_ns, longest_ns, tuple(sorted(both.items())))
+
+
+def _quantile(counts: _Counts, number: int, percent: int, longest_ns: float) -> float:
+    rank = -(-number * percent // 100)
+    for ns, times in counts:
+        rank -= times
+        if rank <= 0:
+            return min(ns, longest_ns)
+    return 0.0
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """
+    What the worker in one place did; who takes a dead one's place goes on with its record.
+
+    Attributes:
+        fetching_s: Seconds in the dataset, until the samples of a batch were there.
+        collating_s: Seconds collating, and writing what was not collated into the slot.
+        starved_s: Seconds parked without an order: nothing was asked of it.
+        blocked_s: Seconds waiting for pages of its slot in the middle of a batch.
+        batches: Answers that it wrote.
+        bytes: Bytes of their payload.
+        cpu_s: Seconds its main thread ran; known for single epochs only.
+        delayed_s: Seconds that thread was ready to run and no core was free; as cpu_s.
+    """
+
+    fetching_s: float = 0.0
+    collating_s: float = 0.0
+    starved_s: float = 0.0
+    blocked_s: float = 0.0
+    batches: int = 0
+    bytes: int = 0
+    cpu_s: float = 0.0
+    delayed_s: float = 0.0
+
+    def __add__(self, other: "WorkerStats") -> "WorkerStats":
+        """Count two records together."""
+        return WorkerStats(*(one + two for one, two in _pairs(self, other)))
+
+    def __sub__(self, earlier: "WorkerStats") -> "WorkerStats":
+        """Count what came after an earlier record."""
+        return WorkerStats(*(now - then for now, then in _pairs(self, earlier)))
+
+
+def _pairs(one: WorkerStats, other: WorkerStats) -> list[tuple[Any, Any]]:
+    return [(getattr(one, each.name), getattr(other, each.name)) for each in fields(WorkerStats)]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """
+    What one epoch did, so far or as a whole.
+
+    Attributes:
+        number: Which of the loader's epochs, counted from 1.
+        is_over: False while it runs.
+        batches: Batches delivered.
+        length: Batches that it has in all; None if that is not known beforehand.
+        bytes: Bytes of the delivered batches' payload.
+        wall_s: Seconds from its iter() to its end, or until now.
+        first_s: Seconds from its iter() to the first batch; None before that.
+        wait_s: Seconds the trainer was parked, waiting for a batch.
+        next: How long each next() took, the wait included.
+        step: How long the user had each batch before asking for the next one.
+        workers: For each worker what it did meanwhile.
+        spills: Batches that were copied out of their slots, by reason: `kept_by_worker`,
+            `too_few_slots`, `for_children`, `too_few_bytes`, `for_an_earlier_batch`.
+        restarts: Workers that died and were replaced.
+        trainer_cpu_s: Seconds of processor time that the training process used, all its threads.
+        trainer_delayed_s: Seconds the thread that began the epoch was ready to run and no core was
+            free.
+    """
+
+    number: int
+    is_over: bool
+    batches: int
+    length: int | None
+    bytes: int
+    wall_s: float
+    first_s: float | None
+    wait_s: float
+    next: Times
+    step: Times
+    workers: tuple[WorkerStats, ...]
+    spills: dict[str, int]
+    restarts: int
+    trainer_cpu_s: float
+    trainer_delayed_s: float
+
+
+@dataclass(frozen=True)
+class Stats:
+    """
+    Counts over all epochs of a loader since it was made; the sum of two is that of both loaders.
+
+    Attributes:
+        batches: Batches delivered.
+        bytes: Bytes of their payload.
+        wait_s: Seconds the trainer was parked, waiting for a batch.
+        worker_busy_s: Seconds workers fetched, collated and wrote, all workers together.
+        worker_starved_s: Seconds workers were parked without an order: nothing asked of them.
+        worker_blocked_s: Seconds workers waited for pages of their slots in mid-batch.
+        spilled: Batches copied to private memory because too many slots or bytes were held.
+        restarts: Workers that died and were replaced.
+        retired: Slots taken out of use because a worker kept an alias of its batch.
+        resident_bytes: Bytes of shared memory that have pages now, idle segments included.
+        pickled_bytes: Bytes of pickles that rode beside the tensors.
+        pickled_batches: Batches that had such a pickle.
+        slots: How many slots are in each state now, by the state's name: free, placed, ready,
+            leased, forked, retired or spare.
+        spills: Batches of `spilled` by reason, as in `Epoch`.
+        next: How long each next() took, in all epochs.
+        step: How long the user had each batch before asking for the next one.
+        workers: For each worker what it did, in all epochs.
+        epochs: The last 64 epochs, the newest one last; it may be running.
+    """
+
+    batches: int = 0
+    bytes: int = 0
+    wait_s: float = 0.0
+    worker_busy_s: float = 0.0
+    worker_starved_s: float = 0.0
+    worker_blocked_s: float = 0.0
+    spilled: int = 0
+    restarts: int = 0
+    retired: int = 0
+    resident_bytes: int = 0
+    pickled_bytes: int = 0
+    pickled_batches: int = 0
+    slots: dict[str, int] = field(default_factory=dict)
+    spills: dict[str, int] = field(default_factory=dict)
+    next: Times = Times()
+    step: Times = Times()
+    workers: tuple[WorkerStats, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+
+    def __add__(self, other: "Stats") -> "Stats":
+        """Count two records together."""
+        together: dict[str, Any] = {
+            "slots": _sum_of(self.slots, other.slots),
+            "spills": _sum_of(self.spills, other.spills),
+            "workers": sums(self.workers, other.workers),
+        }
+        for each in fields(self):
+            if each.name not in together:
+                together[each.name] = getattr(self, each.name) + getattr(other, each.name)
+        return Stats(**together)
+
+    def past(self) -> "Stats":
+        """Keep what stays true of a segment when it is gone."""
+        return replace(self, resident_bytes=0, slots={})
+
+
+def _sum_of(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def sums(one: Iterable[WorkerStats], other: Iterable[WorkerStats]) -> tuple[WorkerStats, ...]:
+    """Count the workers of two iterators together, place by place."""
+    pairs = zip_longest(one, other, fillvalue=WorkerStats())
+    return tuple(first + second for first, second in pairs)
+
+
+@dataclass(frozen=True)
+class Held:
+    """
+    A batch whose slot is still in use.
+
+    Attributes:
+        ticket: Which batch of its iterator it is, counted from 0.
+        held_s: Seconds since it was delivered.
+        leases: How many storages and arrays' bases still point into its slot.
+    """
+
+    ticket: int
+    held_s: float
+    leases: int

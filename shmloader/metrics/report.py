@@ -1,0 +1,72 @@
+"""What limits a loop, and what to change: a verdict on an epoch's record and its batches' times."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shmloader.metrics.advice import advice_for
+from shmloader.metrics.case import Case, Setting
+from shmloader.metrics.causes import cause_of
+from shmloader.metrics.record import Epoch
+from shmloader.metrics.timeline import Timeline
+from shmloader.metrics.words import duration
+
+FEWEST_BATCHES = 8  # to judge by
+
+
+@dataclass(frozen=True)
+class Report:
+    """
+    What limits a loop. `str()` says it to people.
+
+    Attributes:
+        cause: "fetching", "collating", "transport", "step", "held", "sample", "worker", "memory" or
+            "cpu"; None if it cannot be told yet.
+        advice: Options to set, by name; empty if none would help.
+        facts: The numbers behind it: seconds by `_s`, parts of one by `_share`.
+        lines: What `str()` shows.
+    """
+
+    cause: str | None
+    advice: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Say in a few lines what limits the loop, and what to change."""
+        return "\n".join(self.lines)
+
+
+def report_on(epoch: Epoch | None, timeline: Timeline | None, setting: Setting | None) -> Report:
+    """
+    Judge the last epoch.
+
+    Args:
+        epoch: Its record; None if none has begun with workers.
+        timeline: Its batches, as far as the log has them.
+        setting: What it was run with.
+    """
+    if epoch is None or timeline is None or setting is None:
+        return Report(None, lines=("nothing to report: no epoch was run with workers",))
+    ahead = setting.workers * setting.prefetch_factor
+    steady = timeline.after(min(ahead, len(timeline) // 4))
+    if len(steady) < FEWEST_BATCHES:
+        line = f"nothing to report yet: {len(timeline)} batches of epoch {epoch.number} are too few"
+        return Report(None, lines=(line,))
+    case = Case(epoch, steady, setting)
+    cause, line = cause_of(case)
+    advice, lines = advice_for(case, cause)
+    return Report(cause, advice, case.facts, (line, *lines, *_start_of(case)))
+
+
+def _start_of(case: Case) -> list[str]:
+    """Say that starting workers costs much of each epoch, if it does."""
+    epoch = case.epoch
+    if case.setting.persistent or epoch.first_s is None or not epoch.is_over:
+        return []
+    late_s = epoch.first_s - float(case.making.mean())
+    if late_s < 0.2 * epoch.wall_s or late_s < 0.05:
+        return []
+    return [
+        f"the first batch of the epoch came after {duration(epoch.first_s)} of "
+        f"{duration(epoch.wall_s)}: persistent_workers=True keeps the workers for the next one"
+    ]

@@ -1,0 +1,128 @@
+"""The log's records of one epoch as columns of seconds: when each batch made its moves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+from shmloader.metrics.layout import Layout, Records, in_order
+
+Column = NDArray[numpy.float64]
+Numbers = NDArray[numpy.int64]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """
+    Batches of one epoch in the order in which they were returned, a number each in every column.
+
+    Durations and times are seconds; times count from the moment the first of them was asked for.
+
+    Attributes:
+        number: The batch's turn, from 0, counted from the first batch in the timeline.
+        worker: Which worker made it.
+        samples: How many samples it has; 0: not known.
+        fetching: In the dataset.
+        collating: Collating and writing.
+        blocked: Waiting for pages.
+        queued: Between the order and the worker's taking it up.
+        next: In next() for it.
+        parked: Of that parked, waiting for it.
+        step: From its return to the next call of next(); the last one's is 0.
+        held: From its return to its release; NaN while it is held.
+        asked, taken, written, returned: Those moments.
+        spilled: True if it was copied out of its slot.
+        longest: Its longest sample, to a few milliseconds; NaN if samples were not seen one by one.
+        longest_index: That sample's index of the dataset; -1: not known.
+        bytes: Its payload.
+    """
+
+    number: Numbers
+    worker: Numbers
+    samples: Numbers
+    fetching: Column
+    collating: Column
+    blocked: Column
+    queued: Column
+    next: Column
+    parked: Column
+    step: Column
+    held: Column
+    asked: Column
+    taken: Column
+    written: Column
+    returned: Column
+    spilled: NDArray[numpy.bool_]
+    longest: Column
+    longest_index: Numbers
+    bytes: Numbers
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def making(self) -> Column:
+        """Seconds that a worker was busy with each batch, waiting for pages not included."""
+        return self.fetching + self.collating
+
+    def after(self, count: int) -> "Timeline":
+        """Leave out the first batches."""
+        return Timeline(*(getattr(self, name)[count:] for name in self.__dataclass_fields__))
+
+
+def timeline_of(logs: Sequence[bytes], layout: Layout, epoch: int) -> Timeline:
+    """
+    Read the records of one epoch.
+
+    Args:
+        logs: Those of a loader's segments, as `BatchLog.records` copies them.
+        epoch: Its number.
+
+    Returns:
+        The batches of that epoch that are still in the logs.
+    """
+    found = in_order(numpy.frombuffer(b"".join(logs), layout.dtype("log_record")))
+    return timeline_over(found, layout, epoch)
+
+
+def timeline_over(records: Records, layout: Layout, epoch: int) -> Timeline:
+    """Read the records of one epoch, out of whole ones that are in order."""
+    found = records[records["epoch"] == epoch]
+    is_seen = found["longest_position"] != layout.no_position
+    index = numpy.where(found["longest_index"] == layout.no_index, -1, found["longest_index"])
+    begun = found["asked_ns"][0] if len(found) else numpy.uint64(0)
+    step = numpy.zeros(len(found))
+    step[:-1] = _seconds(found["asked_ns"][1:], found["returned_ns"][:-1])
+    held = _seconds(found["released_ns"], found["returned_ns"])
+    collating = _seconds(found["written_ns"], found["fetched_ns"])
+    blocked_later = _seconds(found["blocked_ns"], found["blocked_fetching_ns"])
+    return Timeline(
+        number=numpy.arange(len(found)),
+        worker=found["worker"].astype(numpy.int64),
+        samples=found["samples"].astype(numpy.int64),
+        fetching=_seconds(found["fetched_ns"], found["taken_ns"])
+        - found["blocked_fetching_ns"] / 1e9,
+        collating=collating - blocked_later,
+        blocked=found["blocked_ns"] / 1e9,
+        queued=_seconds(found["taken_ns"], found["placed_ns"]),
+        next=_seconds(found["returned_ns"], found["asked_ns"]),
+        parked=found["parked_ns"] / 1e9,
+        step=step,
+        held=numpy.where(found["released_ns"] > 0, held, numpy.nan),
+        asked=_seconds(found["asked_ns"], begun),
+        taken=_seconds(found["taken_ns"], begun),
+        written=_seconds(found["written_ns"], begun),
+        returned=_seconds(found["returned_ns"], begun),
+        spilled=found["spill"] > 0,
+        longest=numpy.where(is_seen, found["longest_ns"] / 1e9, numpy.nan),
+        longest_index=index.astype(numpy.int64),
+        bytes=found["bytes"].astype(numpy.int64),
+    )
+
+
+def _seconds(later: Any, earlier: Any) -> Column:
+    # As signed numbers: a forged or missing time may be the earlier one.
+    seconds: Column = (later.astype(numpy.int64) - numpy.asarray(earlier).astype(numpy.int64)) / 1e9
+    return seconds

@@ -1,0 +1,308 @@
+"""
+tune(): runs a loader with other options, and says which to set.
+
+A run gives the times of its batches. From them the model (metrics/tuner.py) predicts the loop with
+other numbers of workers and depths, the best one is run, and its times correct the prediction.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch.utils.data
+
+from shmloader.dataloader import DataLoader, wrap
+from shmloader.memory.segment import default_ring_bytes
+from shmloader.metrics.case import Case, Setting
+from shmloader.metrics.report import FEWEST_BATCHES
+from shmloader.metrics.timeline import timeline_of
+from shmloader.metrics.tuner import DEPTHS, NEAR, Tuner, counts_from
+from shmloader.metrics.words import duration, number, percent
+from shmloader.processes import scheduling
+from shmloader.trainer.service import LAYOUT
+
+Step = Callable[[Any], Any] | float | None
+
+_RUNS_MAX = 6
+_FEWEST_PER_WORKER = 6  # batches of a run: a worker's first ones are no measure
+
+
+@dataclass(frozen=True)
+class Run:
+    """
+    A loop that was run, or predicted.
+
+    Attributes:
+        num_workers, prefetch_factor: Its options.
+        batches_per_s: Its rate.
+        wait_share: The part of the time that it waited, from 0 to 1.
+        predicted: True if it was not run.
+    """
+
+    num_workers: int
+    prefetch_factor: int
+    batches_per_s: float
+    wait_share: float
+    predicted: bool = False
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """
+    Options for a loader. `str()` says them to people, with a line to paste.
+
+    Attributes:
+        options: num_workers, prefetch_factor, slots and ring_bytes, by name.
+        batches_per_s: The rate to expect.
+        wait_share: The part of the time that the loop will wait.
+        before: The loop as it was.
+        reasons: Why, a line each.
+        curve: What was run, and what is predicted around the choice.
+    """
+
+    options: dict[str, int]
+    batches_per_s: float
+    wait_share: float
+    before: Run
+    reasons: tuple[str, ...] = ()
+    curve: tuple[Run, ...] = field(default=())
+
+    @property
+    def line(self) -> str:
+        """The options as arguments to paste."""
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+    def __str__(self) -> str:
+        """Say the options, the reasons and the curve."""
+        before = self.before
+        rows = [
+            f"  {run.num_workers:>7} {run.prefetch_factor:>8} {run.batches_per_s:>10.4g} "
+            f"{percent(run.wait_share):>7}  {'predicted' if run.predicted else 'measured'}"
+            for run in self.curve
+        ]
+        return "\n".join(
+            [
+                self.line,
+                f"expected: {self.batches_per_s:.4g} batches/s, waiting {percent(self.wait_share)} "
+                f"of the time; before: {before.batches_per_s:.4g} batches/s, waiting "
+                f"{percent(before.wait_share)}, with num_workers={before.num_workers}, "
+                f"prefetch_factor={before.prefetch_factor}",
+                *self.reasons,
+                "  workers prefetch  batches/s   waits",
+                *rows,
+            ]
+        )
+
+
+def tune(
+    make_loader: Callable[[], Any],
+    step: Step = None,
+    *,
+    seconds: float = 60.0,
+    tell: Callable[[str], None] | None = None,
+) -> Tuned:
+    """
+    Find num_workers, prefetch_factor, slots and ring_bytes for a loader.
+
+    It is run several times, for some seconds each, with the step behind each batch.
+
+    Args:
+        make_loader: Makes the loader: torch's class, a subclass or ours. It is called once; runs
+            with other options share its dataset and sampler.
+        step: What the training does with a batch: a function of it, or the seconds it takes. None
+            tunes for the rate of the data alone.
+        seconds: The time for all runs together.
+        tell: Called with a line before each run.
+
+    Raises:
+        TypeError: make_loader() made no loader that can be served.
+        ValueError: The loader's epochs have too few batches to measure.
+    """
+    loader = make_loader()
+    if not isinstance(loader, torch.utils.data.DataLoader):
+        raise TypeError(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")
+    return _Search(loader, step, seconds, tell or (lambda line: None)).tuned()
+
+
+class _Search:
+    """The runs of one loader."""
+
+    def __init__(
+        self, loader: Any, step: Step, seconds: float, tell: Callable[[str], None]
+    ) -> None:
+        self._loader = loader
+        self._step = _step_of(step)
+        self._seconds = seconds / _RUNS_MAX
+        self._deadline = time.monotonic() + seconds
+        self._tell = tell
+        self._cases: dict[tuple[int, int], Case] = {}
+
+    def tuned(self) -> Tuned:
+        first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2)
+        case = self._run(*first)
+        # Once for the number of workers, and again as long as a run says something else.
+        wanted = self._choose(case)
+        for _ in range(_RUNS_MAX - 2):
+            if wanted in self._cases or time.monotonic() > self._deadline:
+                break
+            case = self._run(*wanted)
+            wanted = self._choose(case)
+        return self._result(first)
+
+    def _choose(self, case: Case) -> tuple[int, int]:
+        """
+        Predict what is best: the fewest workers that come near the best rate, then the least depth.
+
+        Depth costs memory, workers cost processes; so single slow batches are met by depth.
+        """
+        tuner = Tuner(case)
+        least = self._loader.prefetch_factor or 2
+        depths = [each for each in DEPTHS if each > least]
+        best = tuner.choose(tuner.settings(counts_from(1), (least, *depths[1::2]))).setting
+        return best.workers, best.prefetch_factor
+
+    def _run(self, workers: int, depth: int) -> Case:
+        """Run the loader for a while; what it did behind the start of its workers."""
+        self._tell(f"running {workers} workers, prefetch_factor={depth}")
+        loader = wrap(self._loader) if not isinstance(self._loader, DataLoader) else self._loader
+        before = loader.num_workers, loader.prefetch_factor
+        loader.num_workers, loader.prefetch_factor = workers, depth
+        try:
+            case = self._measure(loader)
+        finally:
+            loader.close()
+            loader.num_workers, loader.prefetch_factor = before
+        self._cases[workers, depth] = case
+        return case
+
+    def _measure(self, loader: Any) -> Case:
+        workers, depth = loader.num_workers, loader.prefetch_factor
+        fewest = max(4 * FEWEST_BATCHES, _FEWEST_PER_WORKER * workers) + workers * depth
+        # Twice the time if there are few batches in it; a long epoch ends then.
+        ends = time.monotonic() + self._seconds
+        late = ends + self._seconds
+        count = 0
+        best: Case | None = None
+        while True:
+            for batch in loader:
+                self._step(batch)
+                del batch
+                count += 1
+                now = time.monotonic()
+                if now > late or (now > ends and count >= fewest):
+                    break
+            best = self._case_of(loader) or best
+            if time.monotonic() > ends or best is None:
+                break
+        if best is None:
+            raise ValueError(
+                f"{count} batches came in {duration(2 * self._seconds)}, too few to measure: give "
+                "more seconds, or a loader with longer epochs"
+            )
+        return best
+
+    @staticmethod
+    def _case_of(loader: Any) -> Case | None:
+        service = loader._service
+        epoch = service.pool.history.epochs()[-1]
+        timeline = timeline_of(service.pool.logs(), LAYOUT, epoch.number)
+        setting = Setting(
+            workers=loader.num_workers,
+            prefetch_factor=loader.prefetch_factor,
+            in_order=loader.in_order,
+            slots=loader.num_workers * loader.prefetch_factor + 6,
+            chosen_slots=None,
+            ring_bytes=default_ring_bytes(),
+            cores=scheduling.cores(),
+            persistent=bool(loader.persistent_workers),
+        )
+        steady = timeline.after(min(setting.workers * setting.prefetch_factor, len(timeline) // 4))
+        return Case(epoch, steady, setting) if len(steady) >= FEWEST_BATCHES else None
+
+    # The result
+
+    def _result(self, first: tuple[int, int]) -> Tuned:
+        runs = {key: self._ran(key) for key in self._cases}
+        best_rate = max(run.batches_per_s for run in runs.values())
+        good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
+        chosen = min(good, key=lambda key: (key[0] * (1 + key[1] / 100), key))
+        case, run = self._cases[chosen], runs[chosen]
+        slots = Tuner(case).slots_for(*chosen)
+        batch_bytes = int(case.timeline.bytes.max())
+        needed = slots * batch_bytes * 5 // 4
+        options = {
+            "num_workers": chosen[0],
+            "prefetch_factor": chosen[1],
+            "slots": slots,
+            "ring_bytes": max(needed, 64 << 20),
+        }
+        return Tuned(
+            options,
+            run.batches_per_s,
+            run.wait_share,
+            runs[first],
+            self._reasons(case, chosen, batch_bytes),
+            tuple(sorted([*runs.values(), *self._around(case, chosen)], key=_by_options)),
+        )
+
+    def _ran(self, key: tuple[int, int]) -> Run:
+        facts = self._cases[key].facts
+        return Run(*key, facts["batches_per_s"], facts["wait_share"])
+
+    def _around(self, case: Case, chosen: tuple[int, int]) -> list[Run]:
+        tuner = Tuner(case)
+        workers, depth = chosen
+        keys = {
+            *((each, depth) for each in (workers // 2, workers - 1, workers + 1, 2 * workers)),
+            *((workers, each) for each in (2, 4, 8, 16) if each != depth),
+        }
+        found = []
+        for count, ahead in keys:
+            if count > 0 and (count, ahead) not in self._cases:
+                setting = replace(
+                    case.setting,
+                    workers=count,
+                    prefetch_factor=ahead,
+                    slots=tuner.slots_for(count, ahead),
+                )
+                guess = tuner.predict(setting)
+                found.append(Run(count, ahead, 1 / guess.batch_s, guess.wait_share, True))
+        return found
+
+    def _reasons(self, case: Case, chosen: tuple[int, int], batch_bytes: int) -> tuple[str, ...]:
+        facts, tuner = case.facts, Tuner(case)
+        made = float(case.making.mean())
+        lines = [
+            f"num_workers: a worker has a batch in hand for {duration(made)}, and the step uses it "
+            f"for {duration(facts['step_s'])}"
+        ]
+        if tuner.cores_bound_s > 0.8 / facts["batches_per_s"]:
+            lines.append(
+                f"  {number(case.setting.cores)} cores are the limit: a batch costs "
+                f"{duration(made * facts['worker_cpu_share'])} of processor time"
+            )
+        spread = float(case.making.max() / max(made, 1e-9))
+        lines.append(
+            f"prefetch_factor: the longest batch took {spread:.1f} times the mean; "
+            f"{chosen[0] * chosen[1]} batches are ahead of the step"
+        )
+        size = f"{batch_bytes / 1e6:.3g} MB"
+        lines.append(
+            f"slots: those, and {facts['held_batches']:.1f} that the step holds at once; "
+            f"ring_bytes: as many batches of {size}, and a quarter"
+        )
+        return tuple(lines)
+
+
+def _by_options(run: Run) -> tuple[int, int]:
+    return run.num_workers, run.prefetch_factor
+
+
+def _step_of(step: Step) -> Callable[[Any], Any]:
+    if step is None:
+        return lambda batch: None
+    if isinstance(step, (int, float)):
+        seconds = float(step)
+        return lambda batch: time.sleep(seconds)
+    return step

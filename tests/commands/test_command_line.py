@@ -1,0 +1,165 @@
+"""The one command: its table, its help, its exit codes, and what it does without its extras."""
+
+import importlib
+import json
+import subprocess
+import sys
+import tomllib
+
+import click
+import pytest
+
+from shmloader import cli
+from shmloader.cli import command
+from tests.helpers.programs import ROOT, search_path
+
+WITHOUT_CLICK = """
+import json, sys
+
+sys.modules["click"] = sys.modules["rich"] = None  # as if they were not installed
+from shmloader.cli import main
+
+status = main(sys.argv[1:])
+modules = [name for name in sys.modules if name.startswith("shmloader.cli")]
+print(json.dumps([status, sorted(modules)]))
+"""
+
+
+def run(*arguments, script=None, folder=None):
+    """Run the command in a process of its own."""
+    program = ["-c", script] if script else ["-m", "shmloader"]
+    return subprocess.run(
+        [sys.executable, *program, *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": search_path(), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def extras():
+    """The optional dependencies of pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_commands_are_where_the_table_says(name):
+    """A command with an extra is one of click; a command without is a function."""
+    entry = cli.COMMANDS[name]
+    module, _, attribute = entry.target.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+
+    assert callable(found)
+    assert bool(entry.extra) == isinstance(found, click.Command)
+    assert not entry.extra or entry.extra in extras()
+
+
+def test_extras_bring_click():
+    """An extra of the table installs click, by itself or by another extra."""
+    named = {entry.extra for entry in cli.COMMANDS.values() if entry.extra}
+    bringing = {name for name in named if {"click", "shmloader[cli]"} & {*extras()[name]}}
+
+    assert named == bringing
+    assert {"click", "rich", "matplotlib"} == {*extras()["cli"]}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_each_command_explains_itself(name, capsys):
+    """The help of a command shows how it is called, examples, and its exit status."""
+    try:
+        status = cli.main([name, "--help"])
+    except SystemExit as end:
+        status = end.code
+    said = capsys.readouterr().out
+
+    assert 0 == status
+    assert f"shmloader {name}" in said
+    assert "xample" in said and "tatus" in said
+
+
+def test_help_lists_all_commands_and_imports_none():
+    """The list is there without click, and no command is imported to make it."""
+    said = run("--help", script=WITHOUT_CLICK)
+    *lines, last = said.stdout.splitlines()
+    status, modules = json.loads(last)
+
+    assert (0, "") == (status, said.stderr)
+    assert ["shmloader.cli", "shmloader.cli.command"] == modules
+    assert {*cli.COMMANDS} <= {line.split()[0] for line in lines if line.startswith("  ")}
+
+
+def test_run_does_without_extras(tmp_path):
+    """`run` needs neither click nor rich, and ends with its program's status."""
+    (tmp_path / "program.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
+    ended = run("run", "program.py", "--a", "b", script=WITHOUT_CLICK, folder=tmp_path)
+
+    assert (7, "['--a', 'b']\n") == (ended.returncode, ended.stdout)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in cli.COMMANDS.items() if entry.extra])
+def test_missing_extra_is_one_sentence(name, monkeypatch, capsys):
+    """A command whose extra is missing says which one to install, and is not imported."""
+    monkeypatch.setattr(command, "find_spec", lambda module: None)
+    extra = cli.COMMANDS[name].extra
+
+    assert 1 == cli.main([name, "--help"])
+    assert capsys.readouterr().err == (
+        f"shmloader {name}: not installed: click; "
+        f"install what is missing with: pip install 'shmloader[{extra}]'\n"
+    )
+
+
+def test_version_names_what_behaviour_depends_on():
+    """--version has the versions of this package, torch, numpy and Python."""
+    said = run("--version")
+
+    assert 0 == said.returncode
+    assert said.stdout == cli.version_text() + "\n"
+    assert {"shmloader", "(torch", "numpy", "Python"} <= {*said.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["--nothing"],
+        ["bench", "--nothing"],
+        ["bench", "--workers", "0"],
+        ["bench", "--step", "a:b"],
+        ["doctor", "--nothing"],
+        ["run", "--nothing"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_are_status_2(arguments, capsys):
+    """Arguments that are not taken end with 2 and a word on stderr, whoever parses them."""
+    try:
+        status = cli.main(arguments)
+    except SystemExit as end:
+        status = end.code
+
+    assert 2 == status
+    assert capsys.readouterr().err
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_status_130(monkeypatch):
+    """An interrupt ends with 130 and no traceback, with click and without."""
+    clicked = click.Command("bench", callback=interrupted)
+    monkeypatch.setattr("shmloader.cli.bench.bench", clicked)
+    monkeypatch.setattr("shmloader.cli.doctor.main", interrupted)
+
+    assert [130, 130] == [cli.main(["bench"]), cli.main(["doctor"])]
+
+
+def test_a_commands_status_is_kept(monkeypatch):
+    """What a command of click returns is the exit status; nothing is 0."""
+    for returned, status in ((None, 0), (1, 1)):
+        clicked = click.Command("bench", callback=lambda returned=returned: returned)
+        monkeypatch.setattr("shmloader.cli.bench.bench", clicked)
+
+        assert status == cli.main(["bench"])

@@ -1,0 +1,441 @@
+"""`shmloader doctor` on machines that are made up, on a crippled process, and here."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from shmloader.cli import doctor
+from shmloader.cli.doctor import processes, processors, shared_memory
+from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.machine import Machine, Space
+from shmloader.cli.doctor.trial import Counting, trial
+from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, versions
+from shmloader.memory import groups
+from shmloader.requirements import numbers
+from tests.helpers.groups import memory_group
+from tests.helpers.programs import ROOT, search_path
+
+CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+PATTERN = "/proc/sys/kernel/core_pattern"
+FILTER = "/proc/self/coredump_filter"
+PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
+RELEASE = "/proc/sys/kernel/osrelease"
+STATUS = "/proc/self/status"
+
+
+class MadeUp(Machine):
+    """A machine that a test makes up: files by path, limits, and counts of cores."""
+
+    def __init__(self, files=(), limits=(), cores=(8, 8), space=None, clock_ns=40.0, folders=()):
+        self._files, self._limits = dict(files), dict(limits)
+        self._cores, self._space, self._clock_ns = cores, space, clock_ns
+        self._folders = [*folders]
+
+    def read(self, path):
+        return self._files.get(path, "")
+
+    def limit(self, which):
+        return self._limits.get(which)
+
+    def cores(self):
+        return self._cores[0]
+
+    def affinity(self):
+        return self._cores[1]
+
+    def folders(self, controller):
+        return self._folders
+
+    def space(self, folder):
+        return self._space
+
+    def clock_ns(self):
+        return self._clock_ns
+
+
+@pytest.mark.parametrize(
+    ("machine", "verdict", "said"),
+    [
+        (MadeUp(), "ok", "8 of 8"),
+        (MadeUp(cores=(64, 2)), "note", "choose num_workers for 2, not by os.cpu_count()"),
+        (MadeUp(cores=(1, 1)), "note", "num_workers=1"),
+        (MadeUp({"/a/cpu.max": "max 100000"}, folders=["/a"]), "ok", "8 of 8"),
+        (
+            MadeUp(
+                {"/a/cpu.max": "max 100000", "/a/b/cpu.max": "150000 100000"},
+                folders=["/a", "/a/b"],
+            ),
+            "note",
+            "quota: the time of 1.5",
+        ),
+        (
+            MadeUp(
+                {"/a/cpu.cfs_quota_us": "300000", "/a/cpu.cfs_period_us": "100000"},
+                folders=["/a"],
+            ),
+            "note",
+            "3 of 8 may be used",
+        ),
+        (
+            MadeUp({"/a/cpu.cfs_quota_us": "-1", "/a/cpu.cfs_period_us": "100000"}, folders=["/a"]),
+            "ok",
+            "8 of 8",
+        ),
+        (MadeUp({"/a/cpu.max": "1600000 100000"}, folders=["/a"]), "ok", "8 of 8"),
+    ],
+)
+def test_cores(machine, verdict, said):
+    """The least of affinity and quotas counts, of both versions of control groups."""
+    found = processors.cores(machine)
+
+    assert verdict == found.verdict
+    assert said in f"{found.fact} {found.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("source", "ns", "verdict"),
+    [
+        ("tsc", 40.0, "ok"),
+        ("kvm-clock", 60.0, "ok"),
+        ("", 40.0, "ok"),
+        ("acpi_pm", 1500.0, "note"),
+        ("hpet", 300.0, "note"),
+        ("xen", 900.0, "note"),
+    ],
+)
+def test_clock(source, ns, verdict):
+    """A clock that asks the kernel is noted: by its name, or because a reading takes as long."""
+    found = processors.clock(MadeUp({CLOCK: source}, clock_ns=ns))
+
+    assert verdict == found.verdict
+    assert f"{ns:.0f} ns" in found.fact
+
+
+def test_what_was_built():
+    """A build without futex or streaming stores is noted."""
+    found = [
+        processors.parking("futex"),
+        processors.parking("sleep"),
+        processors.streaming(True),
+        processors.streaming(False),
+    ]
+
+    assert ["ok", "note", "ok", "note"] == [each.verdict for each in found]
+
+
+@pytest.fixture
+def container(monkeypatch, tmp_path):
+    """Returns a function that puts this process into a made-up group with a limit in bytes."""
+
+    def put(limit, used=0, machine_kb=64_000_000):
+        proc, group = tmp_path / "proc", tmp_path / "cgroup"
+        (proc / "self").mkdir(parents=True)
+        group.mkdir()
+        (proc / "meminfo").write_text(
+            f"MemTotal: {machine_kb} kB\nMemAvailable: {machine_kb} kB\nSwapFree: 0 kB\n"
+        )
+        mount = f"30 23 0:26 / {group} rw - cgroup2 cgroup2 rw\n"
+        (proc / "self" / "mountinfo").write_text(mount)
+        (proc / "self" / "cgroup").write_text("0::/\n")
+        (group / "memory.max").write_text(str(limit))
+        (group / "memory.current").write_text(str(used))
+        monkeypatch.setattr(groups, "PROC", str(proc))
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "verdict"),
+    [
+        ("max", 0, "ok"),
+        (64_000_000, 0, "problem"),
+        (4_000_000_000, 3_990_000_000, "problem"),
+        (512_000_000, 0, "note"),
+    ],
+)
+def test_memory(container, limit, used, verdict):
+    """What is left below a limit decides, and the limit is named."""
+    container(limit, used)
+    found = shared_memory.memory()
+
+    assert verdict == found.verdict
+    assert bool(found.remedy) == (verdict != "ok")
+    assert ("below the limit of" in found.fact) == (limit != "max")
+
+
+def test_memory_of_an_unknown_machine(monkeypatch, tmp_path):
+    """Without /proc nothing is known, and that is said."""
+    monkeypatch.setattr(groups, "PROC", str(tmp_path))
+
+    assert "note" == shared_memory.memory().verdict
+
+
+def forbidden(*_):
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_kind_of_object(monkeypatch):
+    """memfd is right; where it may not be used, or a Python has none, the remedy says what is."""
+    found = [shared_memory.object_kind()]
+    monkeypatch.setenv("SHMLOADER_BACKING", "posix")
+    found.append(shared_memory.object_kind())
+    monkeypatch.setenv("SHMLOADER_BACKING", "paper")
+    found.append(shared_memory.object_kind())
+    monkeypatch.delenv("SHMLOADER_BACKING")
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    found.append(shared_memory.object_kind())
+    monkeypatch.delattr(os, "memfd_create")
+    found.append(shared_memory.object_kind())
+
+    assert ["ok", "note", "problem", "problem", "note"] == [each.verdict for each in found]
+    assert "unset SHMLOADER_BACKING" == found[1].remedy
+    assert "choose one of memfd, posix" in found[2].fact
+    assert "seccomp" in found[3].remedy
+    assert "conda" in found[4].remedy
+
+
+@pytest.mark.parametrize(
+    ("backing", "space", "verdict"),
+    [
+        ("memfd", Space(8 << 30, 8 << 30), "ok"),
+        ("memfd", Space(64 << 20, 64 << 20), "note"),
+        ("memfd", None, "note"),
+        ("posix", Space(8 << 30, 8 << 30), "ok"),
+        ("posix", Space(8 << 30, 64 << 20), "problem"),
+        ("posix", None, "problem"),
+        ("paper", Space(64 << 20, 64 << 20), "note"),
+    ],
+)
+def test_dev_shm(monkeypatch, backing, space, verdict):
+    """/dev/shm is a problem only if segments lie in it."""
+    monkeypatch.setenv("SHMLOADER_BACKING", backing)
+
+    assert verdict == shared_memory.dev_shm(MadeUp(space=space)).verdict
+
+
+@pytest.mark.parametrize(
+    ("setting", "release", "status", "verdict"),
+    [
+        ("always within_size advise [never] deny force", "6.18.44-x", "THP_enabled:\t1", "ok"),
+        ("always within_size advise [never] deny force", "5.15.0-91", "THP_enabled:\t1", "note"),
+        ("[always] within_size advise never deny force", "5.15.0-91", "THP_enabled:\t1", "ok"),
+        ("always within_size advise never [deny] force", "6.18.44-x", "THP_enabled:\t1", "note"),
+        ("always within_size advise [never] deny force", "6.18.44-x", "THP_enabled:\t0", "note"),
+        ("", "6.18.44-x", "", "note"),
+        ("always within_size advise [never] deny force", "6.1", "", "ok"),
+    ],
+)
+def test_huge_pages(setting, release, status, verdict):
+    """Huge pages come if the kernel takes the explicit request, or gives them to all."""
+    found = shared_memory.huge_pages(MadeUp({HUGE: setting, RELEASE: release, STATUS: status}))
+
+    assert verdict == found.verdict
+
+
+def test_start_methods():
+    """fork is right; of others it is said what they ask of a script."""
+    found = [processes.start_method(method) for method in ("fork", "spawn", "forkserver")]
+
+    assert ["ok", "note", "note"] == [each.verdict for each in found]
+    assert "__main__" in found[1].remedy
+    assert "default" in processes.start_method(None).fact
+
+
+@pytest.mark.parametrize(
+    ("limit", "accelerator", "verdict"),
+    [
+        (65536, None, "ok"),
+        (65536, "hip", "note"),
+        (None, "cuda", "ok"),
+    ],
+)
+def test_page_locked_memory(limit, accelerator, verdict):
+    """A limit of 64 kB matters where an accelerator's runtime locks pages."""
+    machine = MadeUp(limits={resource.RLIMIT_MEMLOCK: limit})
+    found = processes.page_locked(machine, accelerator)
+
+    assert verdict == found.verdict
+    assert ("65.54 kB" in found.fact) == (limit is not None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "pattern", "bits", "verdict", "said"),
+    [
+        (0, "core", "00000033", "ok", "none: ulimit -c is 0"),
+        (None, "core.%p", "00000033", "note", "private memory, with batches"),
+        (None, "core.%p", "00000033", "note", "and the segment's table"),
+        (1_000_000, "core.%p", "00000001", "ok", "up to 1 MB, to core.%p"),
+        (0, "|/usr/lib/systemd-coredump %P", "00000033", "ok", "program /usr/lib/systemd-coredump"),
+        (None, "core", "00000000", "note", "no memory of ours; slots never"),
+        (None, "core", "", "note", "not known"),
+        (None, "", "", "ok", "none: core_pattern is empty"),
+    ],
+)
+def test_core_dumps(limit, pattern, bits, verdict, said):
+    """What a dump holds and where it goes; a large one in a file is noted."""
+    machine = MadeUp({PATTERN: pattern, FILTER: bits}, {resource.RLIMIT_CORE: limit})
+    found = processes.core_dumps(machine)
+
+    assert verdict == found.verdict
+    assert said in found.fact
+
+
+@pytest.mark.parametrize(
+    ("limit", "verdict"), [(None, "ok"), (1024, "ok"), (256, "note"), (32, "problem")]
+)
+def test_descriptors(limit, verdict):
+    """Few descriptors are noted, and too few for a loader are a problem."""
+    found = processes.descriptors(MadeUp(limits={resource.RLIMIT_NOFILE: limit}))
+
+    assert verdict == found.verdict
+
+
+def test_ptrace_scope():
+    """What `stacks` needs is said for each scope; without yama there is nothing to say."""
+    found = [processes.tracing(MadeUp({PTRACE: scope})) for scope in ("", "0", "1", "2", "3")]
+
+    assert ["ok", "ok", "note", "note", "note"] == [each.verdict for each in found]
+    assert "root" in found[2].remedy and "reboot" in found[4].remedy
+
+
+def test_versions():
+    """A version that is newer than all that were tried is noted by its name."""
+    newest = ".".join(map(str, NEWEST_TORCH))
+    python = ".".join(map(str, NEWEST_PYTHON))
+    newer = f"{NEWEST_TORCH[0]}.{NEWEST_TORCH[1] + 1}.0a0"
+
+    assert "ok" == versions(f"{newest}.1+cu130", "2.4.6", f"{python}.7").verdict
+    assert "this torch was not tried" in versions(newer, "2.4.6", f"{python}.7").remedy
+    assert "this Python was not tried" in versions(newest, "2.4.6", "3.99.0").remedy
+
+
+def test_newest_versions_are_those_of_the_page():
+    """The newest versions are the newest rows of docs/versions.md that were tried."""
+    page = (ROOT / "docs" / "versions.md").read_text()
+    tried = re.findall(r"^\| (\d+\.\d+)\.\d+, \w+ build \| (\d+\.\d+)", page, re.MULTILINE)
+    torchs, pythons = zip(*tried, strict=True)
+
+    assert (NEWEST_TORCH, NEWEST_PYTHON) == (max(map(numbers, torchs)), max(map(numbers, pythons)))
+
+
+class Wrong(Counting):
+    """Its sample 5 is another one."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index if index != 5 else 6)
+
+
+class Failing(Counting):
+    """It cannot be read."""
+
+    def __getitem__(self, index):
+        raise OSError(5, "disk on fire")
+
+
+def test_the_loader_that_runs():
+    """Right batches are ok; wrong ones, and errors, are a problem with the numbers or the text."""
+    right, wrong, failed = trial(), trial(Wrong()), trial(Failing())
+
+    assert ["ok", "problem", "problem"] == [each.verdict for each in (right, wrong, failed)]
+    assert "16 of 16 batches of 2 workers" in right.fact
+    assert "15 of 16" in wrong.fact
+    assert "disk on fire" in failed.fact
+
+
+def test_a_real_machine_is_read():
+    """What the checks read of this machine is there."""
+    machine = Machine()
+
+    assert machine.read("/proc/self/status").startswith("Name:")
+    assert "" == machine.read("/proc/nothing") == machine.selected("/proc/nothing")
+    assert 1 <= machine.affinity() <= machine.cores()
+    assert machine.limit(resource.RLIMIT_NOFILE) == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert machine.space("/").free_bytes <= machine.space("/").total_bytes
+    assert machine.space("/nothing") is None
+    assert all(os.path.isdir(folder) for folder in machine.folders("cpu"))
+    assert machine.clock_ns() > 0
+
+
+def found_here(before=""):
+    """Run `doctor --json` in a process of its own, after a line of the shell."""
+    line = f"{before}\nexec {sys.executable} -m shmloader doctor --json"
+    ended = subprocess.run(
+        ["bash", "-c", line],
+        env={**os.environ, "PYTHONPATH": search_path(), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert "" == ended.stderr
+    said = json.loads(ended.stdout)
+    findings = {each["name"]: Finding(**each) for each in said["findings"]}
+    assert ended.returncode == bool(said["problems"])
+    assert said["problems"] == [each.verdict for each in findings.values()].count("problem")
+    assert said["notes"] == [each.verdict for each in findings.values()].count("note")
+    assert {"shmloader", "problems", "notes", "findings"} == said.keys()
+    return findings
+
+
+def test_doctor_runs_a_loader_here():
+    """The whole examination ends with a loader that delivered, and each finding is complete."""
+    found = found_here()
+
+    assert 16 == len(found)
+    assert "ok" == [*found.values()][-1].verdict
+    assert all(bool(each.remedy) == (each.verdict != "ok") for each in found.values())
+
+
+@pytest.mark.thorough
+def test_limits_of_a_process_are_seen():
+    """`ulimit -v` and `-n` of the process are noted with the limit, and the loader still runs."""
+    found = found_here("ulimit -v 8000000; ulimit -n 256")
+
+    assert "`ulimit -v` limits addresses to 8192.0 MB" in found["ulimit -v, -f"].fact
+    assert ["note", "note", "ok"] == [
+        found[name].verdict for name in ("ulimit -v, -f", "descriptors", "a loader")
+    ]
+
+
+@pytest.mark.thorough
+def test_a_limit_of_a_real_group_is_seen():
+    """Below a limit of 700 MiB the memory is noted, and the loader still runs."""
+    with memory_group(700 << 20) as folder:
+        found = found_here(f"echo $$ > {folder}/cgroup.procs")
+
+        assert ["note", "ok"] == [found[name].verdict for name in ("memory", "a loader")]
+        assert str(folder) in found["memory"].fact
+
+
+def test_a_problem_is_status_1(capsys):
+    """A problem makes the exit status 1, in text and in JSON, and its remedy is told."""
+    findings = [Finding("a", "ok", "well"), Finding("b", "problem", "ill", "take --this-option")]
+
+    assert [1, 1] == [doctor.tell(findings, as_json) for as_json in (False, True)]
+    assert "-> take --this-option" in capsys.readouterr().out
+    assert 0 == doctor.tell([Finding("c", "note", "well", "rest")], as_json=False)
+
+
+def test_scarce_memory_spares_the_loader(container, capsys):
+    """In a container of 64 MB no loader is started, which the kernel might kill."""
+    container(64_000_000)
+    status = doctor.main(["--json"])
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+
+    assert 1 == status
+    assert "problem" == found["memory"]["verdict"]
+    assert "was not tried" == found["a loader"]["fact"]
+
+
+def test_long_findings_are_wrapped():
+    """No line is longer than the page, except for a word that must stay whole."""
+    words = "word " * 60 + "/a/path/with-hyphens" * 6
+    told = [*doctor.lines(Finding("name", "note", words, words))]
+
+    assert "/a/path/with-hyphens" * 6 in {line.strip() for line in told}
+    assert all(len(line) <= 100 or " " not in line.strip() for line in told)

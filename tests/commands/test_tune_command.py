@@ -1,0 +1,65 @@
+"""`shmloader tune`: the options for a loader of the user's, from the shell."""
+
+import pytest
+
+from shmloader.cli import main
+
+PROGRAM = """
+import torch
+from torch.utils.data import DataLoader
+
+STEPS = []
+
+
+def make_loader():
+    return DataLoader(torch.arange(800).reshape(400, 2), batch_size=4, num_workers=1)
+
+
+def step(batch):
+    STEPS.append(len(batch))
+
+
+def nothing():
+    return 1
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A module of the user's in this folder."""
+    name = f"tuned_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+@pytest.mark.parametrize("step", ["function", "seconds"])
+def test_a_line_to_paste_is_printed(program, step, capsys):
+    """The options come first on stdout, the progress goes to stderr."""
+    more = ["--step", f"{program}:step"] if step == "function" else ["--step-seconds", "0.001"]
+    status = main(["tune", f"{program}:make_loader", "--seconds", "1", *more])
+    output, errors = capsys.readouterr()
+
+    assert 0 == status
+    assert output.startswith("num_workers=")
+    assert "batches/s" in output
+    assert errors.startswith("running 1 workers, prefetch_factor=2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["nowhere:make"], 1, "there is no module nowhere"),
+        (["{}:missing"], 1, "has no function missing"),
+        (["{}:nothing"], 1, "made a int, not a torch DataLoader"),
+        (["{}:make_loader", "--step", "{}:step", "--step-seconds", "1"], 2, "give one"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_mistakes_are_said(program, arguments, status, text, capsys):
+    """A function that is not there, no loader, and two steps are errors in one sentence."""
+    found = main(["tune", *(each.format(program) for each in arguments)])
+
+    assert status == found
+    assert text in capsys.readouterr().err

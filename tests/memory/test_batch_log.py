@@ -1,0 +1,233 @@
+"""What can be looked at while a loader runs: the records of its batches, and where workers are."""
+
+import os
+import signal
+import time
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import Dataset, Subset
+
+import shmloader
+from shmloader import DataLoader
+from shmloader.core import BatchLog, view_layout
+from tests.helpers.programs import wait_until
+
+LAYOUT = view_layout()
+STATES = ("absent", "idle", "fetching", "collating", "blocked")
+KNOWN_WITHIN_S = 20.0
+
+
+def dtype_of(part):
+    """numpy's dtype of a struct that viewers may read."""
+    described = LAYOUT["parts"][part]
+    formats, offsets = zip(*described["fields"].values(), strict=True)
+    return numpy.dtype(
+        {
+            "names": list(described["fields"]),
+            "formats": list(formats),
+            "offsets": list(offsets),
+            "itemsize": described["bytes"],
+        }
+    )
+
+
+def notes_of(loader):
+    """The notes in a loader's only segment."""
+    (ledger,) = loader._service.pool._ledgers()
+    return BatchLog(ledger)
+
+
+def records_of(loader):
+    """The records of the last batches, oldest first."""
+    found = numpy.frombuffer(notes_of(loader).records(), dtype_of("log_record"))
+    found = found[found["sequence"] > 0]
+    return found[numpy.argsort(found["sequence"])]
+
+
+def views_of(loader):
+    """Where each worker is; None if it was in the middle of saying so."""
+    return [
+        view and numpy.frombuffer(view, dtype_of("worker_view"))[0]
+        for view in notes_of(loader).views()
+    ]
+
+
+class Slow(Dataset):
+    """Rows, of which one takes long."""
+
+    def __init__(self, slow, count=24, lasts_s=0.2):
+        self.slow = slow
+        self.count = count
+        self.lasts_s = lasts_s
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if index == self.slow:
+            time.sleep(self.lasts_s)
+        return torch.full((4,), index)
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_moves_of_a_batch_are_in_order(batch_size):
+    """Each batch has one record, and its times follow each other."""
+    dataset = Slow(None)
+    with DataLoader(dataset, num_workers=2, batch_size=batch_size) as loader:
+        for batch in loader:
+            del batch
+        records = records_of(loader)
+
+    count = len(dataset) // (batch_size or 1)
+    assert list(range(count)) == list(records["ticket"])
+    assert list(range(2, 2 * count + 2, 2)) == list(records["sequence"])
+    names = ["placed", "taken", "fetched", "written", "received", "returned", "released"]
+    moves = numpy.stack([records[f"{name}_ns"] for name in names])
+    assert (moves[:-1] <= moves[1:]).all()
+    assert (records["asked_ns"] <= records["returned_ns"]).all()
+    assert (records["parked_ns"] <= records["returned_ns"] - records["asked_ns"]).all()
+    assert {32 * (batch_size or 1)} == set(records["bytes"])
+    assert {0, 1} == set(records["worker"])
+    assert {0} == set(records["spill"])
+
+
+def test_a_batch_that_is_held_has_no_release():
+    """The time of release is put in when the batch is dropped."""
+    with DataLoader(Slow(None), num_workers=1, batch_size=4) as loader:
+        iterator = iter(loader)
+        held = next(iterator)
+        dropped = next(iterator)
+        del dropped
+        released = [bool(each) for each in records_of(loader)["released_ns"]]
+        del held
+        assert [False, True] == released
+        assert all(records_of(loader)["released_ns"])
+
+
+@pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda it: Subset(it, range(24))])
+def test_the_longest_sample_is_known(wrap):
+    """The record of a batch names its slowest sample, by position and index."""
+    with DataLoader(wrap(Slow(14)), num_workers=2, batch_size=4) as loader:
+        list(loader)
+        record = records_of(loader)[14 // 4]
+
+    assert (14, 2, 4) == (
+        record["longest_index"],
+        record["longest_position"],
+        record["samples"],
+    )
+    assert record["longest_ns"] > 100_000_000
+
+
+def test_whole_requests_have_no_sample():
+    """Of a request that torch hands on as a whole, only that is known."""
+    with DataLoader(Slow(None), num_workers=1, batch_size=None) as loader:
+        for _ in loader:
+            pass
+        record = records_of(loader)[0]
+
+    assert LAYOUT["unknown"]["index"] == record["longest_index"]
+    assert LAYOUT["unknown"]["position"] == record["longest_position"]
+
+
+def is_at(view, index):
+    """Returns True if a worker fetches that sample."""
+    return view is not None and (STATES[view["state"]], view["index"]) == ("fetching", index)
+
+
+def test_a_worker_that_hangs_is_seen_at_its_sample():
+    """While a sample is fetched, the worker's view names it; a killed one's is taken over."""
+    options = {"num_workers": 2, "batch_size": 4, "restarts": 1}
+    with DataLoader(Slow(9, lasts_s=5.0), **options) as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            next(iterator)
+        # Batch 2 is the first worker's second.
+        wait_until(lambda: is_at(views_of(loader)[0], 9), KNOWN_WITHIN_S)
+        view = views_of(loader)[0]
+        assert (1, 4, 2) == (view["position"], view["samples"], view["ticket"])
+        assert iterator._workers[0].pid == view["pid"]
+
+        os.kill(int(view["pid"]), signal.SIGKILL)
+        loader.dataset.lasts_s = 0
+        with pytest.warns(shmloader.RestartWarning):
+            assert [8.0, 9.0, 10.0, 11.0] == next(iterator)[:, 0].tolist()
+        assert iterator._workers[0].pid == views_of(loader)[0]["pid"] != view["pid"]
+
+
+class Forks(Dataset):
+    """Forks in the middle of a batch; the child goes on with the rest of it."""
+
+    def __init__(self, rest):
+        self.rest = rest
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 3 and os.fork() == 0:
+            for _ in self.rest:
+                pass
+            os._exit(0)
+        if index == 3:
+            os.wait()
+        return index
+
+
+def test_a_workers_child_shows_nothing():
+    """A process that user code forks says nothing in its parent's name."""
+    with DataLoader(Forks(range(3)), num_workers=1, batch_size=8) as loader:
+        list(loader)
+        view, record = views_of(loader)[0], records_of(loader)[0]
+
+    assert view is not None
+    assert 8 == record["samples"]
+
+
+def test_a_spilled_batch_has_its_reason():
+    """Batches that are copied out have their reason, and are released when they are returned."""
+    options = {"num_workers": 1, "batch_size": 1, "slots": 4}
+    with DataLoader(Slow(None), **options) as loader:
+        kept = list(zip(range(12), loader, strict=False))
+        spilled = [record for record in records_of(loader) if record["spill"]]
+
+    assert 12 == len(kept)
+    assert len(spilled) > 4
+    assert {2} == {int(record["spill"]) for record in spilled}  # Spill.TOO_FEW_SLOTS
+    assert all(record["released_ns"] == record["returned_ns"] for record in spilled)
+
+
+def test_the_log_has_an_end():
+    """The log keeps the last batches, each under its own number."""
+    with DataLoader(range(3000), num_workers=2, batch_size=1) as loader:
+        for _ in loader:
+            pass
+        records = records_of(loader)
+
+    assert list(range(3000 - 2048, 3000)) == list(records["ticket"])
+
+
+def test_a_segment_says_whose_it_is():
+    """The nameplate names the process, the loader and the dataset, and whether it is in use."""
+    with DataLoader(Slow(None), num_workers=1, batch_size=4) as loader:
+        iterator = iter(loader)
+        descriptor = iterator._segment.descriptor
+        plate = read_plate(descriptor)
+        assert LAYOUT["magic"] == plate["magic"]
+        assert LAYOUT["version"] == plate["version"]
+        assert (os.getpid(), 1, b"Slow") == (plate["owner_pid"], plate["state"], plate["label"])
+        assert loader._service.pool.number == plate["loader"]
+        assert os.fstat(descriptor).st_size == plate["total_bytes"]
+        list(iterator)
+        assert 2 == read_plate(descriptor)["state"]
+        duplicate = os.dup(descriptor)
+        del iterator
+    assert 3 == read_plate(duplicate)["state"]
+    os.close(duplicate)
+
+
+def read_plate(descriptor):
+    dtype = dtype_of("nameplate")
+    return numpy.frombuffer(os.pread(descriptor, dtype.itemsize, 0), dtype)[0]

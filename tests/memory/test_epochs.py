@@ -1,0 +1,206 @@
+"""What a loader says of its epochs: times, workers, spills, and where it is now."""
+
+import gc
+import time
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, Subset
+
+import shmloader
+from shmloader import DataLoader
+from tests.helpers.datasets import Computed
+
+OPTIONS = {"num_workers": 2, "batch_size": 4}
+
+
+class Numbers(Dataset):
+    """Rows of their own index."""
+
+    def __init__(self, count=40):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((8,), index)
+
+
+class Stream(IterableDataset):
+    """Ten rows of each worker."""
+
+    def __iter__(self):
+        return iter(torch.arange(80.0).reshape(10, 8))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_each_epoch_has_a_record(persistent):
+    """Epochs are counted apart and together, and their times lie within the wall clock's."""
+    started = time.perf_counter()
+    with DataLoader(Numbers(), persistent_workers=persistent, **OPTIONS) as loader:
+        for _ in range(3):
+            assert 10 == sum(1 for _ in loader)
+        elapsed_s = time.perf_counter() - started
+        stats = loader.stats()
+
+    assert [1, 2, 3] == [epoch.number for epoch in stats.epochs]
+    for epoch in stats.epochs:
+        assert epoch.is_over
+        assert (10, 10, 2560) == (epoch.batches, epoch.length, epoch.bytes)
+        assert (10, 10) == (epoch.next.count, epoch.step.count)
+        assert 10 == sum(worker.batches for worker in epoch.workers)
+        assert 2560 == sum(worker.bytes for worker in epoch.workers)
+        assert 0 < epoch.next.p50_s <= epoch.next.p99_s <= epoch.next.longest_s
+        assert epoch.next.longest_s <= epoch.next.total_s <= epoch.wall_s
+        assert epoch.wait_s <= epoch.wall_s
+        assert 0 < epoch.first_s <= epoch.wall_s
+        assert ({}, 0) == (epoch.spills, epoch.restarts)
+    assert (30, 30) == (stats.next.count, stats.step.count)
+    assert 30 == sum(worker.batches for worker in stats.workers)
+    assert stats.wait_s == pytest.approx(sum(epoch.wait_s for epoch in stats.epochs))
+    assert stats.next.total_s == pytest.approx(sum(each.next.total_s for each in stats.epochs))
+    assert sum(epoch.wall_s for epoch in stats.epochs) <= elapsed_s
+
+
+def test_a_running_epoch_is_seen():
+    """The newest record is the epoch that runs."""
+    with DataLoader(Numbers(), **OPTIONS) as loader:
+        list(loader)
+        iterator = iter(loader)
+        fresh = loader.stats().epochs[-1]
+        next(iterator)
+        next(iterator)
+        running = loader.stats().epochs[-1]
+        del iterator
+        gc.collect()
+        broken_off = loader.stats().epochs[-1]
+
+    assert (2, False, 0, None) == (fresh.number, fresh.is_over, fresh.batches, fresh.first_s)
+    assert (2, False, 2) == (running.number, running.is_over, running.batches)
+    assert (2, 1) == (running.next.count, running.step.count)
+    assert (2, True, 2) == (broken_off.number, broken_off.is_over, broken_off.batches)
+
+
+def test_two_iterators_are_two_epochs():
+    """Epochs that run at once are counted apart."""
+    with DataLoader(Numbers(), **OPTIONS) as loader:
+        pairs = list(zip(loader, loader, strict=True))
+        epochs = loader.stats().epochs
+
+    assert 10 == len(pairs)
+    assert [(1, 10), (2, 10)] == [(epoch.number, epoch.batches) for epoch in epochs]
+
+
+def test_the_last_epochs_are_kept():
+    """Records do not grow with the number of epochs; the totals hold all of them."""
+    with DataLoader(Numbers(4), persistent_workers=True, **OPTIONS) as loader:
+        for _ in range(70):
+            list(loader)
+        stats = loader.stats()
+
+    assert list(range(7, 71)) == [epoch.number for epoch in stats.epochs]
+    assert (70, 70) == (stats.batches, stats.next.count)
+
+
+class Draws(BatchSampler):
+    """A batch sampler of the user's, which may do anything in len()."""
+
+    def __len__(self):
+        raise AssertionError("nobody asked for it")
+
+
+@pytest.mark.parametrize(
+    ("length", "arguments"),
+    [
+        (10, {**OPTIONS, "dataset": Numbers()}),
+        (10, {**OPTIONS, "dataset": Numbers(), "shuffle": True}),
+        (9, {**OPTIONS, "dataset": Numbers(39), "drop_last": True}),
+        (5, {"dataset": Numbers(5), "num_workers": 1, "batch_size": None}),
+        (None, {**OPTIONS, "dataset": Stream()}),
+        (
+            None,
+            {
+                "dataset": Numbers(),
+                "num_workers": 1,
+                "batch_sampler": Draws(RandomSampler(Numbers()), 4, False),
+            },
+        ),
+    ],
+    ids=["in order", "shuffled", "last one dropped", "no batches", "iterable", "user's sampler"],
+)
+def test_length_is_said_if_it_is_known(length, arguments):
+    """The length is arithmetic on torch's samplers; no code of the user's is called for it."""
+    with DataLoader(**arguments) as loader:
+        for _ in loader:
+            pass
+        assert length == loader.stats().epochs[-1].length
+
+
+def test_spills_have_reasons():
+    """Batches that are kept are copied out for want of slots, and counted under that."""
+    options = {"slots": 6, "num_workers": 2, "batch_size": 1}
+    with pytest.warns(shmloader.RetentionWarning), DataLoader(Numbers(60), **options) as loader:
+        kept = list(loader)
+        stats = loader.stats()
+
+    assert 60 == len(kept)
+    assert stats.spilled > 16
+    assert {"too_few_slots": stats.spilled} == stats.spills == stats.epochs[-1].spills
+
+
+def fails_at_five(index):
+    return 10 // (index - 5)
+
+
+def test_a_workers_error_is_a_batch():
+    """A batch that is an error counts as delivered, and the epoch goes on."""
+    with DataLoader(Computed(8, fails_at_five), num_workers=1, batch_size=1) as loader:
+        iterator = iter(loader)
+        for _ in range(5):
+            next(iterator)
+        with pytest.raises(ZeroDivisionError, match="in DataLoader worker process"):
+            next(iterator)
+        next(iterator)
+        epoch = loader.stats().epochs[-1]
+
+    assert 7 == epoch.batches == epoch.next.count
+
+
+def test_without_workers_there_are_no_epochs():
+    """torch's own path is not looked at."""
+    with DataLoader(Numbers(), batch_size=4) as loader:
+        list(loader)
+        assert shmloader.Stats() == loader.stats()
+
+
+class Whole(Numbers):
+    """A dataset that takes a whole request."""
+
+    def __getitems__(self, indices):
+        assert type(indices) is list
+        return [self[index] for index in indices]
+
+
+class AsAsked(Dataset):
+    """Returns what it is asked for."""
+
+    def __getitem__(self, index):
+        assert type(index) is list
+        return torch.tensor(index)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options"),
+    [
+        (Whole(), OPTIONS),
+        (Subset(Whole(), range(40)), OPTIONS),
+        (Subset(Subset(Numbers(), range(40)), range(40)), OPTIONS),
+        (AsAsked(), {"num_workers": 2, "batch_size": None, "sampler": [[1, 2], [3]]}),
+    ],
+    ids=["__getitems__", "subset of it", "subset of a subset", "request is an index"],
+)
+def test_user_code_gets_the_plain_request(dataset, options):
+    """Where code other than torch's loop sees the request, it is the list that torch made."""
+    with DataLoader(dataset, **options) as loader:
+        assert len(list(loader)) > 0

@@ -1,0 +1,218 @@
+"""What limits a loop, and what to change: verdicts on loops whose times are made up."""
+
+import json
+import random
+from dataclasses import asdict
+
+import pytest
+
+from shmloader.metrics.report import FEWEST_BATCHES, report_on
+
+from .loops import MIB, loop, report
+
+
+def wait_with(advice, **about):
+    """The share of waiting of the same loop with the advice applied."""
+    names = {"num_workers": "workers"}
+    changed = {names.get(name, name): value for name, value in advice.items()}
+    return report(**{**about, **changed}).facts["wait_share"]
+
+
+def uneven(number):
+    return 0.01 * (1 + 0.8 * random.Random(number).uniform(-1, 1))
+
+
+def one_in_fifty(number):
+    return 0.5 if number % 50 == 25 else 0.004
+
+
+def of_worker_one(number):
+    return 0.03 if number % 4 == 1 else 0.01
+
+
+LOADS = [
+    ("fetching", {"fetching": 0.02}),
+    ("fetching", {"fetching": 0.02, "workers": 1}),
+    ("fetching", {"fetching": 0.2, "workers": 8, "cores": 2.0}),
+    ("fetching", {"fetching": uneven, "workers": 1}),
+    ("fetching", {"fetching": 0.02, "in_order": False}),
+    ("fetching", {"fetching": 0.02, "cpu": 0.9, "cores": 16.0}),
+    ("fetching", {"fetching": 0.04, "workers": 4, "step": 0.008, "prefetch_factor": 1}),
+    ("collating", {"fetching": 0.001, "collating": 0.03}),
+    ("collating", {"fetching": 0.01, "collating": 0.02, "workers": 4, "step": 0.003}),
+    ("collating", {"fetching": 0.0, "collating": 0.05, "workers": 1}),
+    ("step", {"fetching": 0.001, "step": 0.05}),
+    ("step", {"fetching": 0.02, "workers": 8, "step": 0.01}),
+    ("step", {"fetching": one_in_fifty, "step": 0.05, "prefetch_factor": 8}),
+    ("transport", {"fetching": 0.001, "own": 0.02}),
+    ("transport", {"fetching": 0.02, "own": 0.02, "workers": 8}),
+    ("sample", {"fetching": one_in_fifty, "longest": one_in_fifty, "indices": lambda n: 4 * n}),
+    ("sample", {"fetching": one_in_fifty, "workers": 4}),
+    ("worker", {"fetching": of_worker_one, "workers": 4}),
+    ("worker", {"fetching": lambda n: 0.04 if n % 2 else 0.008}),
+    ("memory", {"fetching": 0.002, "blocked": 0.02}),
+    (
+        "memory",
+        {"fetching": 0.002, "blocked": 0.02, "spilled": 1.0, "spills": {"too_few_bytes": 200}},
+    ),
+    ("held", {"fetching": 0.02, "workers": 6, "slots": 3}),
+    (
+        "held",
+        {"fetching": 0.001, "own": 0.02, "spilled": 0.9, "spills": {"too_few_slots": 180}},
+    ),
+    ("cpu", {"fetching": 0.08, "workers": 8, "cpu": 0.2, "delayed": 0.75, "cores": 2.0}),
+    (
+        "cpu",
+        {"step": 0.05, "workers": 6, "cpu": 0.4, "delayed": 0.5, "late": 0.5, "cores": 2.0},
+    ),
+    ("cpu", {"collating": 0.3, "workers": 12, "cpu": 0.1, "delayed": 0.88, "cores": 2.0}),
+]
+
+NAMES = [f"{cause}-{number}" for number, (cause, _) in enumerate(LOADS)]
+
+
+@pytest.mark.parametrize(("cause", "about"), LOADS, ids=NAMES)
+def test_cause_is_named(cause, about):
+    """The verdict is the cause by which the loop was made, and it is the text's first word."""
+    found = report(**about)
+
+    assert cause == found.cause
+    assert str(found).startswith(f"{cause}: the trainer waits ")
+
+
+@pytest.mark.parametrize(("cause", "about"), LOADS, ids=NAMES)
+def test_advice_helps(cause, about):
+    """With the advice the loop waits hardly at all, or half as long, or it is a limit of cores."""
+    found = report(**about)
+    if cause == "cpu" or "spilled" in about or not found.advice or "ring_bytes" in found.advice:
+        return  # what the made-up loop does then is not known
+    before = found.facts["wait_share"]
+
+    assert wait_with(found.advice, **about) < max(0.11, 0.5 * before)
+
+
+def test_workers_for_equal_batches():
+    """The number of workers is what hides the fetching, and no more."""
+    found = report(fetching=0.1, collating=0.0, step=0.02, workers=2)
+
+    assert {"num_workers": 5} == found.advice
+    assert "set num_workers=5" in str(found)
+
+
+def test_cores_bound_the_workers():
+    """Where workers compute, no more are advised than the cores can serve."""
+    found = report(fetching=0.04, step=0.002, workers=1, cpu=1.0, cores=2.0)
+
+    assert "fetching" == found.cause
+    assert {"num_workers": 2} == found.advice
+    assert "more than that 2 cores do not do" in str(found)
+
+
+def test_cores_that_are_used_up_are_said():
+    """Where the cores are the limit already, nothing is advised, and the limit is named."""
+    found = report(fetching=0.04, step=0.002, workers=2, cpu=1.0, cores=2.0)
+
+    assert {} == found.advice
+    assert "2 cores are the limit" in str(found)
+
+
+def test_too_many_workers_are_reduced():
+    """Workers that wait for each other's cores become fewer."""
+    found = report(fetching=0.08, workers=8, cpu=0.2, delayed=0.75, cores=2.0)
+
+    assert found.advice["num_workers"] < 8
+
+
+def test_slow_samples_are_named():
+    """The dataset's indices of the slowest samples are in the text and in the facts."""
+    about = {"longest": one_in_fifty, "indices": lambda number: 7 * number}
+    found = report(fetching=one_in_fifty, **about)
+
+    assert {7 * number for number in (25, 75, 125, 175)} >= set(found.facts["samples"])
+    assert str(found.facts["samples"][0]) in str(found)
+
+
+def test_slow_batches_are_said_where_samples_were_not_seen():
+    """Of requests that were fetched as a whole, the batches' times are said."""
+    found = report(fetching=one_in_fifty)
+
+    assert "sample" == found.cause
+    assert "samples" not in found.facts
+    assert "2 % of the batches, which take 501 ms" in str(found)
+
+
+def test_order_is_offered():
+    """Where single batches are slow, out-of-order delivery is named as another cure."""
+    about = {"fetching": one_in_fifty, "step": 0.02, "workers": 4, "prefetch_factor": 4}
+
+    assert "or in_order=False" in str(report(**about))
+    assert "in_order=False" not in str(report(**about, in_order=False))
+
+
+def test_the_slow_worker_is_named():
+    """The number of the slow worker is in the text."""
+    assert "worker 1, which takes 2.8 times as long" in str(
+        report(fetching=of_worker_one, workers=4)
+    )
+
+
+def test_a_slow_worker_stays_slow():
+    """Among more workers the slow one is still one of them: there must be enough for its pace."""
+    found = report(fetching=lambda n: 0.04 if n % 2 else 0.004, step=0.005, collating=0.0)
+
+    assert "worker" == found.cause
+    assert 7 <= found.advice["num_workers"] <= 9
+
+
+def test_slots_and_workers_may_both_be_short():
+    """Where workers lack slots and would be too few with them, both are advised."""
+    found = report(fetching=0.08, workers=5, slots=2, step=0.01)
+
+    assert "held" == found.cause
+    assert found.advice["num_workers"] >= 8
+    assert found.advice["slots"] >= 2 * found.advice["num_workers"] + 2
+
+
+def test_a_users_slots_are_raised_too():
+    """Where the user chose slots, advice that needs more of them says so."""
+    found = report(fetching=0.1, step=0.02, slots=8)
+
+    assert found.advice["slots"] >= 2 * found.advice["num_workers"] + 2
+
+
+def test_bytes_are_doubled():
+    """Where ring_bytes is too small for what is on its way, enough for that is advised."""
+    spills = {"too_few_bytes": 200}
+    about = {"blocked": 0.02, "spilled": 1.0, "spills": spills}
+    small, large = (report(**about, ring_bytes=32 * MIB, size=size) for size in (1000, 20 * MIB))
+
+    assert {"ring_bytes": 64 * MIB} == small.advice
+    assert large.advice["ring_bytes"] >= 10 * 20 * MIB
+
+
+def test_starting_workers_is_said():
+    """Where an epoch mostly starts workers, keeping them is advised in the text."""
+    line = "persistent_workers=True keeps the workers"
+
+    assert line in str(report(first_s=5.0, persistent=False))
+    assert line not in str(report(first_s=5.0, persistent=True))
+    assert line not in str(report(first_s=0.01, persistent=False))
+
+
+def test_nothing_to_report():
+    """Without an epoch, or with a few batches, there is no verdict, and the text says why."""
+    epoch, timeline, setting = loop()
+    few = timeline.after(len(timeline) - FEWEST_BATCHES + 1)
+
+    assert None is report_on(None, None, None).cause
+    assert "no epoch was run with workers" in str(report_on(None, None, None))
+    assert None is report_on(epoch, few, setting).cause
+    assert "are too few" in str(report_on(epoch, few, setting))
+
+
+def test_a_report_is_json():
+    """What a report holds becomes JSON."""
+    found = json.loads(json.dumps(asdict(report())))
+
+    assert "fetching" == found["cause"]
+    assert 0 < found["facts"]["wait_share"] < 1

@@ -1,0 +1,160 @@
+"""tune(): options for loops that were run, for loops that are made up, and for a loader itself."""
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import shmloader
+from shmloader.metrics.case import Case
+from shmloader.metrics.model import play
+from shmloader.tuning import _Search, tune
+
+from .loops import loop
+from .recorder import LOOPS
+
+RECORDED = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((Path(__file__).parent / "recorded").glob("*.json"))
+}
+MEASURED = [
+    (name, workers, depth, rate)
+    for name, record in RECORDED.items()
+    for workers, depth, rate in record["rates"]
+]
+
+
+def test_all_loops_are_recorded():
+    """Each loop that can be recorded was."""
+    assert LOOPS.keys() == RECORDED.keys()
+
+
+@pytest.mark.parametrize(("name", "workers", "depth", "rate"), MEASURED)
+def test_model_predicts_what_was_measured(name, workers, depth, rate):
+    """From the times of one run the model tells the rates of all others within a tenth."""
+    record = RECORDED[name]
+    count = max(len(record["making_s"]), 40 * workers)
+    played = play(record["making_s"], record["step_s"], workers, depth, batches=count)
+
+    assert rate == pytest.approx(count / played.total_s, rel=0.1)
+
+
+def searching(monkeypatch, made, **options):
+    """Make a search whose runs are loops that are made up."""
+    search = _Search(DataLoader([0], num_workers=2, **options), None, 60.0, lambda line: None)
+    runs = []
+
+    def run(workers, depth):
+        runs.append((workers, depth))
+        search._cases[workers, depth] = Case(*made(workers, depth))
+        return search._cases[workers, depth]
+
+    monkeypatch.setattr(search, "_run", run)
+    return search, runs
+
+
+def recorded(name):
+    """Make a function that plays a recorded loop with other options."""
+    record = RECORDED[name]
+    making = numpy.resize(record["making_s"], 200)
+    step = float(numpy.mean(record["step_s"]))
+    return lambda workers, depth: loop(
+        making, 0.0, step, workers, prefetch_factor=depth, cores=record["cores"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"), [("records", (8, 9)), ("heavy_tail", (2, 3)), ("uneven", (5, 6))]
+)
+def test_recorded_loops_are_tuned(monkeypatch, name, workers):
+    """W1 needs 8 workers; the heavy tail needs depth and not workers; no run is made twice."""
+    search, runs = searching(monkeypatch, recorded(name))
+    found = search.tuned()
+
+    assert found.options["num_workers"] in workers
+    assert len(runs) == len(set(runs)) <= 6
+    assert found.wait_share < 0.06
+    assert (2, 2) == runs[0] == (found.before.num_workers, found.before.prefetch_factor)
+    if name == "heavy_tail":
+        assert found.options["prefetch_factor"] > 2
+
+
+def test_a_good_loader_stays_as_it_is(monkeypatch):
+    """Where nothing is gained the smallest setting is kept."""
+    search, runs = searching(monkeypatch, lambda n, depth: loop(0.001, 0.0, 0.05, n))
+    found = search.tuned()
+
+    assert 1 == found.options["num_workers"]
+    assert len(runs) <= 2
+
+
+def test_cores_bound_the_choice(monkeypatch):
+    """More workers than the cores serve are not chosen, and the reason says so."""
+
+    def made(workers, depth):
+        return loop(0.02, 0.0, 0.001, workers, cpu=1.0, cores=2.0, prefetch_factor=depth)
+
+    search, _ = searching(monkeypatch, made)
+    found = search.tuned()
+
+    assert 2 == found.options["num_workers"]
+    assert any("2 cores are the limit" in reason for reason in found.reasons)
+
+
+def test_the_text_has_a_line_to_paste(monkeypatch):
+    """The first line is arguments, and the options are enough for what is on its way."""
+    search, _ = searching(monkeypatch, recorded("records"), prefetch_factor=4)
+    found = search.tuned()
+    first = str(found).splitlines()[0]
+
+    assert found.options == eval(f"dict({first})")
+    assert found.options["slots"] >= found.options["num_workers"] * 4 + 2
+    assert [] == [run for run in found.curve if run.batches_per_s <= 0]
+    assert {True, False} == {run.predicted for run in found.curve}
+
+
+class Numbers(Dataset):
+    """Rows of their own index; counts the processes that asked for one."""
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        return torch.full((8,), index)
+
+
+@pytest.mark.parametrize("kind", [DataLoader, shmloader.DataLoader])
+def test_a_loader_is_run(kind):
+    """A loader is run with a step, by its own dataset, and is afterwards what it was."""
+    loader = kind(Numbers(), batch_size=4, num_workers=1)
+    seen, lines = [], []
+    found = tune(
+        lambda: loader, lambda batch: seen.append(len(batch)), seconds=1, tell=lines.append
+    )
+
+    assert {"num_workers", "prefetch_factor", "slots", "ring_bytes"} == found.options.keys()
+    assert found.batches_per_s > 0
+    assert len(seen) > 32
+    assert "running 1 workers, prefetch_factor=2" == lines[0]
+    assert (1, 2) == (loader.num_workers, loader.prefetch_factor)
+    assert 100 == sum(1 for _ in loader)
+
+
+def test_a_loader_without_workers_is_tuned():
+    """num_workers=0 is tuned from one worker on."""
+    loader = DataLoader(Numbers(), batch_size=4)
+    found = tune(lambda: loader, seconds=1)
+
+    assert found.options["num_workers"] >= 1
+    assert (0, None) == (loader.num_workers, loader.prefetch_factor)
+
+
+def test_what_cannot_be_tuned_is_refused():
+    """An object that is no loader, and epochs that are too short, are errors with a way out."""
+    with pytest.raises(TypeError, match="made a list, not a torch DataLoader"):
+        tune(lambda: [1])
+    with pytest.raises(ValueError, match="too few to measure: give more seconds, or a loader with"):
+        tune(lambda: DataLoader(Numbers(), batch_size=100), seconds=0.2)

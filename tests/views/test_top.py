@@ -1,0 +1,415 @@
+"""`shmloader top` and `stacks`, beside trainings that run, hang and end."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from shmloader import DataLoader
+from shmloader.cli import main, stacks
+from shmloader.cli.attach.processes import process
+from shmloader.cli.attach.trainers import find, find_all
+from shmloader.cli.command import CommandError
+from tests.helpers.programs import LONGEST_WAIT_S, ROOT, Program, search_path, wait_until
+
+LOOKS = 10
+
+# The sample says when it is reached, and never comes.
+HANGING = """
+import sys, time
+import torch
+from torch.utils.data import Dataset
+from shmloader import DataLoader
+
+class Photos(Dataset):
+    def __len__(self):
+        return 8000
+
+    def __getitem__(self, index):
+        if index == 4711:
+            print("reached", flush=True)
+            time.sleep(1000)
+        return torch.zeros(8)
+
+if __name__ == "__main__":
+    options = {OPTIONS}
+    for batch in DataLoader(Photos(), **options):
+        pass
+"""
+ORDERS = {
+    "in order": "dict(batch_size=16, num_workers=2)",
+    "at random": "dict(batch_size=5, num_workers=3, shuffle=True, persistent_workers=True)",
+}
+
+
+def hanging(options):
+    """Write a training that hangs on a sample."""
+    return HANGING.replace("{OPTIONS}", options)
+
+
+class Terminal:
+    """A command in a terminal of its own, 200 columns wide."""
+
+    def __init__(self, *arguments):
+        ours, theirs = pty.openpty()
+        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+        self._screen = ours
+        self.shown = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shmloader", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, "PYTHONPATH": search_path(), "TERM": "xterm-256color"},
+            start_new_session=True,
+        )
+        os.close(theirs)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        os.close(self._screen)
+
+    def frames(self, count):
+        """Read until so many looks were drawn, and return them without colours."""
+        deadline = time.monotonic() + LONGEST_WAIT_S
+        os.set_blocking(self._screen, False)
+        while self.shown.count("Ctrl-C ends this") < count and time.monotonic() < deadline:
+            try:
+                self.shown += os.read(self._screen, 65536).decode(errors="replace")
+            except BlockingIOError:
+                time.sleep(0.01)
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.shown)
+        return text.split("Ctrl-C ends this")[:count]
+
+
+@pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
+def test_a_hung_worker_is_named_at_every_look(tmp_path, options):
+    """Each look names the worker that hangs, its process, and the index of the sample."""
+    with Program(tmp_path, hanging(options)) as training:
+        assert "reached" == training.line()
+        arguments = ("top", str(training.pid), "--interval", "0.1", "--hangs-after", "0.05")
+        with Terminal(*arguments) as terminal:
+            frames = terminal.frames(LOOKS)
+            terminal.process.send_signal(signal.SIGINT)
+            status = terminal.process.wait(LONGEST_WAIT_S)
+        (hung,) = find(training.pid, hangs_after_s=0.05).hung()
+
+    assert LOOKS == len(frames), terminal.shown
+    line = re.compile(rf"worker {hung.worker}, process {hung.pid}, hangs: .* index 4711 of")
+    assert LOOKS == sum(bool(line.search(frame)) for frame in frames)
+    assert (0, 4711) == (status, hung.index)
+
+
+def test_stacks_of_a_hung_worker(tmp_path, capfd):
+    """py-spy is called for the worker that hangs, and shows the line of the dataset."""
+    if shutil.which("py-spy") is None and not Path(sys.executable).with_name("py-spy").exists():
+        pytest.skip("needs py-spy")
+    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
+        assert "reached" == training.line()
+        time.sleep(0.1)
+        status = main(["stacks", str(training.pid), "--hangs-after", "0.05"])
+        printed = capfd.readouterr()
+    if re.search("permi(ssion|tted)", printed.err, re.IGNORECASE):
+        pytest.skip("needs leave to look into processes, which py-spy has not got here")
+
+    assert 0 == status, printed.err
+    assert "at index 4711 of the dataset" in printed.out
+    assert "__getitem__" in printed.out
+
+
+def test_no_stack_without_a_hung_worker(capsys):
+    """If no worker hangs, `stacks` says so and exits with 1."""
+    with DataLoader(range(64), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        status = stacks_with(shutil.which("true"), ["stacks", str(os.getpid())])
+        printed = capsys.readouterr().out
+
+    assert 1 == status
+    assert "no worker" in printed
+
+
+def stacks_with(program, arguments):
+    """Run a command of the command line with another program for py-spy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shutil, "which", lambda _: program)
+        return main(arguments)
+
+
+def test_py_spy_that_fails(capsys):
+    """If py-spy may not look, its words and what to do are shown, and the status is 1."""
+    with DataLoader(range(64), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        status = stacks_with(shutil.which("false"), ["stacks", str(os.getpid()), "--all"])
+
+    assert 1 == status
+    assert "py-spy failed: exit status 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "user", "remedy"),
+    [
+        ("Error: Permission Denied: Try sudo", 1000, "kernel.yama.ptrace_scope is 1"),
+        ("Error: Operation not permitted", 0, "docker run --cap-add SYS_PTRACE"),
+        ("Error: Unsupported version", 1000, None),
+    ],
+)
+def test_what_py_spy_needs_is_said(tmp_path, monkeypatch, capsys, words, user, remedy):
+    """If the kernel forbids to look, it is said what would allow it, and not if it is not that."""
+    program = tmp_path / "py-spy"
+    program.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    scope = tmp_path / "ptrace_scope"
+    scope.write_text("1\n")
+    monkeypatch.setattr(stacks, "_SCOPE", scope)
+    with DataLoader(range(64), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        trainer = find(os.getpid())
+        monkeypatch.setattr(stacks, "find", lambda *_: trainer)
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+        status = stacks_with(str(program), ["stacks", str(os.getpid()), "--all"])
+    error = capsys.readouterr().err
+
+    assert 1 == status
+    assert f"py-spy failed: {words}" in error
+    assert (remedy is not None) == ("\n" in error.strip())
+    assert remedy is None or remedy in error
+
+
+def test_a_reader_that_has_seen_enough(tmp_path):
+    """`top | head` ends without an error."""
+    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
+        assert "reached" == training.line()
+        command = f"{sys.executable} -m shmloader top --interval 0.05 {training.pid} | head -n 1"
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {command}"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=LONGEST_WAIT_S,
+        )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.startswith("---")
+
+
+def test_a_training_that_ends(tmp_path):
+    """`top` ends with its training, says so, and exits with 0."""
+    command = [sys.executable, "-m", "shmloader", "top", "--interval", "0.05"]
+    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
+        assert "reached" == training.line()
+        with subprocess.Popen(
+            [*command, str(training.pid)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        ) as top:
+            first = [top.stdout.readline() for _ in range(2)]
+            training.send_to_all(signal.SIGKILL)
+            rest = top.stdout.read().splitlines()
+    with pytest.raises(CommandError, match=f"there is no process {training.pid}"):
+        find(training.pid)
+
+    assert first[0].startswith("---")
+    assert first[1].startswith(f"process {training.pid} ")
+    assert f"process {training.pid} has ended" == rest[-1]
+    assert 0 == top.returncode
+
+
+SEVERAL = """
+import time
+from shmloader import DataLoader
+
+if __name__ == "__main__":
+    first = DataLoader(range(40), 4, num_workers=1)
+    second = DataLoader(range(10), 1, num_workers=2, persistent_workers=True)
+    list(second)
+    list(second)
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    print("ready", flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_several_trainings_loaders_and_epochs(tmp_path):
+    """All trainings of the user are found, each with its loaders, epochs and batches."""
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    with Program(folders[0], SEVERAL) as one, Program(folders[1], SEVERAL) as other:
+        assert ["ready", "ready"] == [one.line(), other.line()]
+        trainers = {each.process.pid: each for each in find_all()[0]}
+    for pid in (one.pid, other.pid):
+        # Of the second loader, which was iterated first, the epochs are over.
+        found = [(each.epoch, each.batch, each.length) for each in trainers[pid].loaders]
+        assert [(1, 3, 10), (2, 10, 10)] == found
+        assert [1, 2] == [len(each.workers) for each in trainers[pid].loaders]
+        assert "stepping" == trainers[pid].state
+
+
+def test_workers_and_children_are_no_trainers():
+    """A worker, and any process without loaders, is told from a training."""
+    with DataLoader(range(64), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        worker = iterator._workers[0].pid
+        with pytest.raises(CommandError, match=f"has a loader of process {os.getpid()} open"):
+            find(worker)
+        assert worker not in {each.process.pid for each in find_all()[0]}
+    with (
+        subprocess.Popen(["sleep", "60"]) as sleeping,
+        pytest.raises(CommandError, match="has no loader of shmloader's"),
+    ):
+        try:
+            find(sleeping.pid)
+        finally:
+            sleeping.kill()
+
+
+@pytest.mark.parametrize("backing", ["memfd", "posix"])
+def test_both_kinds_of_segments_are_found(monkeypatch, backing):
+    """A segment is found by what it says, whatever kind of shared memory it is."""
+    if backing == "posix":
+        pytest.importorskip("posix_ipc")
+    monkeypatch.setenv("SHMLOADER_BACKING", backing)
+    with DataLoader(range(64), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        found = [each.loader for each in find(os.getpid()).loaders]
+
+        assert loader._service.pool.number in found
+
+
+def test_a_loader_between_epochs_and_a_closed_one():
+    """A loader is found between two epochs, and not after close()."""
+    with DataLoader(range(8), 4, num_workers=1, persistent_workers=True) as loader:
+        list(loader)
+        number = loader._service.pool.number
+        (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
+        assert ("idle", "between", 2, 2) == (found.state, found.trainer, found.batch, found.length)
+    try:
+        left = find(os.getpid()).loaders
+    except CommandError:  # it was the only one
+        left = ()
+    assert number not in [each.loader for each in left]
+
+
+def test_processes_of_other_users():
+    """Another user's training is not looked at, and it is said whose it is."""
+    reader, writer = os.pipe()
+    pid = os.getpid() if os.geteuid() == 0 else 1
+    child = os.fork()
+    if child == 0:
+        text = "nothing was raised"
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            find(pid)
+        except CommandError as error:
+            text = str(error)
+        finally:
+            os.write(writer, text.encode())
+            os._exit(0)
+    os.waitpid(child, 0)
+    text = os.read(reader, 4096).decode()
+    os.close(reader)
+    os.close(writer)
+
+    assert f"process {pid} is root's: run this command as that user or as root" == text
+
+
+def test_a_killed_worker_is_gone(tmp_path):
+    """A worker whose process has ended is not shown as if it still worked."""
+    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
+        assert "reached" == training.line()
+        (hung,) = find(training.pid, hangs_after_s=0.001).hung()
+        training.send(signal.SIGSTOP)  # so that it does not end of its worker's death
+        os.kill(hung.pid, signal.SIGKILL)
+
+        def worker():
+            (loader,) = find(training.pid, hangs_after_s=0.001).loaders
+            return loader.workers[hung.worker]
+
+        assert wait_until(lambda: worker().state == "gone")
+        assert not worker().hangs
+
+
+CONTAINED = """
+import os, sys
+options = ["--pid", "--fork", "--mount-proc", "--kill-child"]
+os.execvp("unshare", ["unshare", *options, sys.executable, PROGRAM])
+"""
+
+
+def test_a_training_in_a_container(tmp_path):
+    """Processes in a namespace of their own are shown under the numbers that they have here."""
+    unshare = shutil.which("unshare")
+    command = [unshare, "--pid", "--fork", "--mount-proc", "true"]
+    if unshare is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("needs leave to make a process-id namespace")
+    inner = tmp_path / "contained.py"
+    inner.write_text(hanging(ORDERS["in order"]))
+    with Program(tmp_path, CONTAINED.replace("PROGRAM", repr(str(inner)))) as container:
+        assert "reached" == container.line()
+        found = [each for each in find_all(0.001)[0] if str(inner) in each.process.command]
+        (trainer,) = found
+        (hung,) = trainer.hung()
+        worker = process(hung.pid)
+
+    assert 1 == trainer.process.own_pid
+    assert 1 < trainer.process.pid < hung.pid
+    assert (hung.pid, 2) == (worker.numbers[0], len(worker.numbers))
+
+
+def keys_in_docs(name):
+    """List the keys of an object of `top --json` that docs/tuning.md names."""
+    text = (ROOT / "docs" / "tuning.md").read_text()
+    (row,) = re.findall(rf"^\| {name} \| (.*) \|$", text, re.MULTILINE)
+    return re.findall(r"`(\w+)`", row)
+
+
+def test_keys_of_json_are_documented(capsys):
+    """`top --json` has the keys that docs/tuning.md lists, in that order."""
+    with DataLoader(range(64), 4, num_workers=2) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        status = main(["top", str(os.getpid()), "--once", "--json"])
+        (line,) = capsys.readouterr().out.splitlines()
+    record = json.loads(line)
+    (trainer,) = record["trainers"]
+    shown = [each for each in trainer["loaders"] if each["loader"] == loader._service.pool.number]
+
+    assert 0 == status
+    assert ["trainers"] == [*record]
+    assert keys_in_docs("trainer") == [*trainer]
+    assert keys_in_docs("loader") == [*shown[0]]
+    assert keys_in_docs("worker") == [*shown[0]["workers"][0]]
+    assert os.getpid() == trainer["pid"]
+    assert 2 == len(shown[0]["workers"])
+
+
+def test_a_look_leaves_nothing():
+    """After a look, no segment is open that was not open before, and none has more pages."""
+    with DataLoader(range(64), 4, num_workers=1, persistent_workers=True) as loader:
+        list(loader)
+        descriptor = loader._iterator._segment.descriptor
+        before = os.listdir("/proc/self/fd"), os.fstat(descriptor).st_blocks
+        assert [] != list(find(os.getpid()).loaders)
+        find_all()
+        assert before == (os.listdir("/proc/self/fd"), os.fstat(descriptor).st_blocks)

@@ -1,0 +1,284 @@
+"""Traces and pictures of what loaders did, of their logs alone."""
+
+import json
+import os
+import shutil
+import sys
+import time
+
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import Dataset
+
+import shmloader
+from shmloader import DataLoader
+from shmloader.cli import main
+from shmloader.metrics import picture, trace
+from shmloader.metrics.layout import in_order
+from tests.helpers.looks import LAYOUT, segment_after
+
+KEYS = {
+    "X": {"ph", "pid", "tid", "name", "ts", "dur", "args"},
+    "M": {"ph", "pid", "tid", "name", "args"},
+    "C": {"ph", "pid", "tid", "name", "ts", "args"},
+}
+TRACE_PROCESSOR = shutil.which("trace_processor_shell")
+
+
+class Slow(Dataset):
+    """Rows, of which one takes long."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        if index == 14:
+            time.sleep(0.1)
+        return torch.full((4,), index)
+
+
+def events_in(path):
+    """Read a trace, and check that it is one: names, kinds, and slices within each other."""
+    written = json.loads(path.read_text())
+    assert {"traceEvents", "displayTimeUnit"} == written.keys()
+    events = written["traceEvents"]
+    for event in events:
+        assert KEYS[event["ph"]] == event.keys()
+        assert event.get("dur", 0) >= 0
+    named = {event["tid"] for event in events if event["name"] == "thread_name"}
+    slices = [event for event in events if event["ph"] == "X"]
+    assert named == {event["tid"] for event in slices}
+    for track in named:
+        ends = []
+        on_track = [event for event in slices if event["tid"] == track]
+        for event in sorted(on_track, key=lambda event: (event["ts"], -event["dur"])):
+            begin, end = round(1000 * event["ts"]), round(1000 * (event["ts"] + event["dur"]))
+            while ends and ends[-1] <= begin:
+                ends.pop()
+            assert not ends or end <= ends[-1]
+            ends.append(end)
+    assert all(
+        value >= 0 for event in events if event["ph"] == "C" for value in event["args"].values()
+    )
+    return events
+
+
+def tracks_of(events):
+    return {
+        event["args"]["name"]: event["tid"] for event in events if event["name"] == "thread_name"
+    }
+
+
+def named(events, name):
+    """List the slices of a name."""
+    return [event for event in events if event["ph"] == "X" and event["name"] == name]
+
+
+def test_a_loaders_trace(tmp_path):
+    """Each batch has its slices, on the track of its worker and of the trainer."""
+    path = tmp_path / "trace.json"
+    with DataLoader(Slow(), num_workers=2, batch_size=4) as loader:
+        for batch in loader:
+            del batch
+        loader.trace(path)
+        number = loader._service.pool.number
+    events = events_in(path)
+    tracks = tracks_of(events)
+
+    assert ["trainer", "worker 0", "worker 1"] == sorted(tracks)
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert [f"loader {number} Slow"] == names
+    for name, count in (("next()", 6), ("step", 5), ("fetching", 6), ("collating", 6)):
+        assert list(range(count)) == [event["args"]["batch"] for event in named(events, name)]
+    assert {tracks["trainer"]} == {event["tid"] for event in named(events, "next()")}
+    for event in named(events, "fetching"):
+        assert tracks[f"worker {event['args']['batch'] % 2}"] == event["tid"]
+    slow = named(events, "fetching")[14 // 4]
+    assert (14, 2) == (slow["args"]["longest_index"], slow["args"]["longest_position"])
+    assert 0 == [each for each in events if each["name"] == "slots leased"][-1]["args"]["leased"]
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_two_epochs_have_no_step_between_them(tmp_path):
+    """What passes between two epochs is no step, and tickets that come again are told apart."""
+    path = tmp_path / "trace.json"
+    with DataLoader(Slow(), num_workers=1, batch_size=4, persistent_workers=True) as loader:
+        list(loader)
+        list(loader)
+        loader.trace(path)
+    events = events_in(path)
+
+    assert 10 == len(named(events, "step"))
+    assert [1] * 6 + [2] * 6 == [event["args"]["epoch"] for event in named(events, "next()")]
+
+
+def test_a_trace_from_outside(tmp_path, capsys):
+    """`shmloader trace` writes what the loader itself would write."""
+    path, own = tmp_path / "outside.json", tmp_path / "own.json"
+    with DataLoader(Slow(), num_workers=2, batch_size=4) as loader:
+        batches = [batch for _, batch in zip(range(3), loader, strict=False)]
+        loader.trace(own)
+        status = main(["trace", str(os.getpid()), "-o", str(path)])
+        del batches
+    mine = [event["args"] for event in events_in(own) if event["ph"] == "X"]
+
+    assert 0 == status
+    assert "batches" in capsys.readouterr().out
+    assert all(args in [event["args"] for event in events_in(path)] for args in mine)
+
+
+def test_served_loaders_are_traced_together(tmp_path):
+    """The loaders of torch's class that a framework holds come into one file."""
+    path = tmp_path / "trace.json"
+    shmloader.install()
+    try:
+        held = [torch.utils.data.DataLoader(range(8), 4, num_workers=1) for _ in range(2)]
+        for loader in held:
+            list(loader)
+        shmloader.trace({"train": held[0], "test": held[1]}, path)
+        shmloader.close(held)
+    finally:
+        shmloader.uninstall()
+    processes = {event["pid"] for event in events_in(path)}
+
+    assert 2 == len(processes)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nothing_to_trace(tmp_path, workers):
+    """A loader without batches from workers says so, and writes no file."""
+    with (
+        DataLoader(range(8), num_workers=workers) as loader,
+        pytest.raises(RuntimeError, match="no batch is in the log"),
+    ):
+        loader.trace(tmp_path / "trace.json")
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_written(tmp_path, capsys):
+    """An error of the file system is the user's own, and leaves nothing."""
+    with DataLoader(range(8), 4, num_workers=1) as loader:
+        list(loader)
+        with pytest.raises(FileNotFoundError):
+            loader.trace(tmp_path / "nowhere" / "trace.json")
+        (tmp_path / "folder").mkdir()
+        with pytest.raises(IsADirectoryError):
+            loader.trace(tmp_path / "folder")
+        status = main(["trace", str(os.getpid()), "-o", str(tmp_path / "nowhere" / "x")])
+
+    assert 1 == status
+    assert "no trace of process" in capsys.readouterr().err
+    assert [tmp_path / "folder"] == list(tmp_path.iterdir())
+
+
+def test_a_trace_replaces_the_file_that_a_link_names(tmp_path):
+    """A link stays a link, and a pipe is written to."""
+    path, link = tmp_path / "trace.json", tmp_path / "link.json"
+    link.symlink_to(path.name)
+    with DataLoader(range(8), 4, num_workers=1) as loader:
+        list(loader)
+        loader.trace(link)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    traced = [trace.Traced(1, "", records_after(2))]
+    trace.write_trace(f"/proc/self/fd/{writer}", traced, LAYOUT)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert json.loads(pipe.read())["traceEvents"]
+
+    assert link.is_symlink()
+    assert events_in(path)
+
+
+def records_after(batches):
+    """Returns the records of a loader's first batches."""
+    data, _ = segment_after(batches)
+    plate = LAYOUT.values("nameplate", data)
+    return LAYOUT.records(data[plate["log_offset"] :])
+
+
+def test_blocked_workers_have_a_slice():
+    """Time that a worker waited for pages stands at the end of what it was a part of."""
+    records = records_after(2).copy()
+    for name, value in (("taken", 1000), ("fetched", 5000), ("written", 9000)):
+        records[f"{name}_ns"] = value
+    records["blocked_ns"], records["blocked_fetching_ns"] = 3000, 1000
+    events = list(trace.events_of([trace.Traced(1, "", records[:1])], LAYOUT))
+
+    assert [(4.0, 1.0), (7.0, 2.0)] == [(e["ts"], e["dur"]) for e in named(events, "blocked")]
+
+
+def test_records_that_lack_times_have_no_slice():
+    """An answer that was no batch, or nonsense, makes no slice of its worker."""
+    records = records_after(2).copy()
+    records["taken_ns"] = records["written_ns"] + 1
+    events = list(trace.events_of([trace.Traced(1, "", records)], LAYOUT))
+
+    assert [] == named(events, "fetching")
+    assert 2 == len(named(events, "next()"))
+
+
+@pytest.mark.skipif(TRACE_PROCESSOR is None, reason="needs Perfetto's trace_processor_shell")
+def test_perfetto_opens_it(tmp_path):
+    """Perfetto's trace processor reads the tracks and slices, and reports no error."""
+    processor = pytest.importorskip("perfetto.trace_processor")
+    path = tmp_path / "trace.json"
+    with DataLoader(Slow(), num_workers=2, batch_size=4) as loader:
+        list(loader)
+        loader.trace(path)
+    config = processor.TraceProcessorConfig(bin_path=TRACE_PROCESSOR)
+    with processor.TraceProcessor(trace=str(path), config=config) as opened:
+        counted = opened.query("select name, count(*) as n from slice group by name order by name")
+        assert {"collating": 6, "fetching": 6, "next()": 6, "step": 5} == {
+            row.name: row.n for row in counted
+        }
+        names = opened.query("select name from thread where name is not null order by name")
+        assert {"trainer", "worker 0", "worker 1"} <= {row.name for row in names}
+        wrong = opened.query("select name, value from stats where severity = 'error' and value > 0")
+        assert [] == [(row.name, row.value) for row in wrong]
+
+
+@pytest.fixture(scope="module")
+def pyplot(tmp_path_factory):
+    """matplotlib, with the fonts that it opens at its first picture and keeps open."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    picture.draw(tmp_path_factory.mktemp("picture") / "first.png", records_after(20))
+    return pyplot
+
+
+def test_a_picture(tmp_path, pyplot):
+    """Waits and fetches are drawn as a PNG, without touching the user's own figures."""
+    path = tmp_path / "waits.png"
+    picture.draw(path, records_after(20))
+
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [] == pyplot.get_fignums()
+
+
+def test_no_picture_of_nothing(tmp_path):
+    """Without records there is no picture, and the error says what to do."""
+    with pytest.raises(ValueError, match="iterate the loader first"):
+        picture.draw(tmp_path / "waits.png", in_order(records_after(2)[:0]))
+
+
+def test_a_picture_without_matplotlib(tmp_path, monkeypatch):
+    """Without matplotlib, the error names the extra that brings it."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'shmloader\[cli\]'"):
+        picture.draw(tmp_path / "waits.png", records_after(2))
+
+
+def test_a_report_draws(tmp_path, pyplot):
+    """report(picture=...) draws the last epoch beside its verdict."""
+    path = tmp_path / "waits.png"
+    with DataLoader(Slow(), num_workers=2, batch_size=1) as loader:
+        with pytest.raises(ValueError, match="iterate the loader first"):
+            loader.report(path)
+        for batch in loader:
+            del batch
+        found = loader.report(path)
+
+    assert found.cause is not None
+    assert path.read_bytes().startswith(b"\x89PNG")

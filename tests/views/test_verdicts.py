@@ -1,0 +1,66 @@
+"""What `top` says limits a loop: the same as the loop's own report, seen from outside."""
+
+import os
+import time
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader
+from shmloader.cli.attach.trainers import find
+from shmloader.cli.top.verdicts import report_of, verdict
+
+
+class Sleepy(Dataset):
+    """Rows that take a while."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return torch.full((4,), index)
+
+
+def looked_at(number):
+    """What is seen of a loader of this process."""
+    return next(each for each in find(os.getpid()).loaders if each.loader == number)
+
+
+@pytest.mark.parametrize(
+    ("cause", "seconds", "step_s", "options"),
+    [
+        ("fetching", 0.003, 0.0, {"num_workers": 2}),
+        ("step", 0.0, 0.01, {"num_workers": 2}),
+        ("held", 0.004, 0.002, {"num_workers": 6, "slots": 3}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")  # of so few slots
+def test_the_verdict_is_that_of_the_report(cause, seconds, step_s, options):
+    """From outside the cause and the advice are those that the trainer would get."""
+    with DataLoader(Sleepy(seconds), batch_size=4, **options) as loader:
+        for number, batch in enumerate(loader):
+            del batch
+            time.sleep(step_s)
+            if number == 60:
+                break
+        inside = loader.report()
+        seen = looked_at(loader._service.pool.number)
+        outside = report_of(seen)
+
+    assert inside.cause == outside.cause == cause
+    assert verdict(seen).startswith(f"{cause}: the trainer waits ")
+    assert options["num_workers"] == seen.plate.workers
+    assert options.get("slots") == seen.plate.chosen_slots
+
+
+def test_no_verdict_of_a_few_batches():
+    """At the beginning of an epoch there is nothing to say."""
+    with DataLoader(Sleepy(0.0), batch_size=4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert verdict(looked_at(loader._service.pool.number)) is None
