@@ -8,7 +8,7 @@ what they were, and what we know of a loader stands here, not in its attributes.
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch.utils.data
@@ -16,6 +16,7 @@ import torch.utils.data
 from shmloader.dataloader import DataLoader
 from shmloader.metrics import Report, Stats
 from shmloader.metrics.trace import write_trace
+from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
 
@@ -30,6 +31,7 @@ class _Hook:
         self.torchs: Any = None  # torch's own function, or what another project put there
         self.ours: Any = None
         self.options: Options | None = None  # None: loaders are left to torch
+        self.kind: Callable[[Any], type[RingIterator] | None] = lambda loader: RingIterator
 
 
 _hook = _Hook()
@@ -85,17 +87,30 @@ def uninstall() -> None:
         _hook.ours = _hook.torchs = None
 
 
-def served_iterator(loader: Any, **kind: Any) -> Any:
+def is_installed() -> bool:
+    """Returns True between `install()` and `uninstall()`."""
+    return _hook.options is not None
+
+
+def set_kind(kind: Callable[[Any], type[RingIterator] | None]) -> None:
     """
-    Make an iterator of ours for a loader of torch's class; None if torch has to make one.
+    Have iterators made of other classes.
 
     Args:
-        kind: The class of the iterator, if it is not `RingIterator`.
+        kind: Is asked before each epoch of a loader of torch's class; None leaves it to torch.
     """
+    _hook.kind = kind
+
+
+def served_iterator(loader: Any) -> RingIterator | None:
+    """Make an iterator of ours for a loader of torch's class; None if torch has to make one."""
     options = _hook.options
     if options is None or loader.num_workers == 0 or why_unserved(loader):
         return None
-    return _service_for(loader, options).iterate(loader, options, **kind)
+    kind = _hook.kind(loader)
+    if kind is None:
+        return None
+    return _service_for(loader, options).iterate(loader, options, kind)
 
 
 def _service_for(loader: Any, options: Options) -> Service:

@@ -5,7 +5,10 @@ import threading
 import weakref
 from typing import Any
 
+import torch.utils.data
+
 from shmloader.core import view_layout
+from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape
@@ -56,7 +59,7 @@ class Service:
         reason = why_unserved(loader)
         if reason:
             raise TypeError(reason)
-        loader.check_worker_number_rationality()
+        at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
         sending.install()  # again: torch's init_reductions() takes it away
         shape = _shape_of(loader, options)
         self.pool.about = {

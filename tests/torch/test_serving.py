@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from multiprocessing.context import ForkContext
 from types import SimpleNamespace
 
@@ -299,10 +300,11 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 def test_children_and_ranks(script):
-    """A spawned child is served and says so; of several ranks the first one speaks."""
+    """A spawned child is served and says which it is; of several ranks the first one speaks."""
     (script / "spawns.py").write_text(SPAWNS)
     _, said = run(script, "-m", "shmloader", "run", "spawns.py")
     assert (TRAIN, "shmloader") in rows(said)
+    assert re.match(r"shmloader run, process \d+: 2 loaders", said)
     _, said = run(script, "-m", "shmloader", "run", "train.py", RANK="1")
     assert said == ""
 
@@ -318,3 +320,287 @@ def test_next_sitecustomize_is_imported(script):
     path = os.pathsep.join([str(script / "site"), search_path()])
     found, said = run(script, "-m", "shmloader", "run", "look.py", PYTHONPATH=path)
     assert (found, said) == ("theirs False\n", "")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("given", [("--", "-h"), ("a", "--", "b", "--"), ("--compare", "-m", "x")])
+def test_arguments_are_the_programs_own(script, given):
+    """All of them, a `--` and names of our options too; and Python's `-u` goes on to it."""
+    (script / "said.py").write_text("import sys\nprint(sys.argv[1:], sys.stdout.write_through)")
+    for flags in ((), ("-u",)):
+        expected, _ = run(script, *flags, "said.py", *given, PYTHONUNBUFFERED="")
+        for program in (("said.py",), ("--", "said.py"), ("-m", "said")):
+            launcher = (*flags, "-m", "shmloader", "run", *program)
+            found, _ = run(script, *launcher, *given, PYTHONUNBUFFERED="")
+            assert expected == found
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("closed", [1, 2])
+def test_closed_output(script, closed):
+    """The program runs as without us; the table is on stderr or nowhere."""
+    launcher = [sys.executable, "-m", "shmloader", "run", "train.py"]
+    with open(script / "output", "w+") as output:
+        result = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *launcher],
+            cwd=script,
+            env={**os.environ, "PYTHONPATH": search_path()},
+            stdout=output,
+            stderr=output,
+            timeout=50,
+        )
+        output.seek(0)
+        said = output.read()
+    assert result.returncode == 0
+    assert ("shmloader run: 2 loaders" in said, "__main__" in said) == (closed == 1, closed == 2)
+
+
+INNER = """
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+
+class Outer(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return sum(DataLoader(range(index)))
+
+if __name__ == "__main__":
+    batches = BatchSampler(SequentialSampler(range(6)), 3, drop_last=False)
+    for method in ("fork", "spawn"):
+        loader = DataLoader(
+            Outer(), batch_sampler=batches, num_workers=1, multiprocessing_context=method
+        )
+        print(len(list(loader)))
+"""
+
+
+@pytest.mark.thorough
+def test_loaders_inside_of_workers(script):
+    """Workers print no table; a loader with a batch sampler is told by the size of its batches."""
+    (script / "inner.py").write_text(INNER)
+    _, said = run(script, "-m", "shmloader", "run", "inner.py")
+    assert rows(said) == {("Outer, batch_size 3, 1 worker (2 times)", "shmloader"): (2, 4)}
+    assert said.count("shmloader run") == 1
+
+
+REDIRECTS = """
+import sys
+import train
+
+if __name__ == "__main__":
+    with open("errors.txt", "w") as sys.stderr:
+        train.main()
+"""
+
+
+@pytest.mark.thorough
+def test_program_has_a_stderr_of_its_own(script):
+    """The table is on the first one, and not in the program's file, which is closed by then."""
+    (script / "redirects.py").write_text(REDIRECTS)
+    _, said = run(script, "-m", "shmloader", "run", "redirects.py")
+    assert (TRAIN, "shmloader") in rows(said)
+    assert (script / "errors.txt").read_text() == ""
+
+
+CLEARS = """
+import os
+import torch
+import train
+
+if __name__ == "__main__":
+    os.environ.clear()
+    train.main()
+"""
+
+
+@pytest.mark.thorough
+def test_program_clears_its_environment(script):
+    """It is served as it was when it started."""
+    (script / "clears.py").write_text(CLEARS)
+    expected, _ = run(script, "clears.py")
+    found, said = run(script, "-m", "shmloader", "run", "clears.py")
+    assert expected == found
+    assert rows(said)[TRAIN, "shmloader"] == (4, 64)
+
+
+PATCHES = """
+import shmloader
+import train
+from torch.utils.data import DataLoader
+
+class Counting:
+    calls = 0
+
+torchs = DataLoader.__iter__
+
+def counting(loader):
+    Counting.calls += 1
+    return torchs(loader)
+
+if __name__ == "__main__":
+    DataLoader.__iter__ = counting
+    train.main()
+    print(Counting.calls, DataLoader.__iter__ is counting)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compare", [False, True])
+def test_program_patches_torchs_class(script, compare):
+    """What it puts there stays, and sees every epoch."""
+    (script / "patches.py").write_text(PATCHES)
+    expected, _ = run(script, "patches.py")
+    options = ["--compare"] if compare else []
+    found, said = run(script, "-m", "shmloader", "run", *options, "patches.py")
+    assert expected == found
+    assert sum(batches for _, batches in rows(said).values()) == 66
+
+
+INSTALLS = """
+import shmloader
+import train
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    shmloader.install(slots=9)
+    loader = DataLoader(range(8), num_workers=1)
+    print(len(list(loader)), sum(shmloader.stats(loader).slots.values()))
+    shmloader.uninstall()
+    print(len(list(loader)), shmloader.stats(loader).batches)
+    shmloader.install(slots=7)
+    loader = DataLoader(range(8), num_workers=1)
+    print(len(list(loader)), sum(shmloader.stats(loader).slots.values()))
+"""
+
+
+@pytest.mark.thorough
+def test_program_installs_by_itself(script):
+    """Its own options hold, and each epoch is counted for whom it was served by."""
+    (script / "installs.py").write_text(INSTALLS)
+    expected, _ = run(script, "installs.py")
+    found, said = run(script, "-m", "shmloader", "run", "--slots", "5", "installs.py")
+    assert expected == found
+    title = "range, batch_size 1, 1 worker (2 times)"
+    assert {(title, "shmloader"): (2, 16), (title, "torch"): (1, 8)} == rows(said)
+    assert "stays torch's: the program called shmloader.uninstall()" in said
+
+
+THREADS = """
+import threading
+import warnings
+from torch.utils.data import DataLoader
+
+def work(barrier):
+    loader = DataLoader(range(8), num_workers=1)
+    barrier.wait()
+    list(loader)
+
+if __name__ == "__main__":
+    barrier = threading.Barrier(4)
+    threads = [threading.Thread(target=work, args=(barrier,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+@pytest.mark.thorough
+def test_first_epochs_on_threads(script):
+    """All are served that begin while the watch is being set up, and there is one table."""
+    (script / "threads.py").write_text(THREADS)
+    _, said = run(script, "-m", "shmloader", "run", "threads.py")
+    assert rows(said) == {("range, batch_size 1, 1 worker (4 times)", "shmloader"): (4, 32)}
+
+
+KINDS = """
+from torch.utils.data import DataLoader
+
+class Asks(DataLoader):
+    def _get_iterator(self):
+        return super()._get_iterator()
+
+class Iterates(DataLoader):
+    def __iter__(self):
+        yield from self._get_iterator()
+
+if __name__ == "__main__":
+    for kind, size in ((Asks, 1), (Iterates, 2)):
+        loader = kind(range(8), batch_size=size, num_workers=1)
+        for _ in range(2):
+            list(loader)
+    loader = DataLoader(range(8), batch_size=4, num_workers=1)
+    list(loader)
+    loader.num_workers, loader.prefetch_factor = 0, None
+    list(loader)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compare", [False, True])
+def test_subclasses_and_changed_loaders(script, compare):
+    """A class that reaches torch's hook is served, an epoch counts once, workers may go away."""
+    (script / "kinds.py").write_text(KINDS)
+    options = ["--compare"] if compare else []
+    _, said = run(script, "-m", "shmloader", "run", *options, "kinds.py")
+    expected = {
+        ("range, batch_size 4, 1 worker", "shmloader"): (1, 2),
+        ("range, batch_size 4, 0 workers", "torch"): (1, 2),
+    }
+    for size, batches in ((1, 8), (2, 4)):
+        shares = {"shmloader": (1, batches), "torch": (1, batches)}
+        for whose, share in (shares if compare else {"shmloader": (2, 2 * batches)}).items():
+            expected[f"range, batch_size {size}, 1 worker", whose] = share
+    assert expected == rows(said)
+
+
+WARNS = """
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+torch._utils.cpu_count = lambda: 1
+
+class Longer(IterableDataset):
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter(range(2))
+
+if __name__ == "__main__":
+    for workers in (0, 2):
+        loader = DataLoader(Longer(), batch_size=None, num_workers=workers)
+        assert len(loader) == 1
+        for _ in range(2):
+            list(loader)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compare", [False, True])
+def test_torchs_warnings_name_the_programs_line(script, compare):
+    """Whoever iterates; and who silenced them by torch's module has silenced them here."""
+    (script / "warns.py").write_text(WARNS)
+    options = ["--compare"] if compare else []
+    launcher = ("-m", "shmloader", "run", *options, "warns.py")
+    silence = "ignore::UserWarning:torch.utils.data.dataloader"
+    _, said = run(script, "-W", "always", "-W", silence, *launcher)
+    places = re.findall(r"^(\S+?):\d+: UserWarning: (Length|This)", said, re.MULTILINE)
+    # One sample too many in each epoch without workers, one of each worker's two but the first.
+    assert places == [(str(script / "warns.py"), "Length")] * (2 + 2 * 3)
+
+
+def test_too_many_workers_for_a_served_loader(installed, monkeypatch):
+    """The warning is at the line that iterates, under the name of torch's module."""
+    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader = DataLoader(range(2), num_workers=2)
+        caught.clear()
+        list(loader)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", module=r"torch\.utils\.data\.dataloader")
+        assert len(list(loader)) == 2

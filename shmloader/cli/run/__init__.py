@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shmloader.cli.command import CommandError
 from shmloader.cli.run.settings import VARIABLE, Settings
+from shmloader.trainer.options import Options
 
 _HOOK = Path(__file__).with_name("hook")
 
@@ -25,7 +26,8 @@ examples:
   shmloader run --compare train.py --epochs 4
   torchrun --nproc-per-node 2 -m shmloader run train.py
 
-It ends with the program's own exit status; 1 if there is no such program, 2 for wrong options.
+It ends with the program's own exit status; 1 if there is no such program or an option is out of
+range, 2 for unknown options.
 """
 
 
@@ -62,11 +64,11 @@ def make_parser() -> argparse.ArgumentParser:
         ("restarts", "deaths of workers that are healed in each epoch"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
+    parser.add_argument("-m", dest="is_module", action="store_true", help="as with `python -m`")
+    # All in one: of several, argparse would take a "--" for itself.
     parser.add_argument(
-        "-m", dest="module", nargs=argparse.REMAINDER, help="a module, as with `python -m`"
+        "program", nargs=argparse.REMAINDER, help="a script or module, and its own arguments"
     )
-    parser.add_argument("script", nargs="?", help="a script, as with `python`")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="its own arguments")
     return parser
 
 
@@ -75,23 +77,27 @@ def run(arguments: argparse.Namespace) -> int:
     Become the program; it says at its end what its loaders did.
 
     Raises:
-        CommandError: There is no program, or this Python ignores PYTHONPATH.
+        CommandError: There is no program, an option is out of range, or this Python ignores
+            PYTHONPATH.
     """
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise CommandError("works by PYTHONPATH and site: start Python without -E, -I and -S")
-    if arguments.module:
-        program = ["-m", *arguments.module]
-    elif arguments.script:
-        if not Path(arguments.script).exists():
-            raise CommandError(f"there is no file {arguments.script}")
-        program = [arguments.script, *arguments.args]
-    else:
+    program = arguments.program[arguments.program[:1] == ["--"] :]
+    if not program:
         raise CommandError("give a script, or -m and a module, and its arguments")
+    if arguments.is_module:
+        program = ["-m", *program]
+    elif not Path(program[0]).exists():
+        raise CommandError(f"there is no file {program[0]}")
     options = {
         name: value
         for name in ("slots", "slot_bytes", "ring_bytes", "restarts")
         if (value := getattr(arguments, name)) is not None
     }
+    try:
+        Options(**options)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
     settings = Settings(options, arguments.compare, os.getpid())
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
@@ -100,5 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
         VARIABLE: settings.to_text(),
     }
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    sys.stdout.flush()
+    if getattr(sys.stdout, "write_through", False):
+        flags.append("-u")  # which that function does not know
     os.execve(sys.executable, [sys.executable, *flags, *program], environment)

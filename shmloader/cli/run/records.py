@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
+
+from shmloader.errors import at_users_line
 
 OURS, TORCHS = "shmloader", "torch"
 
@@ -18,6 +20,13 @@ class Passes:
     batches: int = 0
     waited_s: float = 0.0
     cpu_s: float = 0.0
+
+    def add(self, other: Self) -> None:
+        """Add what others took."""
+        self.epochs += other.epochs
+        self.batches += other.batches
+        self.waited_s += other.waited_s
+        self.cpu_s += other.cpu_s
 
     def time(self, step: Callable[[], Any]) -> Any:
         """Add what a step takes."""
@@ -39,6 +48,8 @@ class Watched:
         reason: Why it stays torch's; "" if it does not.
         passes: By who iterated; epochs belong to whose turn it was when they began.
         turn: Who iterates this epoch.
+        is_chosen: `turn` is that of an epoch whose iterator is not made yet.
+        is_ours_to_make: Its class has asked for an iterator; one that never does makes its own.
         kept: Persistent iterators that take turns, by whose they are.
     """
 
@@ -46,6 +57,8 @@ class Watched:
     reason: str = ""
     passes: dict[str, Passes] = field(default_factory=lambda: {OURS: Passes(), TORCHS: Passes()})
     turn: str = OURS
+    is_chosen: bool = False
+    is_ours_to_make: bool = False
     kept: dict[str, Any] = field(default_factory=dict)
 
     def timed(self, kind: Any, before: torch.Tensor | None = None) -> Any:
@@ -58,7 +71,12 @@ class Watched:
         passes = self.passes[self.turn]
 
         def __next__(self: Any) -> Any:
-            batch = passes.time(super(timed, self).__next__)  # type: ignore[misc]
+            step = super(timed, self).__next__  # type: ignore[misc]
+            length = self._IterableDataset_len_called
+            if length is not None and self._num_yielded >= length:
+                batch = passes.time(lambda: at_users_line(step))  # torch will warn
+            else:
+                batch = passes.time(step)
             passes.batches += 1
             return batch
 

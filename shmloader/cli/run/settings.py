@@ -1,7 +1,6 @@
 """What `shmloader run` tells the processes of its program, as text in a variable."""
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -28,6 +27,6 @@ class Settings:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_environment(cls) -> Self:
-        """Read it in a process of the program."""
-        return cls(**json.loads(os.environ[VARIABLE]))
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` returned, in a process of the program."""
+        return cls(**json.loads(text))

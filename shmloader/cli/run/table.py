@@ -7,8 +7,13 @@ from shmloader.cli.run.records import Passes, Watched
 _HEADINGS = ("loader", "by", "epochs", "batches", "waited, s", "ms a batch", "CPU ms a batch")
 
 
-def lines(seen: Sequence[Watched], seconds: float) -> list[str]:
-    """Say what the loaders of a process did; alike ones, as those made anew, are one."""
+def lines(seen: Sequence[Watched], seconds: float, process: str = "") -> list[str]:
+    """
+    Say what the loaders of a process did; alike ones, as those made anew, are one.
+
+    Args:
+        process: Which one, if it is not the program's first.
+    """
     rows: list[tuple[str, ...]] = [_HEADINGS]
     remarks: list[str] = []
     for title, watched in _alike(seen):
@@ -16,10 +21,11 @@ def lines(seen: Sequence[Watched], seconds: float) -> list[str]:
             rows.append((title, whose, *_figures(passes)))
         remarks += [f"{title}: stays torch's: {reason}" for reason in _reasons(watched)]
         remarks += [f"{title}: {text}" for text in _comparison(watched)]
+    loaders = "1 loader" if len(seen) == 1 else f"{len(seen)} loaders"
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
     return [
-        f"shmloader run: {len(seen)} {'loader' if len(seen) == 1 else 'loaders'}, {seconds:.1f} s "
-        "since the first batch was asked for",
+        f"shmloader run{process and ', ' + process}: {loaders}, {seconds:.1f} s since the first "
+        "batch was asked for",
         *(_aligned(row, widths) for row in rows),
         *remarks,
     ]
@@ -44,12 +50,9 @@ def _sums(group: Sequence[Watched]) -> list[tuple[str, Passes]]:
     found = []
     for whose in group[0].passes:
         parts = [watched.passes[whose] for watched in group]
-        total = type(parts[0])(
-            sum(part.epochs for part in parts),
-            sum(part.batches for part in parts),
-            sum(part.waited_s for part in parts),
-            sum(part.cpu_s for part in parts),
-        )
+        total = Passes()
+        for part in parts:
+            total.add(part)
         found.append((whose, total))
     return [(whose, passes) for whose, passes in found if passes.epochs] or [("-", found[0][1])]
 

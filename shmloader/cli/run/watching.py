@@ -9,6 +9,7 @@ import atexit
 import multiprocessing
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -17,14 +18,16 @@ from typing import Any
 
 import torch.utils.data
 from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
     _MultiProcessingDataLoaderIter,
     _SingleProcessDataLoaderIter,
 )
 
 from shmloader import dataloader, serving
-from shmloader.cli.run.records import OURS, TORCHS, Watched, generator_of
+from shmloader.cli.run.records import OURS, TORCHS, Passes, Watched, generator_of
 from shmloader.cli.run.settings import Settings
 from shmloader.cli.run.table import lines
+from shmloader.errors import at_users_line
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.service import why_unserved
 
@@ -40,13 +43,14 @@ class Watch:
         self._by_loader: dict[int, tuple[weakref.ref[Any], Watched]] = {}
 
     def find(self, loader: Any) -> Watched:
-        """Return what is known of a loader, from now on if it is new."""
-        key = id(loader)
+        """Return what is known of a loader, from now on if it is new, or was changed."""
+        key, title = id(loader), _title(loader)
         entry = self._by_loader.get(key)
         if entry is not None and entry[0]() is loader:
-            return entry[1]
-        reason = _why_torchs(loader)
-        watched = Watched(_title(loader), reason, turn=TORCHS if reason else OURS)
+            if entry[1].title == title:
+                return entry[1]
+            entry[1].kept.clear()
+        watched = Watched(title)
 
         def forget(_: object) -> None:
             watched.kept.clear()
@@ -59,64 +63,127 @@ class Watch:
     def iterate(self, loader: Any, torchs_iter: Callable[[Any], Any]) -> Any:
         """Begin an epoch, whose turn it is."""
         watched = self.find(loader)
-        if self._compare and not watched.reason:
-            took = watched.passes
-            watched.turn = OURS if took[OURS].epochs <= took[TORCHS].epochs else TORCHS
-        passes = watched.passes[watched.turn]
-        passes.epochs += 1
+        self._choose(loader, watched)
+        spent = Passes(epochs=1)
+        watched.is_chosen = True
+        try:
+            iterator = spent.time(lambda: self._begin(loader, watched, torchs_iter))
+        finally:
+            watched.is_chosen = False
+        if isinstance(iterator, _BaseDataLoaderIter):  # persistent ones stay whose they are
+            watched.turn = OURS if isinstance(iterator, RingIterator) else TORCHS
+        if not watched.is_ours_to_make:
+            watched.turn = TORCHS
+            watched.reason = f"{type(loader).__name__} makes iterators of its own"
+        watched.passes[watched.turn].add(spent)
+        return iterator
+
+    def _choose(self, loader: Any, watched: Watched) -> None:
+        has_begun = any(passes.epochs for passes in watched.passes.values())
+        if watched.is_ours_to_make or not has_begun:
+            watched.reason = _why_torchs(loader)
+        took = watched.passes
+        is_behind = took[OURS].epochs <= took[TORCHS].epochs
+        watched.turn = OURS if not watched.reason and (is_behind or not self._compare) else TORCHS
+
+    def _begin(self, loader: Any, watched: Watched, torchs_iter: Callable[[Any], Any]) -> Any:
         is_persistent = loader.persistent_workers and loader.num_workers > 0
-        if not (self._compare and is_persistent):
-            return passes.time(lambda: torchs_iter(loader))
+        if watched.reason or not (self._compare and is_persistent):
+            return torchs_iter(loader)
         if loader._iterator is None:  # as frameworks do that want new workers
             watched.kept.clear()
         loader._iterator = watched.kept.get(watched.turn)
-        passes.time(lambda: torchs_iter(loader))
+        torchs_iter(loader)
         watched.kept[watched.turn] = loader._iterator
         return loader._iterator
 
-    def make(self, loader: Any, ours: Callable[..., Any]) -> Any:
+    def make(self, loader: Any, ours: Callable[[Any], Any] = serving.served_iterator) -> Any:
         """
         Make an iterator for the epoch that begins.
 
         Args:
-            ours: Makes one of ours of a given class, or None.
+            ours: Makes one of ours, or None.
         """
-        watched = self.find(loader)
-        # A second persistent iterator draws a base seed that a program without it would not draw.
-        before = generator_of(loader).get_state() if watched.kept else None
-        if watched.turn == OURS:
-            iterator = ours(loader, kind=watched.timed(RingIterator, before))
-            if iterator is not None:
-                return iterator
+        watched = self._asked(loader)
+        iterator = ours(loader)
+        if iterator is not None:
+            return iterator
+        watched.turn, watched.is_chosen = TORCHS, False
         if loader.num_workers == 0:
             return watched.timed(_SingleProcessDataLoaderIter)(loader)
-        loader.check_worker_number_rationality()
-        return watched.timed(_MultiProcessingDataLoaderIter, before)(loader)
+        at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
+        return watched.timed(_MultiProcessingDataLoaderIter, _state_before(loader, watched))(loader)
+
+    def our_kind(self, loader: Any) -> Any:
+        """Return the class of ours for the epoch that begins; None if it is torch's turn."""
+        watched = self._asked(loader)
+        if watched.turn == TORCHS:
+            return None  # and is asked to make torch's next
+        watched.is_chosen = False
+        return watched.timed(RingIterator, _state_before(loader, watched))
+
+    def _asked(self, loader: Any) -> Watched:
+        watched = self.find(loader)
+        watched.is_ours_to_make = True
+        if not watched.is_chosen:  # a class whose `__iter__` does not call torch's
+            self._choose(loader, watched)
+            watched.passes[watched.turn].epochs += 1
+            watched.is_chosen = True
+        return watched
 
 
-def begin() -> None:
-    """Serve and watch the loaders of this process, and say at its end what they did."""
-    settings = Settings.from_environment()
-    serving.install(**settings.options)
+_first_use = threading.Lock()
+_watch: Watch | None = None
+
+
+def begin(text: str) -> Watch:
+    """
+    Serve and watch the loaders of this process, and say at its end what they did.
+
+    Args:
+        text: The settings, as in the variable.
+    """
+    global _watch
+    with _first_use:
+        if _watch is None:
+            settings = Settings.from_text(text)
+            _watch = _begin(settings)
+            # A dataset may have loaders too: its workers would say so in every epoch.
+            if _is_first_rank() and torch.utils.data.get_worker_info() is None:
+                _at_exit(_watch, settings.pid)
+        return _watch
+
+
+def _begin(settings: Settings) -> Watch:
     watch = Watch(settings.compare)
-    kind: Any = torch.utils.data.DataLoader
-    torchs_iter = kind.__iter__
+    if not serving.is_installed():  # by the program, whose options are more than the command's
+        serving.install(**settings.options)
+    serving.set_kind(watch.our_kind)
     our_kind: Any = dataloader.DataLoader
     our_own = our_kind._get_iterator
-    kind.__iter__ = lambda loader: watch.iterate(loader, torchs_iter)
-    kind._get_iterator = lambda loader: watch.make(loader, serving.served_iterator)
-    our_kind._get_iterator = lambda loader: watch.make(loader, our_own)
-    if _is_first_rank():
-        _at_exit(watch)
+
+    def ours(loader: Any) -> Any:
+        kind = watch.our_kind(loader)
+        return None if kind is None else our_own(loader, kind=kind)
+
+    our_kind._get_iterator = lambda loader: watch.make(loader, ours)
+    return watch
 
 
-def _at_exit(watch: Watch) -> None:
+def _state_before(loader: Any, watched: Watched) -> torch.Tensor | None:
+    """Return what a second persistent iterator's first epoch draws from: it draws one seed more."""
+    return generator_of(loader).get_state() if watched.kept else None
+
+
+def _at_exit(watch: Watch, first_pid: int) -> None:
     pid = os.getpid()
+    process = "" if pid == first_pid else f"process {pid}"
 
     def say() -> None:
-        if os.getpid() == pid:
-            seconds = time.monotonic() - watch.begun
-            print("\n".join(lines(watch.seen, seconds)), file=sys.stderr, flush=True)
+        # Not the program's own sys.stderr, which may be a file, or closed. None: there was none.
+        if os.getpid() == pid and sys.__stderr__ is not None:
+            text = "\n".join(lines(watch.seen, time.monotonic() - watch.begun, process))
+            print(text, file=sys.__stderr__, flush=True)
 
     if multiprocessing.parent_process() is None:
         atexit.register(say)
@@ -131,7 +198,7 @@ def _is_first_rank() -> bool:
 
 def _title(loader: Any) -> str:
     workers = "1 worker" if loader.num_workers == 1 else f"{loader.num_workers} workers"
-    size = getattr(loader, "batch_size", None)
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
     batches = f"batch_size {size}" if size else "batches as they come"
     return f"{type(loader.dataset).__name__}, {batches}, {workers}"
 
@@ -142,7 +209,6 @@ def _why_torchs(loader: Any) -> str:
         return "no workers: this process fetches its samples"
     if why_unserved(loader):
         return "its workers are threads"
-    own = type(loader)._get_iterator
-    if own not in (torch.utils.data.DataLoader._get_iterator, dataloader.DataLoader._get_iterator):
-        return f"{type(loader).__name__} makes iterators of its own"
+    if not (serving.is_installed() or isinstance(loader, dataloader.DataLoader)):
+        return "the program called shmloader.uninstall()"
     return ""

@@ -3,11 +3,15 @@ Imported at the start of every Python below `shmloader run`, because its folder 
 
 It costs nothing where torch is not imported, and does not import shmloader before a loader is
 iterated: torch imports its loader while it is half imported itself.
+
+Key invariant: the two methods stay where they were put. A program that puts a method of its own on
+top of one calls ours from it, as it would torch's, and keeps its own.
 """
+
+from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
@@ -16,7 +20,11 @@ _MODULE = "torch.utils.data.dataloader"
 
 
 class _Finder:
-    """Finds torch's loader as Python does, and puts a first use in front of two methods."""
+    """Finds torch's loader as Python does, and puts a watch in front of two methods."""
+
+    def __init__(self, settings: str) -> None:
+        """Take the variable's text: a program may clear its environment before it loads."""
+        self._settings = settings
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Answer for one module, once."""
@@ -29,31 +37,37 @@ class _Finder:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _wait_for_first_use(module.DataLoader)
+                _watch(module.DataLoader, self._settings)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
-def _wait_for_first_use(kind: Any) -> None:
-    torchs = {name: getattr(kind, name) for name in ("__iter__", "_get_iterator")}
+def _watch(kind: Any, settings: str) -> None:
+    """Put a watch in front of what a loader's epochs go through; it begins with the first one."""
+    torchs_iter, torchs_get_iterator = kind.__iter__, kind._get_iterator
+    begun: list[Any] = []
 
-    def first(name: str) -> Callable[[Any], Any]:
-        def method(self: Any) -> Any:
-            for each, function in torchs.items():
-                setattr(kind, each, function)
+    def watch() -> Any:
+        if not begun:
             try:
                 from shmloader.cli.run import watching
 
-                watching.begin()
+                begun.append(watching.begin(settings))
             except ImportError as error:
+                begun.append(None)
                 print(f"shmloader run: torch's loaders stay torch's: {error}", file=sys.stderr)
-            return getattr(kind, name)(self)
+        return begun[0]
 
-        return method
+    def __iter__(self: Any) -> Any:
+        found = watch()
+        return found.iterate(self, torchs_iter) if found else torchs_iter(self)
 
-    for name in torchs:
-        setattr(kind, name, first(name))
+    def _get_iterator(self: Any) -> Any:
+        found = watch()
+        return found.make(self) if found else torchs_get_iterator(self)
+
+    kind.__iter__, kind._get_iterator = __iter__, _get_iterator
 
 
 def _import_the_next() -> None:
@@ -71,5 +85,5 @@ def _import_the_next() -> None:
 
 
 if "SHMLOADER_RUN" in os.environ:
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder(os.environ["SHMLOADER_RUN"]))
 _import_the_next()
