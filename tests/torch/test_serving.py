@@ -305,8 +305,9 @@ def test_children_and_ranks(script):
     _, said = run(script, "-m", "shmloader", "run", "spawns.py")
     assert (TRAIN, "shmloader") in rows(said)
     assert re.match(r"shmloader run, process \d+: 2 loaders", said)
-    _, said = run(script, "-m", "shmloader", "run", "train.py", RANK="1")
-    assert said == ""
+    for launcher in ({"RANK": "1"}, {"SLURM_PROCID": "3"}):
+        _, said = run(script, "-m", "shmloader", "run", "train.py", **launcher)
+        assert said == ""
 
 
 @pytest.mark.thorough

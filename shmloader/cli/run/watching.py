@@ -31,6 +31,9 @@ from shmloader.errors import at_users_line
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.service import why_unserved
 
+# Where a launcher says which rank this is: torchrun, Open MPI, other MPIs, Slurm.
+_RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
 
 class Watch:
     """All loaders of this process."""
@@ -193,7 +196,7 @@ def _at_exit(watch: Watch, first_pid: int) -> None:
 
 def _is_first_rank() -> bool:
     """Returns True for one of the ranks of a launcher, and for a program without ranks."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+    return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
 
 
 def _title(loader: Any) -> str:
