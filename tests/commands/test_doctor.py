@@ -382,6 +382,7 @@ def found_here(before=""):
     return findings
 
 
+@pytest.mark.thorough
 def test_doctor_runs_a_loader_here():
     """The whole examination ends with a loader that delivered, and each finding is complete."""
     found = found_here()

@@ -143,6 +143,7 @@ def test_a_loader_is_run(kind):
     assert 100 == sum(1 for _ in loader)
 
 
+@pytest.mark.thorough
 def test_a_loader_without_workers_is_tuned():
     """num_workers=0 is tuned from one worker on."""
     loader = DataLoader(Numbers(), batch_size=4)

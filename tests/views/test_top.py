@@ -97,7 +97,11 @@ class Terminal:
         return text.split("Ctrl-C ends this")[:count]
 
 
-@pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize(
+    "options",
+    [ORDERS["in order"], pytest.param(ORDERS["at random"], marks=pytest.mark.thorough)],
+    ids=ORDERS,
+)
 def test_a_hung_worker_is_named_at_every_look(tmp_path, options):
     """Each look names the worker that hangs, its process, and the index of the sample."""
     with Program(tmp_path, hanging(options)) as training:
