@@ -13,7 +13,7 @@
  * dies in the middle leaves an odd number; the next one goes on from there.
  *
  * These structs, slot_times, log_record and worker_clock are the layout that VIEW_VERSION numbers:
- * whoever changes one of them, or where they lie, counts it up.
+ * a change of one of them, or of where they lie, counts it up.
  */
 
 #include "words.h"

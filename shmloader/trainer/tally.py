@@ -22,7 +22,7 @@ from shmloader.memory.pool import SegmentPool, workers_of
 from shmloader.metrics import Epoch, Times, WorkerStats
 from shmloader.processes import scheduling
 
-# Their lengths are arithmetic; another one's may be user code that nobody called yet.
+# Their lengths are arithmetic; len() of another one may run code of the user's.
 _SAMPLERS = (
     DistributedSampler,
     RandomSampler,

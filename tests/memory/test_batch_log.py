@@ -12,25 +12,12 @@ from torch.utils.data import Dataset, Subset
 import shmloader
 from shmloader import DataLoader
 from shmloader.core import BatchLog, view_layout
+from shmloader.metrics.layout import Layout
 from tests.helpers.programs import wait_until
 
-LAYOUT = view_layout()
+LAYOUT = Layout(view_layout())
 STATES = ("absent", "idle", "fetching", "collating", "blocked")
 KNOWN_WITHIN_S = 20.0
-
-
-def dtype_of(part):
-    """numpy's dtype of a struct that viewers may read."""
-    described = LAYOUT["parts"][part]
-    formats, offsets = zip(*described["fields"].values(), strict=True)
-    return numpy.dtype(
-        {
-            "names": list(described["fields"]),
-            "formats": list(formats),
-            "offsets": list(offsets),
-            "itemsize": described["bytes"],
-        }
-    )
 
 
 def notes_of(loader):
@@ -41,15 +28,13 @@ def notes_of(loader):
 
 def records_of(loader):
     """The records of the last batches, oldest first."""
-    found = numpy.frombuffer(notes_of(loader).records(), dtype_of("log_record"))
-    found = found[found["sequence"] > 0]
-    return found[numpy.argsort(found["sequence"])]
+    return LAYOUT.records(notes_of(loader).records())
 
 
 def views_of(loader):
     """Where each worker is; None if it was in the middle of saying so."""
     return [
-        view and numpy.frombuffer(view, dtype_of("worker_view"))[0]
+        view and numpy.frombuffer(view, LAYOUT.dtype("worker_view"))[0]
         for view in notes_of(loader).views()
     ]
 
@@ -128,8 +113,8 @@ def test_whole_requests_have_no_sample():
             pass
         record = records_of(loader)[0]
 
-    assert LAYOUT["unknown"]["index"] == record["longest_index"]
-    assert LAYOUT["unknown"]["position"] == record["longest_position"]
+    assert LAYOUT.no_index == record["longest_index"]
+    assert LAYOUT.no_position == record["longest_position"]
 
 
 def is_at(view, index):
@@ -215,8 +200,8 @@ def test_a_segment_says_whose_it_is():
         iterator = iter(loader)
         descriptor = iterator._segment.descriptor
         plate = read_plate(descriptor)
-        assert LAYOUT["magic"] == plate["magic"]
-        assert LAYOUT["version"] == plate["version"]
+        assert LAYOUT.magic == plate["magic"]
+        assert LAYOUT.version == plate["version"]
         assert (os.getpid(), 1, b"Slow") == (plate["owner_pid"], plate["state"], plate["label"])
         assert loader._service.pool.number == plate["loader"]
         assert os.fstat(descriptor).st_size == plate["total_bytes"]
@@ -229,5 +214,5 @@ def test_a_segment_says_whose_it_is():
 
 
 def read_plate(descriptor):
-    dtype = dtype_of("nameplate")
+    dtype = LAYOUT.dtype("nameplate")
     return numpy.frombuffer(os.pread(descriptor, dtype.itemsize, 0), dtype)[0]

@@ -107,7 +107,7 @@ class Draws(BatchSampler):
     """A batch sampler of the user's, which may do anything in len()."""
 
     def __len__(self):
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("len() of a sampler of the user's was called")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def core_dumps(machine: Machine) -> Finding:
         return Finding("core dumps", "ok", fact)
     remedy = (
         "a dump is as large as the process's private memory, models and cached data included: "
-        "ulimit -c 0 if nobody reads it"
+        "ulimit -c 0 if it is not read"
     )
     return Finding("core dumps", "note", fact, remedy)
 
