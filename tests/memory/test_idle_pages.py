@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from tests.helpers.datasets import Computed
 MB = 1_000_000
 LARGE = 40 * MB  # alone more than is left alone
 MANY_PAGES = 32 << 20  # less than this is never given back while an epoch runs
+LOOKS_EVERY_S = 0.3  # longer than the trainer waits from one look at memory to the next
 
 
 class Sized:
@@ -181,6 +183,7 @@ def test_idle_pages_go_while_an_epoch_runs(available):
         next(batches)
         assert resident(first) > 0
         available[0] = 1
+        time.sleep(LOOKS_EVERY_S)  # the next batch is behind the trainer's next look
         for _ in batches:
             pass
         assert resident(first) == 0

@@ -310,7 +310,8 @@ def close_holding(count):
     loader = DataLoader(Rows(), batch_size=1, num_workers=1, multiprocessing_context="fork")
     batches = iter(loader)
     held = [next(batches) for _ in range(count)]
-    segment = open_segment()
+    # This one: another test's segment may wait for the garbage collector in this process.
+    segment = os.dup(batches._segment.descriptor)
     loader.close()
     del batches
     gc.collect()
