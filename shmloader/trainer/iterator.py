@@ -11,6 +11,7 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -344,6 +345,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     # The end
 
     def __del__(self) -> None:
+        # At interpreter exit there is nothing to do, and what is used here may be None already.
+        exiting: Callable[[], bool] | None = _is_exiting
+        if exiting is None or exiting():
+            return
         try:
             with log.in_finalizer():
                 super().__del__()
@@ -355,8 +360,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _shutdown_workers(self) -> None:
         # At interpreter exit the workers were ended; in a forked child they are not ours.
-        status = None if torch_utils is None else torch_utils.python_exit_status
-        if status is True or status is None:
+        if _is_exiting():
             return
         if self._shutdown or self._generation != generation():
             return
@@ -395,6 +399,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._pool.release(segment)
         else:
             self._pool.discard(segment)
+
+
+def _is_exiting() -> bool:
+    """Returns True once the interpreter exits, even when globals are None already."""
+    status = None if torch_utils is None else torch_utils.python_exit_status
+    return status is True or status is None
 
 
 def _closed() -> RuntimeError:
