@@ -133,7 +133,7 @@ def test_version_names_what_behaviour_depends_on():
     ids=" ".join,
 )
 def test_wrong_arguments_are_status_2(arguments, capsys):
-    """Arguments that are not taken end with 2 and a word on stderr, whoever parses them."""
+    """Wrong arguments end with 2 and a word on stderr, by click's parser and by argparse's."""
     try:
         status = cli.main(arguments)
     except SystemExit as end:

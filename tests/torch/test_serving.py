@@ -581,7 +581,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 @pytest.mark.parametrize("compare", [False, True])
 def test_torchs_warnings_name_the_programs_line(script, compare):
-    """Whoever iterates; and who silenced them by torch's module has silenced them here."""
+    """The warnings name the user's line, and a filter by torch's module holds for them too."""
     (script / "warns.py").write_text(WARNS)
     options = ["--compare"] if compare else []
     launcher = ("-m", "shmloader", "run", *options, "warns.py")

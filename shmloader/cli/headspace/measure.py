@@ -100,7 +100,7 @@ class _Endless(Iterator[Any]):
 
 
 def _warm_steps(loader: Any) -> int:
-    """Count the batches that may be there before anybody waits for them, and some more."""
+    """Count the batches that may be ready before the step asks for one, and some more."""
     ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
     return max(_WARM_STEPS_MIN, int(ahead) + 2)
 

@@ -41,7 +41,7 @@ def show_with_time(trainers: list[LiveTrainer], nothing: str) -> None:
 @contextmanager
 def in_place() -> Iterator[Show]:
     """
-    Show each look in the place of the one before, in a terminal.
+    Refresh a terminal in place with each look.
 
     Raises:
         CommandError: rich is not installed.

@@ -13,9 +13,9 @@ from shmloader.metrics.live import LiveLoader, LiveWorker
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import Timeline, timeline_over
 from shmloader.processes import scheduling
+from shmloader.trainer.budget import Spill, number_of
 
-# In the log a reason is a number, from 1: the members of trainer/budget.py's Spill.
-_REASONS = ("kept_by_worker", "too_few_slots", "for_children", "too_few_bytes")
+_REASONS = {number_of(reason): reason.label for reason in Spill}  # as the log has them
 
 
 def verdict(loader: LiveLoader) -> str | None:
@@ -50,9 +50,8 @@ def _setting_of(loader: LiveLoader) -> Setting:
 
 def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> Epoch:
     records = loader.records[loader.records["epoch"] == loader.epoch]
-    reasons = [int(each) for each in records["spill"] if each > 0]
-    names = (*_REASONS, "for_an_earlier_batch")
-    spills = Counter(names[each - 1] for each in reasons if each <= len(names))
+    reasons = [int(each) for each in records["spill"]]
+    spills = Counter(_REASONS[each] for each in reasons if each in _REASONS)
     return Epoch(
         number=view["epoch"],
         is_over=False,
