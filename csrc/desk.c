@@ -40,9 +40,13 @@ void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *
 
 bool desk_take(struct desk *desk, uint32_t *cell) { return ring_pop(&desk->task_ring, cell); }
 
+bool desk_has_order(struct desk *desk) { return ring_has_value(&desk->task_ring); }
+
 /* Returns what is wrong with a request's kind and length, or NULL. */
 static const char *fault_in_request(const struct slot_order *order) {
-  uint64_t bytes = order->request_bytes;
+  uint64_t numbers = order->mode & ORDER_NUMBERED ? ORDER_NUMBERS_BYTES : 0;
+  uint64_t bytes = order->request_bytes - numbers;
+  if (order->request_bytes < numbers) return "a part of its numbers";
   switch (order->request_kind) {
     case REQUEST_INDICES: return bytes % sizeof(int64_t) == 0 ? NULL : "a part of an index";
     case REQUEST_INDEX:

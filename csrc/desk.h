@@ -25,6 +25,9 @@ void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *
 /* Take the cell of the next order. Worker only; wait-free. False: there is none. */
 bool desk_take(struct desk *desk, uint32_t *cell);
 
+/* True if desk_take would take one. Worker only; wait-free. */
+bool desk_has_order(struct desk *desk);
+
 /*
  * Check the order in the slot that a cell names, and copy it to *order. Worker only; wait-free.
  * NULL: the slot is this worker's until its answer. Otherwise the check that failed: no byte of the

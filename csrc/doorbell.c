@@ -16,8 +16,9 @@
  * Both sides store to one word and then load the other (the store-load case), which is the one
  * thing that acquire and release cannot order: hence seq_cst here and nowhere else.
  *
- * One writer: parked is the owner's. rings has many writers in the trainer's doorbell, and each
- * write is a single atomic addition, which no death can tear.
+ * One writer: parked is the owner's. rings has many writers, the workers in the trainer's doorbell,
+ * the trainer and the worker's own threads in a worker's, and each write is a single atomic
+ * addition, which no death can tear.
  *
  * Death. A ringer that dies between publishing and ringing leaves an owner parked with news in its
  * ring: owners park in slices and look at all rings after each. An owner that dies leaves parked

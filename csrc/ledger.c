@@ -665,10 +665,14 @@ uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker) {
   return worker >= ledger->geometry.workers ? 0 : ring_backlog(&ledger->task_rings[worker]);
 }
 
+uint32_t ledger_unread_of(struct ledger *ledger, uint32_t worker) {
+  return ring_length(&ledger->ready_rings[worker]);
+}
+
 uint32_t ledger_unread(struct ledger *ledger) {
   uint32_t unread = 0;
   for (uint32_t worker = 0; worker < ledger->geometry.workers; worker++) {
-    unread += ring_length(&ledger->ready_rings[worker]);
+    unread += ledger_unread_of(ledger, worker);
   }
   return unread;
 }

@@ -216,7 +216,10 @@ bool ledger_refuse(struct ledger *ledger, uint32_t slot);
 /* Orders in a worker's task ring that it has not taken. */
 uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker);
 
-/* Answers in the ready rings that were not received. */
+/* What a worker has told and the trainer not received: answers, but for few wants. */
+uint32_t ledger_unread_of(struct ledger *ledger, uint32_t worker);
+
+/* The same of all workers. */
 uint32_t ledger_unread(struct ledger *ledger);
 
 /* The lowest ticket that is PLACED or READY; UINT64_MAX: none. Looks at every slot. */

@@ -30,7 +30,11 @@ enum request_kind {
 #define ORDER_COPY_IN 1u
 /* The order's mode: leave a canary behind the batch. */
 #define ORDER_GUARDED 2u
-#define ORDER_MODES (ORDER_COPY_IN | ORDER_GUARDED)
+/* The order's mode: its request is preceded by the numbers of its epoch and of its batch there. */
+#define ORDER_NUMBERED 4u
+#define ORDER_MODES (ORDER_COPY_IN | ORDER_GUARDED | ORDER_NUMBERED)
+/* Bytes of those two words. */
+#define ORDER_NUMBERS_BYTES UINT64_C(16)
 
 struct slot_order {
   alignas(CACHE_LINE) uint64_t ticket;

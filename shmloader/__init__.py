@@ -20,6 +20,7 @@ from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
 from shmloader.serving import close, install, report, stats, trace, uninstall
 from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
+from shmloader.worker.seeds import rng
 
 __version__ = version("shmloader")
 
@@ -44,6 +45,7 @@ __all__ = [
     "empty",
     "install",
     "report",
+    "rng",
     "stats",
     "trace",
     "tune",

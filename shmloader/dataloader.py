@@ -17,8 +17,10 @@ from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.trace import write_trace
-from shmloader.trainer.options import Options
+from shmloader.trainer import together
+from shmloader.trainer.options import BY_BATCH, Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
+from shmloader.trainer.single import SeededSingleIterator
 
 T = TypeVar("T", covariant=True)
 
@@ -55,9 +57,18 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         restarts: How many deaths of workers are healed in each epoch: another worker takes the
             dead one's place, and every batch comes as it would have. With `timeout`, a worker that
             hangs for longer is killed and replaced too. 0 raises as torch does.
+        assignment: "cycle" asks the workers in turn, as torch does. "dynamic" asks the one with the
+            fewest unanswered requests, so that a slow sample holds up its own worker alone; the
+            batches and their order stay the same. Map-style datasets only.
+        seed_by: "worker" seeds `random`, `numpy.random` and torch in each worker once, as torch
+            does. "batch" seeds them before each batch, and gives `shmloader.rng()`, so that no draw
+            depends on the number of workers (0 included), their assignment, threads or restarts.
+        fetch_threads: Threads in each worker that fetch the samples of the requests it holds, for
+            datasets that wait for a network or a disk; "auto" finds out how many. 0: none, the
+            worker itself fetches. The dataset must be safe for threads. Map-style datasets only.
 
     Raises:
-        ValueError: As torch's, and for options out of range.
+        ValueError: As torch's, and for options out of range or that do not go together.
         TypeError: As torch's, and for options of a wrong type; numpy's integers are integers.
 
     While iterating:
@@ -72,6 +83,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     ring_bytes: int | None
     keep_pages: bool
     restarts: int
+    assignment: str
+    seed_by: str
+    fetch_threads: int | str
 
     def __init__(
         self,
@@ -98,8 +112,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         ring_bytes: int | None = None,
         keep_pages: bool = True,
         restarts: int = 0,
+        assignment: str = "cycle",
+        seed_by: str = "worker",
+        fetch_threads: int | str = 0,
     ) -> None:
-        self._set_options(Options(slots, slot_bytes, ring_bytes, keep_pages, restarts))
+        options = Options(
+            slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads
+        )
+        self._set_options(options)
         super().__init__(
             dataset,
             batch_size,
@@ -119,6 +139,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        together.check(self, options)
+        together.advise(self, options)
 
     def _set_options(self, options: Options) -> None:
         for name, value in options.by_name().items():
@@ -130,7 +152,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
-            return _SingleProcessDataLoaderIter(self)
+            by_batch = self.seed_by == BY_BATCH
+            single = SeededSingleIterator if by_batch else _SingleProcessDataLoaderIter
+            return single(self)
         return self._service.iterate(self, self._options(), **kind)
 
     def _options(self) -> Options:
@@ -253,6 +277,8 @@ def _init_over(kind: type[torch.utils.data.DataLoader[Any]]) -> Callable[..., No
         given = {name: options.pop(name) for name in ours if name in options}
         self._set_options(Options(**given))
         kind.__init__(self, *arguments, **options)
+        together.check(self, self._options())
+        together.advise(self, self._options())
 
     *named, last = theirs.parameters.values()
     parameters = [*named, last, *ours.values()]
@@ -338,6 +364,9 @@ def wrap(
     ring_bytes: int | None = None,
     keep_pages: bool = True,
     restarts: int = 0,
+    assignment: str = "cycle",
+    seed_by: str = "worker",
+    fetch_threads: int | str = 0,
 ) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
@@ -347,7 +376,8 @@ def wrap(
 
     Args:
         loader: A `torch.utils.data.DataLoader`.
-        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
+        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads: As
+            for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
@@ -355,7 +385,7 @@ def wrap(
     Raises:
         TypeError: It is no torch DataLoader, it makes its own iterators, holds a live one or goes
             through another loader, its workers are threads, or an option is of a wrong type.
-        ValueError: An option is out of range.
+        ValueError: An option is out of range, or two do not go together.
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
         got = f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
@@ -365,8 +395,12 @@ def wrap(
     wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
     wrapped.__dict__.update(state, _iterator=None)
-    options = Options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+    options = Options(
+        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads
+    )
     wrapped._set_options(options)
+    together.check(wrapped, options)
+    together.advise(wrapped, options)
     if _SAVED_BY_LIGHTNING in state:
         saved = state[_SAVED_BY_LIGHTNING]
         wrapped.__dict__[_SAVED_BY_LIGHTNING] = {**saved, **options.by_name()}

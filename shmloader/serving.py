@@ -16,6 +16,7 @@ import torch.utils.data
 from shmloader.dataloader import DataLoader
 from shmloader.metrics import Report, Stats
 from shmloader.metrics.trace import write_trace
+from shmloader.trainer import together
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
@@ -46,6 +47,9 @@ def install(
     ring_bytes: int | None = None,
     keep_pages: bool = True,
     restarts: int = 0,
+    assignment: str = "cycle",
+    seed_by: str = "worker",
+    fetch_threads: int | str = 0,
 ) -> None:
     """
     Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
@@ -56,12 +60,17 @@ def install(
     have it too. Calling it again changes the options of epochs that begin later.
 
     Args:
-        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
+        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads: As
+            for `DataLoader`, for each loader that can have them.
 
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
     """
-    _hook.options = Options(slots, slot_bytes, ring_bytes, keep_pages, restarts)
+    options = Options(
+        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads
+    )
+    together.check_alone(options)
+    _hook.options = options
     found: Any = torch.utils.data.DataLoader._get_iterator
     if found is _hook.ours:
         return
@@ -110,7 +119,8 @@ def served_iterator(loader: Any) -> RingIterator | None:
     kind = _hook.kind(loader)
     if kind is None:
         return None
-    return _service_for(loader, options).iterate(loader, options, kind)
+    fitting = together.fitting(loader, options)
+    return _service_for(loader, options).iterate(loader, fitting, kind)
 
 
 def _service_for(loader: Any, options: Options) -> Service:

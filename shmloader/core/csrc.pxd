@@ -199,6 +199,8 @@ cdef extern from "segment.h" nogil:
         ANSWER_KEPT
         ORDER_COPY_IN
         ORDER_GUARDED
+        ORDER_NUMBERED
+        ORDER_NUMBERS_BYTES
         CACHE_LINE
         SEGMENT_WORKERS_MAX
         SLOTS_MAX
@@ -353,6 +355,7 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
     c_bool ledger_refuse(ledger *self, uint32_t slot)
     uint32_t ledger_untaken(ledger *self, uint32_t worker)
+    uint32_t ledger_unread_of(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
     uint64_t ledger_oldest(const ledger *self)
@@ -388,6 +391,7 @@ cdef extern from "desk.h" nogil:
         slot_times times
 
     void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
+    c_bool desk_has_order(desk *self)
     c_bool desk_take(desk *self, uint32_t *cell)
     const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)

@@ -9,11 +9,12 @@ from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from posix.unistd cimport getpid
 
 from shmloader.core.csrc cimport (
-    ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, STEP, STEP_COPY,
-    STEP_WORDS, VERB_PLACE, VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, answer_end,
-    WORKER_IDLE, cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
-    desk_end_batch, desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm,
-    doorbell_park, geometry, platform_adopt_orphans, platform_now_ns, slot_answer, slot_order,
+    ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, ORDER_NUMBERED,
+    ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT, VERB_READY,
+    VERB_RESUME, VERB_RESUMED, answer_end, WORKER_IDLE, cell_slot, cell_verb, clock_add_starved,
+    desk_begin_batch, desk_begin_collating, desk_end_batch, desk_has_order, desk_show,
+    desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring,
+    geometry, platform_adopt_orphans, platform_now_ns, segment_slot_offset, slot_answer,
     watch_start, words_read, worker_resume,
 )
 
@@ -40,6 +41,18 @@ def watch_process(int pid):
 def adopt_orphans():
     """Let this process be the parent of each descendant whose own parent ends, where it can."""
     platform_adopt_orphans()
+
+
+@cython.final
+@cython.freelist(8)
+cdef class Taken:
+    """
+    An order that a worker has taken from its ring and not begun; only the desk makes it.
+
+    Attributes:
+        index: The request.
+        numbers: Of its epoch and of its batch there, if draws are seeded by them.
+    """
 
 
 @cython.final
@@ -104,7 +117,7 @@ cdef class Desk:
         if not found:
             if seat.view.state != WORKER_IDLE:  # otherwise each timeout would begin it anew
                 desk_show(seat, WORKER_IDLE, started)
-            found = self.park(timeout_s, &cell)
+            found = self.wait_for_order(timeout_s, &cell)
             self.taken_ns = platform_now_ns()
             clock_add_starved(&seat.block.clock, self.taken_ns - started)
         else:
@@ -112,14 +125,45 @@ cdef class Desk:
         if not found:
             return None
         if cell_verb(cell) == VERB_PLACE:
-            return (PLACE, self.begin(cell_slot(cell)))
+            return (PLACE, self.begin_now(cell_slot(cell)))
+        return self.order_of(cell)
+
+    def take_ahead(self, double timeout_s=0):
+        """
+        Take the next order without beginning it, while another one may be in hand.
+
+        Args:
+            timeout_s: As for `take`; above 0 only with no order in hand or to be begun.
+
+        Returns:
+            As `take`, but (Order.PLACE, a `Taken`), for `begin`.
+
+        Raises:
+            WorkerBroken: As `take`.
+        """
+        cdef int64_t started = platform_now_ns()
+        cdef uint32_t cell = 0
+        cdef desk *seat = &self.memory.seat
+        cdef bint found = desk_take(seat, &cell)
+        if not found and timeout_s > 0:
+            desk_show(seat, WORKER_IDLE, started)
+            found = self.wait_for_order(timeout_s, &cell)
+            clock_add_starved(&seat.block.clock, platform_now_ns() - started)
+        if not found:
+            return None
+        if cell_verb(cell) == VERB_PLACE:
+            return (PLACE, self.accept(cell_slot(cell)))
+        return self.order_of(cell)
+
+    cdef object order_of(self, uint32_t cell):
+        """Read an order that is about no slot."""
         if cell_verb(cell) == VERB_QUIT:
             return QUIT
         if cell_verb(cell) == VERB_RESUME:
             return (RESUME, self.read_seed())
         raise WorkerBroken(
-            f"worker {seat.worker} was sent an unknown order {cell_verb(cell)}; shared memory was "
-            "overwritten, perhaps by native code of the dataset"
+            f"worker {self.memory.seat.worker} was sent an unknown order {cell_verb(cell)}; shared "
+            "memory was overwritten, perhaps by native code of the dataset"
         )
 
     cdef object read_seed(self):
@@ -127,7 +171,7 @@ cdef class Desk:
         words_read(&resume, &self.memory.seat.block.resume, sizeof(worker_resume))
         return resume.seed if resume.has_seed else None
 
-    cdef bint park(self, double timeout_s, uint32_t *cell) except -1:
+    cdef bint wait_for_order(self, double timeout_s, uint32_t *cell) except -1:
         cdef int64_t deadline = platform_now_ns() + <int64_t>(timeout_s * 1e9)
         cdef int64_t left = deadline - platform_now_ns()
         cdef desk *seat = &self.memory.seat
@@ -149,13 +193,71 @@ cdef class Desk:
             left = deadline - platform_now_ns()
         return found
 
-    cdef object begin(self, uint32_t slot):
-        """Take an order in hand and read its request out of the slot."""
-        cdef SlotMemory memory = self.memory
-        cdef slot_order order
-        memory.open(slot, &order)
-        desk_begin_batch(&memory.seat, slot, order.ticket, self.taken_ns)
-        return read_request(order.request_kind, memory.start, order.request_bytes)
+    def park(self, is_done, bint wants_orders, double timeout_s):
+        """
+        Park with a batch in hand until this worker's doorbell is rung, unless there is news.
+
+        Args:
+            is_done: Called without arguments: True if what is waited for is there. What makes it
+                so must `ring` afterwards.
+            wants_orders: An order is news too.
+            timeout_s: Longest wait, in seconds.
+
+        Raises:
+            Stopping: The trainer wants this worker to leave.
+            BaseException: The error of a signal's handler, or of is_done.
+        """
+        cdef desk *seat = &self.memory.seat
+        cdef doorbell *bell = &seat.block.doorbell
+        cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
+        cdef uint32_t armed = doorbell_arm(bell)
+        cdef int outcome = 0
+        try:
+            if desk_stopping(seat):
+                raise Stopping()
+            if not (wants_orders and desk_has_order(seat)) and not is_done():
+                with nogil:
+                    outcome = doorbell_park(bell, armed, timeout_ns)
+        finally:
+            doorbell_disarm(bell)
+        if outcome == -EINTR:
+            PyErr_CheckSignals()
+
+    def ring(self):
+        """Ring this worker's own doorbell, on which it may `park`; on any of its threads."""
+        doorbell_ring(&self.memory.seat.block.doorbell)
+
+    cdef Taken accept(self, uint32_t slot):
+        """Check an order, and read its request out of the slot."""
+        cdef Taken taken = Taken.__new__(Taken)
+        cdef desk *seat = &self.memory.seat
+        cdef char *start = <char *>seat.base
+        cdef uint64_t length
+        self.memory.accept(slot, &taken.order)
+        start += segment_slot_offset(&seat.geometry, slot)
+        length = taken.order.request_bytes
+        if taken.order.mode & ORDER_NUMBERED:
+            taken.numbers = read_numbers(start)
+            start += ORDER_NUMBERS_BYTES
+            length -= ORDER_NUMBERS_BYTES
+        taken.slot = slot
+        taken.index = read_request(taken.order.request_kind, start, length)
+        return taken
+
+    def begin(self, Taken taken):
+        """Take an order in hand that was taken ahead."""
+        self.taken_ns = platform_now_ns()
+        self.memory.hold(taken.slot, &taken.order)
+        self.numbers = taken.numbers
+        desk_begin_batch(&self.memory.seat, taken.slot, taken.order.ticket, self.taken_ns)
+
+    cdef object begin_now(self, uint32_t slot):
+        """Take an order in hand, and return its request."""
+        cdef Taken taken = self.accept(slot)
+        self.memory.hold(slot, &taken.order)
+        self.numbers = taken.numbers
+        desk_begin_batch(&self.memory.seat, slot, taken.order.ticket, self.taken_ns)
+        return taken.index
 
     def watch(self, indices):
         """

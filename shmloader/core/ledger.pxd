@@ -28,6 +28,7 @@ cdef class Ledger:
     cdef list resuming          # per worker: how many resumes it has not answered
     cdef list seeds             # per worker: the seed of the resume it was told last
     cdef public bint heals
+    cdef public bint needs_snapshots
     cdef public uint32_t scarce_slots
     cdef readonly list progress   # per worker: the Progress from which another would go on
     cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
@@ -42,7 +43,7 @@ cdef class Ledger:
     cdef look_for_children(self)
     cdef int check_owner(self) except -1
     cdef forget_workers(self)
-    cdef keep_snapshot(self, uint32_t worker, uint32_t slot)
+    cdef note_progress(self, uint32_t worker, uint32_t slot)
     cdef begin_epoch(self, uint32_t worker)
     cdef str ticket_named(self, const news *heard)
     cdef free_slots_of(self, uint32_t worker)

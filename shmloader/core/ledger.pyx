@@ -9,16 +9,16 @@ from posix.mman cimport munmap
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    ANSWER_KEPT, ORDER_COPY_IN, SLOT_FORKED, SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY,
-    SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_room,
-    children_forget, children_look, children_look_now, children_watch, demand_peak, doorbell,
-    doorbell_arm, doorbell_disarm, doorbell_park, geometry, guard_start, lease_aliases, lease_drop,
-    ledger_close, ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow,
+    ANSWER_KEPT, ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED, SLOT_FREE, SLOT_LEASED, SLOT_PLACED,
+    SLOT_READY, SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED, VERB_WANT,
+    budget_room, children_forget, children_look, children_look_now, children_watch, demand_peak,
+    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry, guard_start, lease_aliases,
+    lease_drop, ledger_close, ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow,
     ledger_has_news, ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open,
     ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased,
-    ledger_restart, ledger_stop, ledger_tell, ledger_unread, ledger_unref, ledger_untaken,
-    log_parked, log_take, news, platform_now_ns, platform_reserve, segment_control, segment_worker,
-    slot_answer, worker_block, worker_resume,
+    ledger_restart, ledger_stop, ledger_tell, ledger_unread, ledger_unread_of, ledger_unref,
+    ledger_untaken, log_parked, log_take, news, platform_now_ns, platform_reserve, segment_control,
+    segment_worker, slot_answer, worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
@@ -85,7 +85,8 @@ cdef class Ledger:
         pickled_bytes: Bytes of the pickles in batches; pickled_batches: how many had one.
         scarce_slots: With no more idle slots than these, up to half of a leased batch is moved
             out of its slot, which then comes back when its largest leaves are gone.
-        heals: True if workers publish snapshots with their answers, so that they can be replaced.
+        heals: True if the progress of workers is kept, so that they can be replaced.
+        needs_snapshots: True if a replacement needs the snapshots that workers publish for that.
         progress: For each worker, the `Progress` from which its replacement would go on.
         recalled: Ticket -> worker, for the unanswered requests of dead workers, until they are
             placed again.
@@ -140,7 +141,8 @@ cdef class Ledger:
             children_forget(self.table)
             ledger_unref(self.table)
 
-    def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False):
+    def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False,
+              tuple numbers=None):
         """
         Write a request into a free slot and send it to a worker, once for each ticket.
 
@@ -148,6 +150,7 @@ cdef class Ledger:
             ticket: The batch's turn number; tickets are placed in rising order.
             index: A list of ints, an int, a list of None, or any object that can be pickled.
             copy_in: Have the worker collate in private memory and copy the batch in once.
+            numbers: Of the epoch and of the batch in it, if the worker's draws are seeded by them.
 
         Returns:
             True if it was sent, now or before; False if no slot is free, and nothing happened.
@@ -157,6 +160,7 @@ cdef class Ledger:
             Exception: The error of pickling an index that is not made of ints.
         """
         cdef Request request
+        cdef uint32_t mode = ORDER_COPY_IN if copy_in else 0
         cdef int64_t outcome
         cdef object _kept
         if ticket < self.next_ticket and ticket not in self.recalled:
@@ -166,9 +170,11 @@ cdef class Ledger:
             self.look_for_children()
         if self.table.free_count == 0:
             return False
-        _kept = write_request(index, &request)
+        if numbers is not None:
+            mode |= ORDER_NUMBERED
+        _kept = write_request(index, numbers, &request)
         outcome = ledger_place(self.table, worker, ticket, request.kind, request.start,
-                               request.length, ORDER_COPY_IN if copy_in else 0)
+                               request.length, mode)
         if outcome >= 0:
             self.next_ticket = max(self.next_ticket, ticket + 1)
             self.recalled.pop(ticket, None)
@@ -294,7 +300,7 @@ cdef class Ledger:
         self.seeds = [None] * self.table.geometry.workers
         self.progress = [Progress() for _ in range(self.table.geometry.workers)]
         self.recalled = {}
-        self.heals = False
+        self.heals = self.needs_snapshots = False
 
     def receive(self):
         """
@@ -327,17 +333,18 @@ cdef class Ledger:
         if heard.verb == VERB_WANT:
             return make_news(heard.worker, WANT, heard.slot, entry.ticket, None)
         if self.heals:
-            self.keep_snapshot(heard.worker, heard.slot)
+            self.note_progress(heard.worker, heard.slot)
         return make_news(heard.worker, READY, heard.slot, entry.ticket, KINDS[entry.answer.kind])
 
     # No bytecode runs below, so an interrupt cannot separate receiving an answer from recording it.
 
-    cdef keep_snapshot(self, uint32_t worker, uint32_t slot):
-        """Copy the snapshot out of the answer just received, if there is one."""
+    cdef note_progress(self, uint32_t worker, uint32_t slot):
+        """Note an answer just received, and copy the snapshot out of it, if there is one."""
         cdef slot_answer *answer = &self.table.entries[slot].answer
         cdef char *start
         progress = self.progress[worker]
-        progress.is_known = answer.snapshot_bytes > 0
+        progress.has_answered = True
+        progress.is_known = answer.snapshot_bytes > 0 or not self.needs_snapshots
         if answer.snapshot_bytes > 0:
             start = self.open(slot)
             start += answer.layout_offset + answer.layout_bytes
@@ -351,6 +358,7 @@ cdef class Ledger:
         progress.epoch_is_known = progress.is_known
         progress.seed = self.seeds[worker]
         progress.answered = False
+        progress.has_resumed = True
 
     cdef str ticket_named(self, const news *heard):
         """Name the ticket for which the worker writes the slot that it names, if it does."""
@@ -535,6 +543,17 @@ cdef class Ledger:
     def untaken(self, uint32_t worker):
         """Count the orders that a worker has not taken yet."""
         return ledger_untaken(self.table, worker)
+
+    def loads(self):
+        """List for each worker how many of its orders are neither answered nor taken back."""
+        cdef uint32_t workers = self.table.geometry.workers, slot, worker
+        cdef list loads = [0] * workers
+        for slot in range(self.table.geometry.ranges):
+            if self.table.entries[slot].state == SLOT_PLACED:
+                loads[self.table.entries[slot].worker] += 1
+        for worker in range(workers):
+            loads[worker] -= ledger_unread_of(self.table, worker)
+        return loads
 
     @property
     def unread(self):

@@ -12,7 +12,9 @@ class Progress:
         seed: Shared by all data pipes in this epoch.
         latest: The snapshot of the last answer that had one; None if there was none yet.
         is_known: True if no answer without a snapshot came after that one.
-        answered: True if the worker has answered in this epoch.
+        answered: True if the worker has answered in this epoch with a snapshot.
+        has_answered: True if it has ever answered, so that an error of its start was reported.
+        has_resumed: True if it has begun another epoch since its start.
         epoch: The snapshot with which its epoch began; None in the first epoch.
         epoch_is_known: True if that was the snapshot of the last answer at that moment.
         owes_resume: True if it died with a resume that its replacement has to be told again.
@@ -23,6 +25,8 @@ class Progress:
     latest: bytes | None = None
     is_known: bool = True
     answered: bool = False
+    has_answered: bool = False
+    has_resumed: bool = False
     epoch: bytes | None = None
     epoch_is_known: bool = True
     owes_resume: bool = False

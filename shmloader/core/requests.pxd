@@ -1,6 +1,6 @@
 # A request as bytes in a slot: the trainer writes it, a worker reads it.
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef struct Request:
     int kind
@@ -8,5 +8,6 @@ cdef struct Request:
     uint64_t length
 
 
-cdef object write_request(object index, Request *request)
+cdef object write_request(object index, tuple numbers, Request *request)
+cdef tuple read_numbers(const char *start)
 cdef object read_request(uint32_t kind, const char *start, uint64_t length)

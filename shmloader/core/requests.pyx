@@ -1,4 +1,5 @@
-# Requests as bytes: indices as int64, anything else as a pickle.
+# Requests as bytes: indices as int64, anything else as a pickle. Where draws are seeded by the
+# batch, two numbers stand before them: the epoch's, and the batch's in its epoch.
 
 import pickle
 from multiprocessing.reduction import ForkingPickler
@@ -12,20 +13,21 @@ from shmloader.core.csrc cimport (
 )
 
 
-cdef object write_request(index, Request *request):
-    """Describe a request's bytes; returns what keeps them alive."""
+cdef object write_request(index, tuple numbers, Request *request):
+    """Describe a request and its numbers, if any; returns what keeps their bytes alive."""
     cdef bytes kept
     if type(index) is list and len(index) > 0 and type(index[0]) is int:
-        kept = pack_ints(index)
+        kept = pack_ints(index, numbers)
         if kept is not None:
             return describe(request, REQUEST_INDICES, kept)
     elif type(index) is int:
-        kept = pack_ints([index])
+        kept = pack_ints([index], numbers)
         if kept is not None:
             return describe(request, REQUEST_INDEX, kept)
     elif type(index) is list and len(index) > 0 and index.count(None) == len(index):
-        return describe(request, REQUEST_NONES, pack_ints([len(index)]))
-    return describe(request, REQUEST_PICKLED, bytes(ForkingPickler.dumps(index)))
+        return describe(request, REQUEST_NONES, pack_ints([len(index)], numbers))
+    kept = pack_ints([], numbers) + bytes(ForkingPickler.dumps(index))
+    return describe(request, REQUEST_PICKLED, kept)
 
 
 cdef bytes describe(Request *request, int kind, bytes kept):
@@ -35,19 +37,26 @@ cdef bytes describe(Request *request, int kind, bytes kept):
     return kept
 
 
-cdef bytes pack_ints(list values):
-    """Pack exact ints as int64; None if one is something else or does not fit."""
-    cdef Py_ssize_t count = len(values), i
-    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * count)
-    cdef int64_t *numbers = <int64_t *>PyBytes_AS_STRING(packed)
+cdef bytes pack_ints(list values, tuple numbers):
+    """Pack exact ints as int64 behind the numbers; None if one is something else or too large."""
+    cdef Py_ssize_t count = len(values), before = 0 if numbers is None else 2, i
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * (before + count))
+    cdef int64_t *words = <int64_t *>PyBytes_AS_STRING(packed)
     cdef int overflow = 0
+    for i in range(before):
+        words[i] = numbers[i]
     for i in range(count):
         if type(values[i]) is not int:
             return None
-        numbers[i] = PyLong_AsLongLongAndOverflow(values[i], &overflow)
+        words[before + i] = PyLong_AsLongLongAndOverflow(values[i], &overflow)
         if overflow:
             return None
     return packed
+
+
+cdef tuple read_numbers(const char *start):
+    """Read the numbers that stand before a request."""
+    return <int64_t>words_load(start), <int64_t>words_load(start + 8)
 
 
 cdef object read_request(uint32_t kind, const char *start, uint64_t length):

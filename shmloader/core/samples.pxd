@@ -5,8 +5,7 @@ from libc.stdint cimport uint32_t
 
 
 @cython.final
-@cython.internal
 cdef class Samples:
-    cdef SlotMemory memory
+    cdef SlotMemory memory        # None: nobody is shown them
     cdef list indices
-    cdef uint32_t position
+    cdef readonly uint32_t position

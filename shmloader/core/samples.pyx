@@ -9,13 +9,19 @@ from shmloader.core.csrc cimport (
 
 
 @cython.final
-@cython.internal
 cdef class Samples:
     """
     The indices of a batch for torch's fetcher, which takes one and then fetches its sample.
 
     Viewers are shown each index as it is taken; behind the last one collating begins.
+
+    Attributes:
+        position: How many were taken; the last of them is the one that is fetched.
     """
+
+    def __init__(self, list indices):
+        """Note the samples of a batch that no viewer sees."""
+        self.indices = indices
 
     def __len__(self):
         return len(self.indices)
@@ -28,7 +34,7 @@ cdef class Samples:
         cdef SlotMemory memory = self.memory
         cdef uint32_t count = <uint32_t>len(self.indices)
         # A child that user code forked here has no slot in hand, and shows nothing.
-        cdef bint is_shown = memory.slot >= 0
+        cdef bint is_shown = memory is not None and memory.slot >= 0
         cdef int64_t number = <int64_t>VIEW_UNKNOWN_INDEX
         cdef int overflow = 0
         if self.position >= count:

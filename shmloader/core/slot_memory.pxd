@@ -42,7 +42,8 @@ cdef class SlotMemory:
     cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1
     cdef slot_order *order(self) noexcept
     cdef slot_answer *answer(self) noexcept
-    cdef int open(self, uint32_t slot, slot_order *order) except -1
+    cdef int accept(self, uint32_t slot, slot_order *order) except -1
+    cdef void hold(self, uint32_t slot, const slot_order *order) noexcept
     cdef uint64_t read_grant(self) except? 0
     cdef void leave(self) noexcept
     cdef void rewind(self) noexcept

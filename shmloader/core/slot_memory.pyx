@@ -70,9 +70,9 @@ cdef class SlotMemory:
     cdef slot_answer *answer(self) noexcept:
         return &segment_header(self.seat.base, &self.seat.geometry, self.slot).answer
 
-    cdef int open(self, uint32_t slot, slot_order *order) except -1:
+    cdef int accept(self, uint32_t slot, slot_order *order) except -1:
         """
-        Take a slot in hand, with nothing handed out of it yet, and copy its order out.
+        Check the order in a slot and copy it out.
 
         Raises:
             WorkerBroken: No order in force says that the slot is this worker's.
@@ -83,6 +83,10 @@ cdef class SlotMemory:
                 f"worker {self.seat.worker} was sent slot {slot}: {fault.decode()}; shared memory "
                 "was overwritten, perhaps by native code of the dataset"
             )
+        return 0
+
+    cdef void hold(self, uint32_t slot, const slot_order *order) noexcept:
+        """Take a slot in hand whose order was accepted, with nothing handed out of it yet."""
         self.slot = slot
         self.start = <char *>self.seat.base + segment_slot_offset(&self.seat.geometry, slot)
         self.ticket = order.ticket
@@ -99,7 +103,6 @@ cdef class SlotMemory:
         self.forked = self.watches = False
         self.hinted = self.told = 0
         self.blocked_ns = 0
-        return 0
 
     cdef uint64_t read_grant(self) except? 0:
         """Look at the grant again, which the trainer may have raised."""

@@ -33,7 +33,7 @@ from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.budget import reserved_slots
-from shmloader.trainer.options import Options
+from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.tally import Tally, length_of
 from shmloader.trainer.transport import PendingBatch, Transport
@@ -58,6 +58,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     _worker_result_queue: Any
     _workers_done_event: Any
     _workers: list[Any]
+    _worker_queue_idx_cycle: Any
     _base_seed: Any
     _segment: Segment | None
 
@@ -89,9 +90,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         else:
             begin()  # without one line more in the traceback of a sampler's error
         self._heals = options.restarts > 0
+        self._is_dynamic = options.assignment == DYNAMIC
+        self._is_seeded = options.seed_by == BY_BATCH
         self._check_arguments(loader)
         self._open_transport(options, shape)
-        self._start_workers(loader, options.restarts)
+        self._start_workers(loader, options)
         self._reset(loader, first_iter=True)
 
     def _check_arguments(self, loader: Any) -> None:
@@ -120,6 +123,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._pool,
             heals=self._heals,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
+            is_seeded=self._is_seeded,
             grows=options.slots is None,
         )
         self._notes = self._transport.notes
@@ -134,7 +138,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # Last: an iterator that has a segment has all that it takes to give it back.
         self._segment = segment
 
-    def _start_workers(self, loader: Any, restarts: int) -> None:
+    def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
         spec = WorkerSpec(
             parent=ParentWatch(os.getpid()),
@@ -150,10 +154,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             shared_seed=self._shared_seed,
             handle=self._segment.handle(),
             signal_mask={*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
-            heals=self._heals,
+            publishes=self._heals and self._transport.ledger.needs_snapshots,
+            is_seeded=self._is_seeded,
+            fetch_threads=options.fetch_threads,
         )
         context = loader.multiprocessing_context or torch.multiprocessing
-        self._processes.start(context, spec, self._transport, restarts)
+        self._processes.start(context, spec, self._transport, options.restarts)
 
     # Epochs
 
@@ -232,6 +238,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         return at_users_line(super().__next__)
 
     def _try_put_index(self) -> None:
+        if self._is_dynamic:
+            # torch takes the first that has more to give and, out of order, may have one more.
+            self._worker_queue_idx_cycle = iter(self._transport.by_load())
         super()._try_put_index()
         # Behind torch's record of the task: an interrupt while it is placed must not lose that.
         self._transport.pump()

@@ -7,6 +7,11 @@ from typing import Any
 _RING_BYTES_MIN = 1 << 16
 _SLOTS_MAX = 1 << 20
 _BYTES_MAX = 1 << 62
+_THREADS_MAX = 1 << 12
+
+CYCLE, DYNAMIC = "cycle", "dynamic"
+BY_WORKER, BY_BATCH = "worker", "batch"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,9 @@ class Options:
     ring_bytes: int | None = None
     keep_pages: bool = True
     restarts: int = 0
+    assignment: str = CYCLE
+    seed_by: str = BY_WORKER
+    fetch_threads: int | str = 0
 
     def __post_init__(self) -> None:
         self._settle("restarts", _count("restarts", self.restarts, 0, None))
@@ -36,6 +44,13 @@ class Options:
                 f"slot_bytes of {self.slot_bytes} exceeds ring_bytes of {ring_bytes}: raise "
                 f"ring_bytes to at least {self.slot_bytes} or lower slot_bytes"
             )
+
+        _choose("assignment", self.assignment, CYCLE, DYNAMIC)
+        _choose("seed_by", self.seed_by, BY_WORKER, BY_BATCH)
+        if not (isinstance(self.fetch_threads, str) and self.fetch_threads == AUTO):
+            kind = 'an int or "auto"'
+            threads = _count("fetch_threads", self.fetch_threads, 0, _THREADS_MAX, kind)
+            self._settle("fetch_threads", threads)
 
     def _settle(self, name: str, value: int | None) -> None:
         object.__setattr__(self, name, value)  # as the dataclass itself does when it is frozen
@@ -55,6 +70,13 @@ def _count(name: str, value: Any, least: int, most: int | None, kind: str = "an 
     if most is not None and number > most:
         raise ValueError(f"{name} should be at most {most}, but got {number}")
     return number
+
+
+def _choose(name: str, value: Any, *choices: str) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} should be a str, but got {value!r}")
+    if value not in choices:
+        raise ValueError(f"{name} should be {' or '.join(map(repr, choices))}, but got {value!r}")
 
 
 def _count_or_none(name: str, value: Any, least: int, most: int) -> int | None:

@@ -20,7 +20,7 @@ from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import timeline_of
 from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
-from shmloader.trainer import budget
+from shmloader.trainer import budget, together
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
 
@@ -55,11 +55,13 @@ class Service:
 
         Raises:
             TypeError: The workers are threads.
+            ValueError: Options that were changed do not go together.
         """
         reason = why_unserved(loader)
         if reason:
             raise TypeError(reason)
         at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
+        together.check(loader, options)
         sending.install()  # again: torch's init_reductions() takes it away
         shape = _shape_of(loader, options)
         self.pool.about = {

@@ -28,6 +28,8 @@ _END, _NOTHING = Kind.END, Kind.NOTHING
 
 # (torch's task number, what stands for the batch), or a message of torch's own.
 _Answer = tuple[Any, Any]
+# (index, the numbers of the epoch and of the batch in it if draws are seeded by them)
+_Request = tuple[Any, tuple[int, int] | None]
 
 
 class PendingBatch:
@@ -69,6 +71,7 @@ class Transport:
         *,
         heals: bool,
         is_iterable: bool,
+        is_seeded: bool = False,
         grows: bool = False,
     ) -> None:
         """
@@ -79,14 +82,19 @@ class Transport:
             pool: Counts the spills of the loader's whole life.
             heals: Keep requests until they are answered, because dead workers are replaced.
             is_iterable: Accept from workers that they have reached their end.
+            is_seeded: Number each request, because the worker's draws are seeded by the batch.
             grows: Use more slots than the segment began with, if batches are dropped late.
         """
         self.segment = segment
         self.loader_name = pool.name
         self.ledger = segment.ledger
         self.ledger.heals = heals
+        # A seeded batch of a map-style dataset depends on nothing that was drawn before it.
+        self.ledger.needs_snapshots = is_iterable or not is_seeded
         self.notes = BatchLog(self.ledger)
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
+        self._is_seeded = is_seeded
+        self._epoch = -1  # none yet
         # (worker, message, ticket) in ticket order
         self._waiting: deque[tuple[int, Any, int | None]] = deque()
         self._next_ticket = 0
@@ -95,7 +103,7 @@ class Transport:
         self._early = 0  # how many of those were spilled before delivery
         # (task number, Failure): requests that could not be written
         self._failed: deque[_Answer] = deque()
-        self._requests: dict[int, Any] = {}  # ticket -> index, until answered; only if it heals
+        self._requests: dict[int, _Request] = {}  # by ticket, until answered; only if it heals
         self._drained: deque[_Answer] = deque()  # taken out of the rings when a worker died
         self._is_iterable = is_iterable
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
@@ -117,7 +125,7 @@ class Transport:
             self._next_ticket += 1
             self._numbers[ticket] = message[0]
             if self.ledger.heals:
-                self._requests[ticket] = message[1]
+                self._requests[ticket] = self._request_of(message)
         self._waiting.append((worker, message, ticket))
         if ticket is None:
             self.pump()
@@ -140,7 +148,7 @@ class Transport:
     def _resend(self) -> bool:
         """Resend the unanswered requests of dead workers. Returns True if all were sent."""
         for ticket, worker in sorted(self.ledger.recalled.items()):
-            if not self._place(worker, ticket, self._requests[ticket]):
+            if not self._place(worker, ticket, *self._requests[ticket]):
                 return False
         self.ledger.tell_resumes_again()
         return True
@@ -153,11 +161,15 @@ class Transport:
             self.ledger.tell_resume(worker, message.seed)
             return True
         assert ticket is not None, "put() gives each task a ticket"
-        return self._place(worker, ticket, message[1])
+        return self._place(worker, ticket, *self._request_of(message))
 
-    def _place(self, worker: int, ticket: int, index: Any) -> bool:
+    def _request_of(self, message: tuple[int, Any]) -> _Request:
+        number, index = message
+        return index, (self._epoch, number) if self._is_seeded else None
+
+    def _place(self, worker: int, ticket: int, index: Any, numbers: tuple[int, int] | None) -> bool:
         try:
-            return self.ledger.place(worker, ticket, index, self.budget.copies_in())
+            return self.ledger.place(worker, ticket, index, self.budget.copies_in(), numbers)
         except Exception as error:
             # Such as an index that cannot be pickled: torch would wait for its batch for ever.
             self.ledger.recalled.pop(ticket, None)
@@ -204,12 +216,13 @@ class Transport:
     def in_hand(self, worker: int) -> Any:
         """The indices of the first batch that a worker has not answered; None if there is none."""
         tickets = self.ledger.unanswered(worker)
-        return self._requests.get(tickets[0]) if tickets else None
+        return self._requests.get(tickets[0], (None, None))[0] if tickets else None
 
     # Epochs
 
     def begin_epoch(self) -> None:
         """Discard the answers of the last epoch, even those that are still to come."""
+        self._epoch += 1
         self._numbers.clear()
         self._received.clear()
         self._failed.clear()
@@ -429,6 +442,13 @@ class Transport:
                 self._early += 1
                 self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
                 pending.note = self.notes.put_aside()
+
+    def by_load(self) -> list[int]:
+        """List the workers, those with the fewest unanswered requests first, then by their id."""
+        loads = self.ledger.loads()
+        for worker, _, _ in self._waiting:
+            loads[worker] += 1
+        return sorted(range(len(loads)), key=loads.__getitem__)
 
     def untaken(self, worker: int) -> int:
         """Count the requests that wait for a worker, here and in its ring."""

@@ -1,6 +1,8 @@
 """The worker's loop: take an order, fetch, collate, commit; leave when the trainer is gone."""
 
 import contextlib
+import functools
+import operator
 import random
 import signal
 from collections.abc import Callable
@@ -21,6 +23,8 @@ from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
 from shmloader.processes.watching import ParentWatch
 from shmloader.worker import collate, heap, snapshot, storages
+from shmloader.worker.ahead import LookAhead
+from shmloader.worker.seeds import SeededFetcher
 from shmloader.worker.snapshot import Position
 
 _PLACE = Order.PLACE  # found faster than an attribute of the enum's class
@@ -45,7 +49,9 @@ class WorkerSpec:
     shared_seed: int | None
     handle: Handle
     signal_mask: set[int]
-    heals: bool  # dead workers are replaced, so a snapshot goes with each answer
+    publishes: bool  # dead workers are replaced, so a snapshot goes with each answer
+    is_seeded: bool  # draws are seeded by the batch
+    fetch_threads: int | str  # threads that fetch samples; 0: none; "auto"
 
 
 class _Interrupts:
@@ -96,6 +102,7 @@ class Worker:
         self._dataset = spec.dataset
         self._fetcher: Any = None
         self._watches = False  # torch fetches the samples of a request one by one
+        self._ahead: LookAhead | None = None
         self._init_error: ExceptionWrapper | None = None
         self._position = Position()
         self._shared_rng = torch.Generator()
@@ -120,6 +127,12 @@ class Worker:
         self._desk = spec.handle.sit_down(spec.worker_id)
         collate.install(self._desk)
         self._initialise()
+        if spec.fetch_threads != 0:
+            # Now: the threads take over the modes that the init function has set.
+            count = None if spec.fetch_threads == "auto" else int(spec.fetch_threads)
+            seed = spec.base_seed if spec.is_seeded else None
+            self._ahead = LookAhead(self._desk, count, seed)
+            self._aim(self._ahead)
 
     @property
     def _first_shared_seed(self) -> int | None:
@@ -160,12 +173,25 @@ class Worker:
             storages.with_slot(spec.collate_fn),
             spec.drop_last,
         )
-        self._watches = spec.auto_collation and _is_fetched_singly(self._dataset, self._is_iterable)
+        if spec.is_seeded:
+            self._fetcher = SeededFetcher(self._fetcher, spec.base_seed)
+        self._watches = spec.auto_collation and is_fetched_singly(self._dataset, self._is_iterable)
+
+    def _aim(self, ahead: LookAhead) -> None:
+        """Have the threads fetch what torch's fetcher would."""
+        dataset = self._dataset
+        if self._fetcher is None:
+            ahead.aim(None, is_split=True)
+        elif self._spec.auto_collation and not self._watches:
+            ahead.aim(dataset.__getitems__, is_split=False)
+        else:
+            ahead.aim(functools.partial(operator.getitem, dataset), is_split=self._watches)
 
     def serve(self) -> None:
         """Answer every request in the order in which it was sent."""
+        orders = self._desk if self._ahead is None else self._ahead
         while True:
-            order = self._desk.take(_LOOK_AGAIN_S)
+            order = orders.take(_LOOK_AGAIN_S)
             if self._desk.stopping:
                 return
             if order is None:
@@ -185,6 +211,8 @@ class Worker:
         self._position = Position()
         self._share_seed(seed)
         self._begin_epoch()
+        if self._ahead is not None:
+            self._aim(self._ahead)
 
     def _answer(self, index: Any) -> None:
         if self._position.is_exhausted:
@@ -194,7 +222,7 @@ class Worker:
             self._init_error = None
         else:
             self._fetch_and_write(index)
-        if self._spec.heals:
+        if self._spec.publishes:
             self._publish(index)
         # No name of ours refers to the batch any more, so an alias that is alive now is the user's.
         self._desk.commit()
@@ -229,7 +257,17 @@ class Worker:
             raise UnboundLocalError(
                 "cannot access local variable 'fetcher' where it is not associated with a value"
             )
-        return self._fetcher.fetch(self._desk.watch(index) if self._watches else index)
+        request = self._desk.watch(index) if self._watches else index
+        if self._ahead is not None:
+            return self._collate(self._ahead.samples(request))
+        if self._desk.numbers is None:
+            return self._fetcher.fetch(request)
+        return self._fetcher.fetch_as(self._desk.numbers, request)
+
+    def _collate(self, samples: Any) -> Any:
+        if self._desk.numbers is None:
+            return self._fetcher.collate_fn(samples)
+        return self._fetcher.collate_as(self._desk.numbers, samples)
 
     def _write(self, batch: Any) -> ExceptionWrapper | None:
         try:
@@ -294,7 +332,7 @@ class Worker:
             self._desk.write(wrapper, True, pickling.Pickler)
 
 
-def _is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
+def is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
     """Returns True if no code of the user's sees the request: torch takes its indices in turn."""
     if is_iterable:
         return True

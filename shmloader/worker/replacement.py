@@ -43,8 +43,9 @@ class ReplacementWorker(Worker):
             self._run_init_function()
         except Exception:
             # If there was an answer, the dead worker has answered with this error.
-            if progress.latest is None:
+            if not progress.has_answered:
                 self._init_error = ExceptionWrapper(where=self._where)
+            if latest is None and not progress.has_resumed:
                 return
         if latest is None or (position.has_begun and not progress.skips_epoch):
             self._try_to_enter_epoch(position, progress.epoch)

@@ -39,7 +39,8 @@ class Position:
     iterator: Any = None
 
 
-def _random_states() -> tuple[Any, ...]:
+def random_states() -> tuple[Any, ...]:
+    """The states of this process's three random number generators."""
     return (
         random.getstate(),
         numpy.random.get_state(legacy=False),
@@ -49,7 +50,7 @@ def _random_states() -> tuple[Any, ...]:
 
 def take(position: Position) -> bytes:
     """Pickle a position with the states of this process's random number generators."""
-    pickled = pickle.dumps((position, _random_states()), protocol=5)
+    pickled = pickle.dumps((position, random_states()), protocol=5)
     return zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") + pickled
 
 
@@ -68,7 +69,12 @@ def position_of(snapshot: bytes) -> Position:
 
 def restore_random_states(snapshot: bytes) -> None:
     """Set the random number generators to where they were in the snapshot's process."""
-    python_state, numpy_state, torch_state = _load(snapshot)[1]
+    set_random_states(_load(snapshot)[1])
+
+
+def set_random_states(states: tuple[Any, ...]) -> None:
+    """Set the random number generators to states that `random_states` returned."""
+    python_state, numpy_state, torch_state = states
     random.setstate(python_state)
     numpy.random.set_state(numpy_state)
     torch.set_rng_state(torch.frombuffer(bytearray(torch_state), dtype=torch.uint8))

@@ -146,7 +146,8 @@ def test_an_iterators_state_saves_the_fetches():
 def test_error_of_the_init_function(has_answered):
     """Only if the dead worker had not answered with that error is it the replacement's answer."""
     latest, _ = taken(2, has_begun=False)
-    progress = Progress(latest=latest, answered=True) if has_answered else Progress()
+    told = Progress(latest=latest, answered=True, has_answered=True)
+    progress = told if has_answered else Progress()
     worker = initialised(progress, fails={"init": ValueError("no")})
 
     assert (has_answered, ["init"]) == (worker._init_error is None, worker.steps)

@@ -28,7 +28,10 @@ from shmloader import DataLoader
 from tests.helpers.datasets import Numbered
 
 TENSORS = TensorDataset(torch.zeros(6, 2))
-OPTIONS = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts")
+OPTIONS = (
+    *("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts"),
+    *("assignment", "seed_by", "fetch_threads"),
+)
 
 
 class Touchy(Dataset):

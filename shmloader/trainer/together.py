@@ -1,0 +1,75 @@
+"""
+Which options go together: every rule stands here, with its one message.
+
+A rule is about workers, so a loader without any may have all options.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from torch.utils.data.dataloader import _DatasetKind
+
+from shmloader.errors import warn
+from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
+
+_FOR_MAPS = ("assignment", "fetch_threads")
+
+
+def check(loader: Any, options: Options) -> None:
+    """
+    Refuse options that cannot all be kept, of a loader whose attributes are set.
+
+    Raises:
+        ValueError: Two options contradict each other, or an option the dataset's kind.
+    """
+    if loader.num_workers > 0:
+        check_alone(options)
+        if _is_iterable(loader):
+            _check_for_iterable(loader, options)
+
+
+def check_alone(options: Options) -> None:
+    """
+    Refuse options that cannot all be kept, whatever the dataset.
+
+    Raises:
+        ValueError: Two options contradict each other.
+    """
+    if options.fetch_threads != 0 and options.restarts and options.seed_by != BY_BATCH:
+        raise ValueError(
+            f"fetch_threads={options.fetch_threads!r} with restarts={options.restarts} needs "
+            'seed_by="batch": threads draw random numbers in no certain order, so a replacement '
+            "could not repeat a worker's draws"
+        )
+
+
+def advise(loader: Any, options: Options) -> None:
+    """Warn of what is less exact with these options than a user may expect of them."""
+    is_dynamic = options.assignment == DYNAMIC and options.seed_by != BY_BATCH
+    if loader.num_workers > 0 and is_dynamic and options.restarts:
+        warn(
+            'with assignment="dynamic" and seed_by="worker" the draws of a batch depend on which '
+            "worker happens to be free, so a restart keeps the batches and their order, but not "
+            'the draws: pass seed_by="batch" for the same draws in every run'
+        )
+
+
+def fitting(loader: Any, options: Options) -> Options:
+    """Leave out what a loader cannot have, where options are for all loaders of a process."""
+    if not _is_iterable(loader):
+        return options
+    return replace(options, **{name: getattr(Options, name) for name in _FOR_MAPS})
+
+
+def _is_iterable(loader: Any) -> bool:
+    return bool(loader._dataset_kind == _DatasetKind.Iterable)
+
+
+def _check_for_iterable(loader: Any, options: Options) -> None:
+    for name in _FOR_MAPS:
+        value = getattr(options, name)
+        if value != getattr(Options, name):
+            raise ValueError(
+                f"{name}={value!r} is for map-style datasets, whose requests name their samples, "
+                f"but {type(loader.dataset).__name__} is iterable-style: leave it out"
+            )

@@ -1,0 +1,134 @@
+"""
+Looking ahead: a worker takes requests before their turn, and threads fetch their samples.
+
+Ahead are only requests, copied out of their slots; the slots are written in turn, by the worker's
+main thread. Looking ahead ends at an order of another kind, which holds for what comes behind it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shmloader.core import Desk, Order, Samples, Taken
+from shmloader.worker.seeds import Turn
+from shmloader.worker.threads import FetchThreads, Task
+
+_PLACE = Order.PLACE
+_SLICE_S = 1.0  # longest park before the worker looks again
+
+
+class LookAhead:
+    """Takes a worker's orders, has threads fetch the samples, and waits for them."""
+
+    def __init__(self, desk: Desk, count: int | None, base_seed: int | None) -> None:
+        """
+        Start the threads.
+
+        Args:
+            count: How many; None: as many as pay.
+            base_seed: From which `rng()` is made on the threads; None: there is none.
+        """
+        self._desk = desk
+        self._base_seed = base_seed
+        self._threads = FetchThreads(count, self._ring)
+        self._orders: deque[tuple[Order, Any, list[Task]]] = deque()
+        self._looks = True  # nothing but requests was taken so far
+        self._in_hand: list[Task] = []
+        self._awaited: Task | None = None
+        self._fetch: Callable[[Any], Any] | None = None
+        self._is_split = False
+
+    def aim(self, fetch: Callable[[Any], Any] | None, is_split: bool) -> None:
+        """
+        Fetch in another way from now on.
+
+        Args:
+            fetch: Returns what the dataset has for an index; None: nothing is fetched.
+            is_split: Called for each sample of a request; otherwise for the request.
+        """
+        self._fetch = fetch
+        self._is_split = is_split
+
+    def take(self, timeout_s: float) -> Any:
+        """Take the next order in hand, as `Desk.take`."""
+        if not self._orders:
+            order = self._desk.take_ahead(timeout_s)
+            if order is None:
+                return None
+            self._note(*order)
+        self._look_further()
+        _drop(self._in_hand)  # of an order that was answered with the error of the worker's start
+        verb, value, self._in_hand = self._orders.popleft()
+        if verb is not _PLACE:
+            self._looks = True
+            return verb, value
+        self._desk.begin(value)
+        return verb, value.index
+
+    def _look_further(self) -> None:
+        while self._looks and (order := self._desk.take_ahead()) is not None:
+            self._note(*order)
+
+    def _note(self, verb: Order, value: Any) -> None:
+        tasks = []
+        if verb is not _PLACE:
+            self._looks = False
+        elif self._fetch is not None:
+            tasks = self._tasks_of(value, self._fetch)
+        self._orders.append((verb, value, tasks))
+        for task in tasks:
+            self._threads.put(task)
+
+    def _tasks_of(self, taken: Taken, fetch: Callable[[Any], Any]) -> list[Task]:
+        if not self._is_split:
+            return [Task(fetch, taken.index, self._turn(taken))]
+        return [
+            Task(fetch, index, self._turn(taken, position))
+            for position, index in enumerate(taken.index)
+        ]
+
+    def _turn(self, taken: Taken, *position: int) -> Turn | None:
+        if taken.numbers is None or self._base_seed is None:
+            return None
+        return Turn((self._base_seed, *taken.numbers), None, *position)
+
+    def samples(self, request: Any) -> Any:
+        """
+        Wait for the samples of the order in hand.
+
+        Args:
+            request: The order's, which shows viewers what is waited for.
+
+        Returns:
+            What torch's fetcher would hand to the collate function.
+
+        Raises:
+            Stopping: The trainer wants this worker to leave.
+            BaseException: The error of the first sample that has one, as if fetched in turn.
+        """
+        tasks, self._in_hand = self._in_hand, []
+        try:
+            if not self._is_split:
+                return self._result(tasks[0])
+            shown = request if isinstance(request, Samples) else tasks
+            return [self._result(task) for task, _ in zip(tasks, shown, strict=True)]
+        finally:
+            _drop(tasks)
+
+    def _result(self, task: Task) -> Any:
+        self._awaited = task
+        while not task.is_done:
+            self._desk.park(lambda: task.is_done, self._looks, _SLICE_S)
+            self._look_further()
+        self._awaited = None
+        return task.take()
+
+    def _ring(self, task: Task) -> None:
+        if task is self._awaited:
+            self._desk.ring()
+
+
+def _drop(tasks: Iterable[Task]) -> None:
+    """Have no thread begin what is left of an order that was answered."""
+    for task in tasks:
+        task.is_dropped = True

@@ -1,0 +1,332 @@
+"""`fetch_threads`: the same batches and errors, from samples that threads of the worker fetch."""
+
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset, Subset
+
+import shmloader
+from shmloader import DataLoader
+from tests.helpers.mortal import Script
+from tests.helpers.programs import wait_until
+from tests.order.test_seeds import epochs
+
+COUNT, BATCH = 53, 4
+
+
+class Waiting(Dataset):
+    """Samples ((3,) float32, int), some later than those behind them; errors where it is told."""
+
+    def __init__(self, errors=None, script=None):
+        self.errors = errors or {}
+        self.script = script
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        time.sleep(0.002 * (index * 7 % 3))
+        if self.script is not None:
+            self.script(f"item {index}")
+        if index in self.errors:
+            raise self.errors[index]
+        return numpy.full(3, index, numpy.float32), index
+
+
+class WaitingAtOnce(Waiting):
+    """The same by `__getitems__`, which notes the sizes of its requests in the samples."""
+
+    def __getitems__(self, indices):
+        return [(self[index][0] + 1000 * len(indices), index) for index in indices]
+
+
+class Threads(Dataset):
+    """Samples (4,) int64: index, thread, whether gradients are on, and whether that is a daemon."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        thread = threading.current_thread()
+        return torch.tensor([index, thread.ident, torch.is_grad_enabled(), thread.daemon])
+
+
+class Gated(Dataset):
+    """Each sample waits until as many are fetched at once as a test demands, in one process."""
+
+    def __init__(self, at_once):
+        self.at_once = at_once
+        self.inside = 0
+        self.met = threading.Event()
+        self.turn = None
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        self.inside += 1  # one bytecode too many, and still never above what it should be
+        if self.inside >= self.at_once:
+            self.met.set()
+        return torch.tensor([index, self.met.wait(20)])
+
+
+def batches(kind, dataset, count=2, **options):
+    """Iterate a loader; each batch as nested lists, or the last line of its error."""
+    generator = torch.Generator()
+    generator.manual_seed(11)
+    settings = {"batch_size": BATCH, "shuffle": True, "num_workers": 2, "generator": generator}
+    taken = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = kind(dataset, **{**settings, **options})
+        for _ in range(count):
+            iterator = iter(loader)
+            taken.append([])
+            while True:
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    break
+                except LookupError as error:
+                    taken[-1].append(str(error).strip().splitlines()[-1])
+                else:
+                    taken[-1].append([numpy.asarray(leaf).tolist() for leaf in batch])
+        iterator._shutdown_workers()
+    return taken
+
+
+@pytest.mark.parametrize("threads", [1, 3, 40, "auto"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_workers": 1, "prefetch_factor": 5},
+        {"persistent_workers": True},
+        {"assignment": "dynamic"},
+        {"batch_size": None},
+        {"slots": 2},
+        {"drop_last": True},
+    ],
+    ids=str,
+)
+def test_batches_are_torchs(threads, options):
+    """Threads change nothing that can be seen of a batch."""
+    theirs = {name: value for name, value in options.items() if name not in ("assignment", "slots")}
+    expected = batches(TorchDataLoader, Waiting(), **theirs)
+
+    assert expected == batches(DataLoader, Waiting(), fetch_threads=threads, **options)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_other_start_methods(method):
+    """They need no fork."""
+    options = {"multiprocessing_context": method, "count": 1}
+    expected = batches(TorchDataLoader, Waiting(), count=1)
+
+    assert expected == batches(DataLoader, Waiting(), fetch_threads=4, **options)
+
+
+@pytest.mark.parametrize("dataset", [WaitingAtOnce(), Subset(WaitingAtOnce(), range(3, COUNT))])
+def test_a_dataset_that_takes_whole_requests(dataset):
+    """`__getitems__` gets each request whole, through a Subset too."""
+    expected = batches(TorchDataLoader, dataset)
+
+    assert expected == batches(DataLoader, dataset, fetch_threads=3)
+    assert expected[0][0][0][0][0] >= 1000
+
+
+def test_a_subset_of_singles_is_fetched_singly():
+    """A Subset counts as what it wraps: its samples are fetched side by side."""
+    dataset = Subset(Threads(), range(COUNT))
+    with DataLoader(dataset, 16, num_workers=1, fetch_threads=4) as loader:
+        first = next(iter(loader))
+    assert 4 == len(set(first[:, 1].tolist()))
+
+
+def test_as_many_fetch_at_once_as_there_are_threads():
+    """Samples of two batches are fetched side by side, in one worker."""
+    options = {"batch_size": 2, "num_workers": 1, "prefetch_factor": 3, "fetch_threads": 6}
+    with DataLoader(Gated(6), **options) as loader:
+        met = [flag for batch in loader for flag in batch[:, 1].tolist()]
+    assert [1] * COUNT == met
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_modes_of_the_worker_hold_on_its_threads(grad):
+    """What the init function sets for its thread is set for those that fetch."""
+
+    def init(_):
+        torch.set_grad_enabled(grad)
+
+    options = {"num_workers": 1, "fetch_threads": 3, "worker_init_fn": init}
+    with DataLoader(Threads(), BATCH, **options) as loader:
+        rows = torch.cat([batch.clone() for batch in loader])
+    assert {grad} == set(rows[:, 2].tolist()) and {1} == set(rows[:, 3].tolist())
+    assert 1 < len(set(rows[:, 1].tolist())) <= 3
+
+
+@pytest.mark.parametrize("kind", [Waiting, WaitingAtOnce])
+def test_the_first_error_of_a_batch_is_raised(kind):
+    """As if fetched in turn: the error of the earliest sample, whichever came first."""
+    errors = {5: LookupError("five"), 6: LookupError("six"), 21: LookupError("twenty-one")}
+    expected = batches(TorchDataLoader, kind(errors))
+    actual = batches(DataLoader, kind(errors), fetch_threads=5)
+
+    assert expected == actual
+    assert any("LookupError" in batch for batch in actual[0] if isinstance(batch, str))
+
+
+def test_the_traceback_leads_to_the_dataset():
+    """The error's text shows the line of the dataset that raised."""
+    with (
+        DataLoader(Waiting({2: LookupError("two")}), BATCH, num_workers=1, fetch_threads=2) as it,
+        pytest.raises(LookupError, match=r"raise self\.errors"),
+    ):
+        next(iter(it))
+
+
+class Leaving(Waiting):
+    """Ends the process at one sample."""
+
+    def __getitem__(self, index):
+        if index == 9:
+            sys.exit(3)
+        return super().__getitem__(index)
+
+
+def test_sys_exit_on_a_thread_ends_the_worker():
+    """It does what it does without threads."""
+    with DataLoader(Leaving(), BATCH, num_workers=1, fetch_threads=3) as loader:
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        with pytest.raises(RuntimeError, match="exited unexpectedly"):
+            next(iterator)
+
+
+class Stuck(Waiting):
+    """One sample never comes."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = str(folder)
+
+    def __getitem__(self, index):
+        if index == 9:
+            with open(f"{self.folder}/pid", "x") as file:
+                file.write(str(os.getpid()))
+            time.sleep(1000)
+        return super().__getitem__(index)
+
+
+def test_a_blocked_thread_does_not_keep_its_worker(tmp_path):
+    """The worker leaves when it is told to, long before it would be killed."""
+    loader = DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3)
+    iterator = iter(loader)
+    next(iterator)
+    assert wait_until((tmp_path / "pid").exists)
+    (worker,) = iterator._workers
+    loader.close()
+
+    assert 0 == worker.exitcode
+
+
+def test_a_timeout_ends_a_blocked_thread(tmp_path):
+    """`timeout` holds for what threads fetch."""
+    loader = DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3, timeout=1)
+    with loader, pytest.raises(RuntimeError, match="timed out after 1 seconds"):
+        list(loader)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_worker_raises(signal_number, tmp_path):
+    """Without restarts a death is an error, as ever."""
+    with DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert wait_until((tmp_path / "pid").exists)
+        os.kill(iterator._workers[0].pid, signal_number)
+        with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly"):
+            list(iterator)
+
+
+@pytest.mark.parametrize("way", ["SIGKILL", "os._exit(7)"])
+@pytest.mark.parametrize("assignment", ["cycle", "dynamic"])
+def test_deaths_are_healed(way, assignment, tmp_path):
+    """With `seed_by="batch"` a replacement fetches what the dead worker held."""
+    script = Script(tmp_path, "item 3", "item 3", "item 30", "item 31", way=way)
+    options = {"fetch_threads": 3, "seed_by": "batch", "restarts": 30, "assignment": assignment}
+    expected = batches(TorchDataLoader, Waiting())
+
+    assert expected == batches(DataLoader, Waiting(script=script), **options)
+    assert [] == script.left
+
+
+class OwnDraws(Dataset):
+    """Draws from `rng()` alone."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        first = shmloader.rng().random()
+        time.sleep(0.001 * (index % 3))
+        return torch.tensor([index, first, shmloader.rng().random()], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("threads", [1, 4, "auto"])
+def test_rng_is_exact_on_threads(threads):
+    """What `rng()` draws does not depend on the thread."""
+    expected = epochs(OwnDraws())
+
+    assert expected == epochs(OwnDraws(), num_workers=2, fetch_threads=threads)
+
+
+def test_a_break_in_mid_epoch():
+    """What threads fetch beyond is dropped, and the next epoch is whole."""
+    options = {"num_workers": 2, "fetch_threads": 4, "persistent_workers": True}
+    with DataLoader(Waiting(), BATCH, **options) as loader:
+        for number, _ in enumerate(loader):
+            if number == 3:
+                break
+        indices = [index for _, batch in loader for index in batch.tolist()]
+    assert indices == list(range(COUNT))
+
+
+class FailingInit:
+    """Fails in every worker."""
+
+    def __call__(self, _):
+        raise LookupError("no start")
+
+
+def test_an_error_of_the_init_function():
+    """It is raised once, and then torch's error for the missing fetcher."""
+    errors = []
+    for kind, own in ((TorchDataLoader, {}), (DataLoader, {"fetch_threads": 2})):
+        loader = kind(Waiting(), BATCH, num_workers=1, worker_init_fn=FailingInit(), **own)
+        iterator = iter(loader)
+        for _ in range(3):
+            with pytest.raises((LookupError, NameError)) as caught:
+                next(iterator)
+            errors.append(str(caught.value).strip().splitlines()[-1])
+        iterator._shutdown_workers()
+        del iterator, loader
+    assert errors[:3] == errors[3:]
+
+
+def test_slots_are_not_held_by_what_is_ahead():
+    """Ahead are only requests: with one slot more than workers, threads still fetch all samples."""
+    options = {"num_workers": 2, "fetch_threads": 4, "slots": 3, "prefetch_factor": 4}
+    with DataLoader(Waiting(), BATCH, **options) as loader:
+        indices = [index for _, batch in loader for index in batch.tolist()]
+    assert Counter(range(COUNT)) == Counter(indices)

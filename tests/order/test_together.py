@@ -1,0 +1,131 @@
+"""Which options go together: each contradiction has one message, wherever the options are given."""
+
+import warnings
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+import shmloader
+from shmloader import DataLoader
+from tests.order.test_seeds import COUNT, Drawing, Stream
+
+REFUSED = [
+    (Drawing(), {"fetch_threads": 2, "restarts": 1}, 'needs seed_by="batch"'),
+    (Drawing(), {"fetch_threads": "auto", "restarts": 1}, 'needs seed_by="batch"'),
+    (Stream(), {"assignment": "dynamic"}, "Stream is iterable-style"),
+    (Stream(), {"fetch_threads": 1}, "Stream is iterable-style"),
+    (Stream(), {"fetch_threads": "auto"}, "fetch_threads='auto' is for map-style"),
+]
+OUT_OF_RANGE = [
+    ({"assignment": "stealing"}, ValueError, "'cycle' or 'dynamic', but got 'stealing'"),
+    ({"assignment": None}, TypeError, "assignment should be a str"),
+    ({"seed_by": "sample"}, ValueError, "'worker' or 'batch', but got 'sample'"),
+    ({"seed_by": 3}, TypeError, "seed_by should be a str"),
+    ({"fetch_threads": -1}, ValueError, "at least 0, but got -1"),
+    ({"fetch_threads": 5000}, ValueError, "at most 4096, but got 5000"),
+    ({"fetch_threads": "many"}, TypeError, "an int or \"auto\", but got 'many'"),
+    ({"fetch_threads": True}, TypeError, "but got True"),
+    ({"fetch_threads": 2.0}, TypeError, "but got 2.0"),
+]
+
+
+class OfTorch(torch.utils.data.DataLoader):
+    """A user's subclass."""
+
+
+@pytest.mark.parametrize(("dataset", "options", "words"), REFUSED)
+def test_contradictions_are_refused(dataset, options, words):
+    """At once, by each way to a loader."""
+    with pytest.raises(ValueError, match=words):
+        DataLoader(dataset, num_workers=2, **options)
+    with pytest.raises(ValueError, match=words):
+        shmloader.wrap(torch.utils.data.DataLoader(dataset, num_workers=2), **options)
+    made = type(shmloader.wrap(OfTorch(dataset, num_workers=2)))
+    with pytest.raises(ValueError, match=words):
+        made(dataset, num_workers=2, **options)
+
+
+@pytest.mark.parametrize(("dataset", "options", "words"), REFUSED)
+def test_contradictions_that_come_later_are_refused(dataset, options, words):
+    """Options are attributes, and are checked again when an epoch begins."""
+    loader = DataLoader(dataset, num_workers=2)
+    for name, value in options.items():
+        setattr(loader, name, value)
+    with pytest.raises(ValueError, match=words):
+        iter(loader)
+
+
+@pytest.mark.parametrize(("dataset", "options", "_"), REFUSED)
+def test_without_workers_all_go_together(dataset, options, _):
+    """The rules are about workers."""
+    loader = DataLoader(dataset, **options, seed_by="batch")
+
+    assert COUNT == len(list(loader))
+
+
+@pytest.mark.parametrize(("options", "kind", "words"), OUT_OF_RANGE)
+def test_options_out_of_range(options, kind, words):
+    """The message names the option, what it may be, and what it was."""
+    with pytest.raises(kind, match=words):
+        DataLoader(Drawing(), **options)
+    with pytest.raises(kind, match=words):
+        shmloader.install(**options)
+    assert not shmloader.serving.is_installed()
+
+
+def test_install_refuses_what_no_loader_could_have():
+    """Options that contradict each other whatever the dataset."""
+    with pytest.raises(ValueError, match='needs seed_by="batch"'):
+        shmloader.install(fetch_threads=2, restarts=1)
+    assert not shmloader.serving.is_installed()
+
+
+class Numbers(Dataset):
+    """Its indices."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return index
+
+
+class Counting(IterableDataset):
+    """The same as a stream."""
+
+    def __iter__(self):
+        return iter(range(COUNT))
+
+
+def test_install_leaves_out_what_a_loader_cannot_have():
+    """Streams of a program go on being served, without the options that are for requests."""
+    shmloader.install(assignment="dynamic", fetch_threads=2)
+    try:
+        for dataset in (Numbers(), Counting()):
+            loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)
+            assert list(range(COUNT)) == [int(number) for number in loader]
+            assert COUNT == shmloader.stats(loader).batches
+    finally:
+        shmloader.uninstall()
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({"assignment": "dynamic", "restarts": 1}, True),
+        ({"assignment": "dynamic", "restarts": 1, "seed_by": "batch"}, False),
+        ({"assignment": "dynamic"}, False),
+        ({"restarts": 1}, False),
+        ({"assignment": "dynamic", "restarts": 1, "num_workers": 0}, False),
+    ],
+)
+def test_draws_that_a_restart_would_change(options, warned):
+    """Who heals, with draws by whichever worker is free, is told so when the loader is made."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DataLoader(Drawing(), **{"num_workers": 2, **options})
+    texts = [str(each.message) for each in caught]
+
+    assert warned == any('pass seed_by="batch"' in text for text in texts)
+    assert all(each.filename == __file__ for each in caught)
