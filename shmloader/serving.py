@@ -50,6 +50,7 @@ def install(
     assignment: str = "cycle",
     seed_by: str = "worker",
     fetch_threads: int | str = 0,
+    overlap_epochs: bool = False,
 ) -> None:
     """
     Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
@@ -60,14 +61,16 @@ def install(
     have it too. Calling it again changes the options of epochs that begin later.
 
     Args:
-        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads: As
-            for `DataLoader`, for each loader that can have them.
+        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
+        assignment, seed_by, fetch_threads, overlap_epochs: As for `DataLoader`, for each loader
+            that can have them.
 
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
     """
     options = Options(
-        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads
+        *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
+        *(assignment, seed_by, fetch_threads, overlap_epochs),
     )
     together.check_alone(options)
     _hook.options = options

@@ -184,6 +184,7 @@ cdef extern from "segment.h" nogil:
     enum:
         VERB_PLACE
         VERB_RESUME
+        VERB_UNDO
         VERB_QUIT
         VERB_READY
         VERB_WANT
@@ -199,6 +200,7 @@ cdef extern from "segment.h" nogil:
         ANSWER_KEPT
         ORDER_COPY_IN
         ORDER_GUARDED
+        ORDER_FORETOLD
         ORDER_NUMBERED
         ORDER_NUMBERS_BYTES
         CACHE_LINE

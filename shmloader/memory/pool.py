@@ -30,6 +30,7 @@ class SegmentPool:
 
     Attributes:
         spills: Batches of the loader's whole life that were copied out of their slots, by reason.
+        foretold: Requests of a next epoch that were sent before it began: sent, used, discarded.
         advice: Against more of them, for the user; None once it was given.
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
@@ -58,6 +59,7 @@ class SegmentPool:
         self._resting: dict[int, Segment] = {}
         self._past = Stats()
         self.spills: Counter[str] = Counter()
+        self.foretold: Counter[str] = Counter()
         self.history = History()
         self._past_log = b""
         self.advice: str | None = None
@@ -227,6 +229,7 @@ class SegmentPool:
         return replace(
             stats,
             spills=dict(self.spills),
+            foretold=dict(self.foretold),
             next=next_times,
             step=step_times,
             epochs=self.history.epochs(),
