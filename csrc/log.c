@@ -65,7 +65,7 @@ void log_segment(struct ledger *ledger, enum segment_state state) {
   view_write(&plate->sequence, &draft.magic, VIEW_BYTES(plate));
 }
 
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length) {
+void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t begun_ns) {
   if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;
   uint64_t now = now_ns();
@@ -75,7 +75,7 @@ void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length) {
   memset(&log->steps, 0, sizeof log->steps);
   log->has_draft = false;
   log->view.epoch = epoch;
-  log->view.begun_ns = now;
+  log->view.begun_ns = begun_ns;
   log->view.length = length;
   log->view.logged = logged;
   log->view.spilled = spilled;

@@ -30,8 +30,12 @@ void log_name(struct ledger *ledger, const struct nameplate *known);
 /* Say whether an iterator uses the segment. Trainer only; wait-free. */
 void log_segment(struct ledger *ledger, enum segment_state state);
 
-/* An epoch begins. length: its batches, or VIEW_UNKNOWN. Trainer only; wait-free. */
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length);
+/*
+ * An epoch begins. Trainer only; wait-free.
+ * length: its batches, or VIEW_UNKNOWN. begun_ns: when the user asked for it, before workers were
+ * started.
+ */
+void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t begun_ns);
 
 /* The epoch is over, or was broken off. Trainer only; wait-free. */
 void log_end(struct ledger *ledger);
