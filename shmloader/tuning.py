@@ -27,6 +27,7 @@ Step = Callable[[Any], Any] | float | None
 
 _RUNS_MAX = 6
 _LIMITS = ("slots", "ring_bytes")
+_STEADY = 4  # times the batches that are ahead: an epoch of fewer is all start
 _FEWEST_PER_WORKER = 6  # batches of a run: a worker's first ones are no measure
 
 
@@ -191,7 +192,9 @@ class _Search:
         tuner = Tuner(case)
         least = self._loader.prefetch_factor or 2
         depths = [each for each in DEPTHS if each > least]
-        best = tuner.choose(tuner.settings(counts_from(1), (least, *depths[1::2]))).setting
+        # A worker without a batch in an epoch is of no use.
+        counts = [each for each in counts_from(1) if each <= (case.epoch.length or math.inf)]
+        best = tuner.choose(tuner.settings(counts or [1], (least, *depths[1::2]))).setting
         return best.workers, best.prefetch_factor
 
     def _run(self, workers: int, depth: int, as_it_is: bool = False) -> Case:
@@ -297,7 +300,15 @@ class _Search:
         )
 
     def _ran(self, key: tuple[int, int]) -> Run:
-        facts = self._cases[key].facts
+        case = self._cases[key]
+        facts, epoch, (workers, depth) = case.facts, case.epoch, key
+        is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
+        length = epoch.length or (epoch.batches if is_whole else math.inf)
+        if length < _STEADY * workers * depth and epoch.step.count:
+            # Most batches were ordered at once, at its start: what came behind that is no rate.
+            steps_s = epoch.step.total_s / epoch.step.count * epoch.batches
+            both_s = epoch.next.total_s + steps_s
+            return Run(*key, epoch.batches / both_s, epoch.next.total_s / both_s)
         return Run(*key, facts["batches_per_s"], facts["wait_share"])
 
     def _around(self, case: Case, chosen: tuple[int, int]) -> list[Run]:

@@ -174,6 +174,29 @@ def test_a_run_that_is_too_short_ends_the_search(monkeypatch):
     assert ["left out: 3 batches came"] == lines
 
 
+def test_short_epochs_are_measured_as_a_whole():
+    """No rate is said that an epoch of ten batches cannot have, and no worker without a batch."""
+    loader = DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True)
+    found = tune(lambda: loader, seconds=1)
+    measured = [run for run in found.curve if not run.predicted]
+
+    assert len(measured) > 1
+    assert max(run.num_workers for run in measured) <= 10
+    # Each of ten batches takes 20 ms, and all may come at once.
+    assert max(run.batches_per_s for run in measured) <= 10 / 0.02
+
+
+class Slow(Dataset):
+    """Forty rows that take a while."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.full((8,), index)
+
+
 def test_the_start_of_workers_is_no_part_of_a_run():
     """Workers that take longer to start than a run lasts are measured all the same."""
     loader = DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=SlowFork())
