@@ -16,6 +16,7 @@ struct log {
   struct log_record draft;  /* the batch that the current next() will return */
   uint32_t draft_slot;      /* where it stays; LOG_NO_SLOT: it was copied out */
   bool has_draft;
+  bool has_returned;         /* the last next() returned a batch, or an error in its place */
   uint64_t parked_before_ns; /* view.parked_ns when the current next() began */
   struct histogram nexts;    /* how long each next() of this epoch took */
   struct histogram steps;    /* how long the user had each batch of this epoch */

@@ -87,6 +87,33 @@ def test_an_epoch_begins_before_its_workers_start():
     assert 0 < dataset.sent_s <= begun.wall_s <= ended.first_s <= ended.wall_s
 
 
+class Slow(Numbers):
+    """The third row takes longer than the timeout."""
+
+    def __getitem__(self, index):
+        time.sleep(0.4 * (index == 2))
+        return super().__getitem__(index)
+
+
+def test_what_is_done_behind_a_timeout_is_no_step():
+    """next() returned nothing then, that the user could have had."""
+    timeouts = 0
+    with DataLoader(Slow(4), batch_size=1, num_workers=1, timeout=0.1) as loader:
+        iterator = iter(loader)
+        for _ in range(4):
+            while True:
+                try:
+                    next(iterator)
+                    break
+                except RuntimeError:
+                    timeouts += 1
+        assert [] == list(iterator)
+        epoch = loader.stats().epochs[-1]
+
+    assert timeouts > 0
+    assert (4, 4, 4) == (epoch.batches, epoch.next.count, epoch.step.count)
+
+
 def test_a_running_epoch_is_seen():
     """The newest record is the epoch that runs."""
     with DataLoader(Numbers(), **OPTIONS) as loader:
