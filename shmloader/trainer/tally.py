@@ -96,9 +96,9 @@ class Tally:
         epoch = self.now(is_over=True)
         if epoch is None:
             return
-        self._runs = False
         self._notes.end_epoch()
         self._pool.history.end(epoch)
+        self._runs = False  # now that it is in the history, for who looks on another thread
         spilled, restarts = self._counts_since()
         log.tell(
             "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d spilled, "
@@ -116,12 +116,15 @@ class Tally:
         """What the epoch has done until now; None if it has ended."""
         if not self._runs:
             return None
+        number = self._number
         counted = self._notes.epoch()
         next_times, step_times = (_times(*found) for found in self._notes.durations())
         _, restarts = self._counts_since()
         begun_ns, first_ns = counted["begun_ns"], counted["first_ns"]
+        if number != self._number:  # it ended while this thread looked
+            return None
         return Epoch(
-            number=self._number,
+            number=number,
             is_over=is_over,
             batches=counted["batches"],
             length=counted["length"],

@@ -9,6 +9,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 
 import shmloader
 from shmloader import DataLoader
+from shmloader.metrics.history import History
 from tests.helpers.datasets import Computed
 
 OPTIONS = {"num_workers": 2, "batch_size": 4}
@@ -112,6 +113,43 @@ def test_what_is_done_behind_a_timeout_is_no_step():
 
     assert timeouts > 0
     assert (4, 4, 4) == (epoch.batches, epoch.next.count, epoch.step.count)
+
+
+def test_counts_never_go_back(monkeypatch):
+    """Whoever looks on another thread sees an epoch that ends once: it runs, or has ended."""
+    seen = []
+    end = History.end
+
+    def looked_at(history, epoch):
+        seen.append(loader.stats())
+        end(history, epoch)
+        seen.append(loader.stats())
+
+    monkeypatch.setattr(History, "end", looked_at)
+    with DataLoader(Numbers(), persistent_workers=True, **OPTIONS) as loader:
+        for _ in range(2):
+            list(loader)
+
+    assert [10, 10, 20, 20] == [stats.next.count for stats in seen[:4]]
+    assert [1, 1, 2, 2] == [len(stats.epochs) for stats in seen[:4]]
+
+
+def test_an_epoch_that_ends_during_a_look_counts_once():
+    """It was asked as one that runs, and has ended when the others are counted."""
+    with DataLoader(Numbers(), **OPTIONS) as loader:
+        list(loader)
+        (done,) = loader.stats().epochs
+    history = History()
+
+    class Ending:
+        def now(self):
+            history.end(done)
+            return done
+
+    ending = Ending()
+    assert done.number == history.begin(ending)
+    assert done.next == history.times()[0]
+    assert (done,) == history.epochs()
 
 
 def test_a_running_epoch_is_seen():
