@@ -119,7 +119,7 @@ class Case:
         epoch, timeline, setting = self.epoch, self.timeline, self.setting
         busy_s = sum(worker.fetching_s + worker.collating_s for worker in epoch.workers)
         cpu_s = sum(worker.cpu_s for worker in epoch.workers)
-        delayed_s = sum(worker.delayed_s for worker in epoch.workers)
+        delayed_s = self._delayed_s()
         waiting_s = float(timeline.next.sum())
         span_s = float(timeline.returned[-1] - timeline.asked[0])
         return {
@@ -148,6 +148,19 @@ class Case:
             "first_s": epoch.first_s,
             "wall_s": epoch.wall_s,
         }
+
+    def _delayed_s(self) -> float:
+        """
+        How long all workers found no core, as far as it was not while they started.
+
+        The kernel counts both in one, and a start of many processes at once is full of it; of a
+        short epoch it would make one that lacks cores.
+        """
+        epoch = self.epoch
+        delayed_s = sum(worker.delayed_s for worker in epoch.workers)
+        if self.setting.persistent or epoch.first_s is None:
+            return delayed_s
+        return max(0.0, delayed_s - len(epoch.workers) * epoch.first_s)
 
     def _step_delayed_share(self) -> float:
         """The part of the epoch that the step's thread was ready to run and found no core."""

@@ -200,6 +200,16 @@ def test_starting_workers_is_said():
     assert line not in str(report(first_s=0.01, persistent=False))
 
 
+def test_cores_that_lacked_at_the_start_are_no_cause():
+    """Workers that start together wait for cores, and not afterwards, when they fetch."""
+    about = {"fetching": 0.02, "delayed": 0.5, "cpu": 0.4, "cores": 2.0}
+
+    assert "cpu" == report(**about, first_s=0.1, persistent=False).cause
+    assert "fetching" == report(**about, first_s=2.0, persistent=False).cause
+    # No worker starts in an epoch of workers that live on.
+    assert "cpu" == report(**about, first_s=2.0, persistent=True).cause
+
+
 def test_the_last_step_is_not_known():
     """The log does not have it: it is no step of no time, which few batches would feel."""
     epoch, timeline, setting = loop(0.02, 0.0, 0.005)
