@@ -78,7 +78,7 @@ struct trainer_view {
   uint32_t state;
   uint32_t epoch;    /* of the loader, from 1; 0: none has begun */
   uint64_t since_ns; /* when that state began */
-  uint64_t begun_ns; /* when the epoch began */
+  uint64_t begun_ns; /* when iter() was called for the epoch */
   uint64_t first_ns; /* when its first batch was returned; 0: none was */
   uint64_t length;   /* batches of this epoch; VIEW_UNKNOWN */
   uint64_t batches;  /* delivered in this epoch */

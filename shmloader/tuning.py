@@ -5,8 +5,9 @@ A run gives the times of its batches. From them the model (metrics/tuner.py) pre
 other numbers of workers and depths, the best one is run, and its times correct the prediction.
 """
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +21,22 @@ from shmloader.metrics.timeline import timeline_of
 from shmloader.metrics.tuner import DEPTHS, NEAR, Tuner, counts_from
 from shmloader.metrics.words import duration, number, percent
 from shmloader.processes import scheduling
-from shmloader.trainer.service import LAYOUT
+from shmloader.trainer.service import LAYOUT, why_unserved
 
 Step = Callable[[Any], Any] | float | None
 
 _RUNS_MAX = 6
+_LIMITS = ("slots", "ring_bytes")
+_STEADY = 4  # times the batches that are ahead: an epoch of fewer is all start
 _FEWEST_PER_WORKER = 6  # batches of a run: a worker's first ones are no measure
+
+
+class NotTunable(TypeError):
+    """What make_loader() made cannot be run with other options; the text says why."""
+
+
+class TooFewBatches(ValueError):
+    """A run had too few batches to measure; the text says how many."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Tuned:
         options: num_workers, prefetch_factor, slots and ring_bytes, by name.
         batches_per_s: The rate to expect.
         wait_share: The part of the time that the loop will wait.
-        before: The loop as it was.
+        before: The loop as it was; with one worker, if it had none.
         reasons: Why, a line each.
         curve: What was run, and what is predicted around the choice.
     """
@@ -112,16 +123,24 @@ def tune(
             with other options share its dataset and sampler.
         step: What the training does with a batch: a function of it, or the seconds it takes. None
             tunes for the rate of the data alone.
-        seconds: The time for all runs together.
+        seconds: The time for all runs together, besides the start of their workers.
         tell: Called with a line before each run.
 
     Raises:
         TypeError: make_loader() made no loader that can be served.
-        ValueError: The loader's epochs have too few batches to measure.
+        ValueError: The loader's epochs have too few batches to measure, or a time is negative or
+            not finite. What the loader and the step raise is raised as it is.
     """
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"seconds is {seconds}: it must be above 0, and finite")
+    if isinstance(step, (int, float)) and not 0 <= step < math.inf:
+        raise ValueError(f"step is {step} seconds: it must be 0 or more, and finite")
     loader = make_loader()
     if not isinstance(loader, torch.utils.data.DataLoader):
-        raise TypeError(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")
+        raise NotTunable(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")
+    reason = why_unserved(loader)
+    if reason:
+        raise NotTunable(reason)
     return _Search(loader, step, seconds, tell or (lambda line: None)).tuned()
 
 
@@ -140,15 +159,29 @@ class _Search:
 
     def tuned(self) -> Tuned:
         first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2)
-        case = self._run(*first)
+        case = self._run(*first, as_it_is=True)
+        before = self._ran(first)
+        if self._has_limits:  # the other runs have none, and this one is no measure for them
+            del self._cases[first]
         # Once for the number of workers, and again as long as a run says something else.
         wanted = self._choose(case)
         for _ in range(_RUNS_MAX - 2):
             if wanted in self._cases or time.monotonic() > self._deadline:
                 break
-            case = self._run(*wanted)
+            try:
+                case = self._run(*wanted)
+            except TooFewBatches as error:
+                self._tell(f"left out: {error}")
+                break
             wanted = self._choose(case)
-        return self._result(first)
+        if not self._cases:
+            self._cases[first] = case
+        return self._result(before)
+
+    @property
+    def _has_limits(self) -> bool:
+        """True if the loader has a number of slots or of bytes of its own."""
+        return any(getattr(self._loader, name, None) is not None for name in _LIMITS)
 
     def _choose(self, case: Case) -> tuple[int, int]:
         """
@@ -159,46 +192,66 @@ class _Search:
         tuner = Tuner(case)
         least = self._loader.prefetch_factor or 2
         depths = [each for each in DEPTHS if each > least]
-        best = tuner.choose(tuner.settings(counts_from(1), (least, *depths[1::2]))).setting
+        # A worker without a batch in an epoch is of no use.
+        counts = [each for each in counts_from(1) if each <= (case.epoch.length or math.inf)]
+        best = tuner.choose(tuner.settings(counts or [1], (least, *depths[1::2]))).setting
         return best.workers, best.prefetch_factor
 
-    def _run(self, workers: int, depth: int) -> Case:
-        """Run the loader for a while; what it did behind the start of its workers."""
+    def _run(self, workers: int, depth: int, as_it_is: bool = False) -> Case:
+        """
+        Run the loader for a while; what it did behind the start of its workers.
+
+        Args:
+            as_it_is: Keep the limits of slots and bytes that it has, which were made for other
+                numbers of workers.
+        """
         self._tell(f"running {workers} workers, prefetch_factor={depth}")
-        loader = wrap(self._loader) if not isinstance(self._loader, DataLoader) else self._loader
-        before = loader.num_workers, loader.prefetch_factor
-        loader.num_workers, loader.prefetch_factor = workers, depth
+        loader = self._served()
+        names = ("num_workers", "prefetch_factor", *(() if as_it_is else _LIMITS))
+        before = {name: getattr(loader, name) for name in names}
+        wanted = {**dict.fromkeys(names), "num_workers": workers, "prefetch_factor": depth}
+        _set(loader, wanted)
         try:
             case = self._measure(loader)
         finally:
             loader.close()
-            loader.num_workers, loader.prefetch_factor = before
+            _set(loader, before)
         self._cases[workers, depth] = case
         return case
+
+    def _served(self) -> DataLoader[Any]:
+        if isinstance(self._loader, DataLoader):
+            return self._loader
+        try:
+            return wrap(self._loader)
+        except TypeError as error:
+            raise NotTunable(str(error)) from error
 
     def _measure(self, loader: Any) -> Case:
         workers, depth = loader.num_workers, loader.prefetch_factor
         fewest = max(4 * FEWEST_BATCHES, _FEWEST_PER_WORKER * workers) + workers * depth
-        # Twice the time if there are few batches in it; a long epoch ends then.
-        ends = time.monotonic() + self._seconds
-        late = ends + self._seconds
+        started = begun = time.monotonic()
         count = 0
         best: Case | None = None
         while True:
             for batch in loader:
+                if count == 0:
+                    begun = time.monotonic()  # many workers take long to start
                 self._step(batch)
                 del batch
                 count += 1
-                now = time.monotonic()
-                if now > late or (now > ends and count >= fewest):
+                lasted_s = time.monotonic() - begun
+                # Twice the time if there are few batches in it; a long epoch ends then.
+                is_late = lasted_s > 2 * self._seconds
+                if is_late or (lasted_s > self._seconds and count >= fewest):
                     break
             best = self._case_of(loader) or best
-            if time.monotonic() > ends or best is None:
+            if time.monotonic() - begun > self._seconds or best is None:
                 break
         if best is None:
-            raise ValueError(
-                f"{count} batches came in {duration(2 * self._seconds)}, too few to measure: give "
-                "more seconds, or a loader with longer epochs"
+            raise TooFewBatches(
+                f"{count} batches came in {duration(time.monotonic() - started)}, too few to "
+                "measure: give more seconds, or a loader with longer epochs"
             )
         return best
 
@@ -211,9 +264,9 @@ class _Search:
             workers=loader.num_workers,
             prefetch_factor=loader.prefetch_factor,
             in_order=loader.in_order,
-            slots=loader.num_workers * loader.prefetch_factor + 6,
-            chosen_slots=None,
-            ring_bytes=default_ring_bytes(),
+            slots=loader.slots or loader.num_workers * loader.prefetch_factor + 6,
+            chosen_slots=loader.slots,
+            ring_bytes=loader.ring_bytes or default_ring_bytes(),
             cores=scheduling.cores(),
             persistent=bool(loader.persistent_workers),
         )
@@ -222,7 +275,7 @@ class _Search:
 
     # The result
 
-    def _result(self, first: tuple[int, int]) -> Tuned:
+    def _result(self, before: Run) -> Tuned:
         runs = {key: self._ran(key) for key in self._cases}
         best_rate = max(run.batches_per_s for run in runs.values())
         good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
@@ -241,13 +294,21 @@ class _Search:
             options,
             run.batches_per_s,
             run.wait_share,
-            runs[first],
+            before,
             self._reasons(case, chosen, batch_bytes),
             tuple(sorted([*runs.values(), *self._around(case, chosen)], key=_by_options)),
         )
 
     def _ran(self, key: tuple[int, int]) -> Run:
-        facts = self._cases[key].facts
+        case = self._cases[key]
+        facts, epoch, (workers, depth) = case.facts, case.epoch, key
+        is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
+        length = epoch.length or (epoch.batches if is_whole else math.inf)
+        if length < _STEADY * workers * depth and epoch.step.count:
+            # Most batches were ordered at once, at its start: what came behind that is no rate.
+            steps_s = epoch.step.total_s / epoch.step.count * epoch.batches
+            both_s = epoch.next.total_s + steps_s
+            return Run(*key, epoch.batches / both_s, epoch.next.total_s / both_s)
         return Run(*key, facts["batches_per_s"], facts["wait_share"])
 
     def _around(self, case: Case, chosen: tuple[int, int]) -> list[Run]:
@@ -293,6 +354,11 @@ class _Search:
             f"ring_bytes: as many batches of {size}, and a quarter"
         )
         return tuple(lines)
+
+
+def _set(loader: Any, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        setattr(loader, name, value)
 
 
 def _by_options(run: Run) -> tuple[int, int]:

@@ -78,15 +78,17 @@ cdef class BatchLog:
         """Note nothing from now on: the segment may go to another iterator."""
         self.is_closed = True
 
-    def begin_epoch(self, uint32_t number, length):
+    def begin_epoch(self, uint32_t number, length, uint64_t begun_ns):
         """
         Begin an epoch.
 
         Args:
             number: Of the loader's epochs, from 1.
             length: How many batches it will have; None if that is not known.
+            begun_ns: When iter() was called, by the monotonic clock.
         """
-        log_begin(self.ledger.table, number, <uint64_t>VIEW_UNKNOWN if length is None else length)
+        log_begin(self.ledger.table, number,
+                  <uint64_t>VIEW_UNKNOWN if length is None else length, begun_ns)
 
     def end_epoch(self):
         """End the epoch, or break it off."""

@@ -172,7 +172,7 @@ cdef extern from "log.h" nogil:
     uint64_t histogram_middle(uint32_t bucket)
     void log_name(ledger *self, const nameplate *known)
     void log_segment(ledger *self, int state)
-    void log_begin(ledger *self, uint32_t epoch, uint64_t length)
+    void log_begin(ledger *self, uint32_t epoch, uint64_t length, uint64_t begun_ns)
     void log_end(ledger *self)
     void log_ask(ledger *self)
     void log_take(ledger *self, uint32_t slot, uint64_t spill)

@@ -106,7 +106,7 @@ class Epoch:
     Attributes:
         number: Which of the loader's epochs, counted from 1.
         is_over: False while it runs.
-        batches: Batches delivered.
+        batches: Batches delivered; an error of the dataset's in the place of one counts.
         length: Batches that it has in all; None if that is not known beforehand.
         bytes: Bytes of the delivered batches' payload.
         wall_s: Seconds from its iter() to its end, or until now.

@@ -5,10 +5,10 @@ from typing import Any
 
 from shmloader.metrics.advice import advice_for
 from shmloader.metrics.case import Case, Setting
-from shmloader.metrics.causes import cause_of
+from shmloader.metrics.causes import FREE, cause_of
 from shmloader.metrics.record import Epoch
 from shmloader.metrics.timeline import Timeline
-from shmloader.metrics.words import duration
+from shmloader.metrics.words import duration, percent
 
 FEWEST_BATCHES = 8  # to judge by
 
@@ -55,7 +55,23 @@ def report_on(epoch: Epoch | None, timeline: Timeline | None, setting: Setting |
     case = Case(epoch, steady, setting)
     cause, line = cause_of(case)
     advice, lines = advice_for(case, cause)
-    return Report(cause, advice, case.facts, (line, *lines, *_start_of(case)))
+    start = _start_of(case) or _whole_of(case, len(timeline))
+    return Report(cause, advice, case.facts, (line, *lines, *start))
+
+
+def _whole_of(case: Case, seen: int) -> list[str]:
+    """Say what waiting there was with the start of the epoch, where that changes the picture."""
+    epoch = case.epoch
+    both_s = epoch.next.total_s + epoch.step.total_s
+    if not epoch.is_over or epoch.first_s is None or seen < epoch.batches or both_s <= 0:
+        return []
+    share = epoch.next.total_s / both_s
+    if share - case.wait_share < FREE:
+        return []
+    return [
+        f"in the whole epoch it waited {percent(share)}: the first batch came after "
+        f"{duration(epoch.first_s)} of {duration(epoch.wall_s)}"
+    ]
 
 
 def _start_of(case: Case) -> list[str]:

@@ -36,7 +36,7 @@ from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
-from shmloader.trainer.tally import Tally, length_of
+from shmloader.trainer.tally import Start, Tally, length_of
 from shmloader.trainer.transport import PendingBatch, Transport
 from shmloader.trainer.workers import SLICE_S, Workers
 from shmloader.worker.loop import WorkerSpec
@@ -75,6 +75,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             pool: Lends the segment.
             shape: Of the segment.
         """
+        self._start = Start.now()
         # What shutting down needs, before anything can fail.
         self._generation = generation()
         self._turn = threading.RLock()
@@ -191,12 +192,13 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             loader._iterator = loader._get_iterator()
             return
         self._check_owner()
+        start = self._start if first_iter else Start.now()
         with self._turn:
             assert self._segment is not None, "an iterator is reset before its end"
             self._pool.wake(self._segment)
             self._transport.begin_epoch()
             self._processes.begin_epoch()
-            self._tally.begin(length_of(loader))
+            self._tally.begin(length_of(loader), start)
             self._guess = None
             super()._reset(loader, first_iter)
             if self._foreteller is not None:

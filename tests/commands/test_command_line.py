@@ -129,6 +129,8 @@ def test_version_names_what_behaviour_depends_on():
         ["bench", "--step", "a:b"],
         ["doctor", "--nothing"],
         ["run", "--nothing"],
+        ["top", "--once", "--interval", "nan"],
+        ["top", "--once", "--interval", "1e300"],
     ],
     ids=" ".join,
 )

@@ -1,6 +1,9 @@
 """tune(): options for loops that were run, for loops that are made up, and for a loader itself."""
 
 import json
+import multiprocessing
+import time
+import warnings
 from pathlib import Path
 
 import numpy
@@ -11,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 import shmloader
 from shmloader.metrics.case import Case
 from shmloader.metrics.model import play
-from shmloader.tuning import _Search, tune
+from shmloader.tuning import TooFewBatches, _Search, tune
 
 from .loops import loop
 from .recorder import LOOPS
@@ -47,7 +50,7 @@ def searching(monkeypatch, made, **options):
     search = _Search(DataLoader([0], num_workers=2, **options), None, 60.0, lambda line: None)
     runs = []
 
-    def run(workers, depth):
+    def run(workers, depth, as_it_is=False):
         runs.append((workers, depth))
         search._cases[workers, depth] = Case(*made(workers, depth))
         return search._cases[workers, depth]
@@ -151,6 +154,101 @@ def test_a_loader_without_workers_is_tuned():
 
     assert found.options["num_workers"] >= 1
     assert (0, None) == (loader.num_workers, loader.prefetch_factor)
+
+
+def test_a_run_that_is_too_short_ends_the_search(monkeypatch):
+    """What was measured before it is the answer, and what was left out is said."""
+    search, runs = searching(monkeypatch, recorded("records"))
+    measured, lines = search._run, []
+
+    def run(workers, depth, as_it_is=False):
+        if runs:
+            raise TooFewBatches("3 batches came")
+        return measured(workers, depth)
+
+    monkeypatch.setattr(search, "_run", run)
+    monkeypatch.setattr(search, "_tell", lines.append)
+    found = search.tuned()
+
+    assert 2 == found.options["num_workers"]
+    assert ["left out: 3 batches came"] == lines
+
+
+def test_short_epochs_are_measured_as_a_whole():
+    """No rate is said that an epoch of ten batches cannot have, and no worker without a batch."""
+    loader = DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True)
+    found = tune(lambda: loader, seconds=1)
+    measured = [run for run in found.curve if not run.predicted]
+
+    assert len(measured) > 1
+    assert max(run.num_workers for run in measured) <= 10
+    # Each of ten batches takes 20 ms, and all may come at once.
+    assert max(run.batches_per_s for run in measured) <= 10 / 0.02
+
+
+class Slow(Dataset):
+    """Forty rows that take a while."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.full((8,), index)
+
+
+def test_the_start_of_workers_is_no_part_of_a_run():
+    """Workers that take longer to start than a run lasts are measured all the same."""
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=SlowFork())
+    found = tune(lambda: loader, step=0.001, seconds=0.6)
+
+    assert 1 == found.before.num_workers
+    assert found.before.batches_per_s > 0
+
+
+class SlowFork(type(multiprocessing.get_context("fork"))):
+    """Forks after a while."""
+
+    class Process(multiprocessing.context.ForkProcess):
+        def start(self):
+            time.sleep(0.25)
+            super().start()
+
+
+def test_other_runs_have_no_limits_of_slots_and_bytes():
+    """Slots and bytes that were chosen for one worker do not hamper eight; they are put back."""
+    loader = shmloader.DataLoader(
+        Numbers(), batch_size=4, num_workers=1, slots=3, ring_bytes=1 << 20
+    )
+    chosen = []
+
+    def step(batch):
+        chosen.append((loader.slots, loader.ring_bytes))
+        time.sleep(0.001)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = tune(lambda: loader, step, seconds=1)
+    first, others = chosen[0], [each for each in chosen if each != chosen[0]]
+
+    assert (3, 1 << 20) == first == (loader.slots, loader.ring_bytes)
+    assert {(None, None)} == set(others)
+    assert found.options["slots"] > 3
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"seconds": float("nan")}, "seconds is nan: it must be above 0"),
+        ({"seconds": 0}, "seconds is 0"),
+        ({"step": float("inf")}, "step is inf seconds: it must be 0 or more"),
+        ({"step": -1}, "step is -1 seconds"),
+    ],
+)
+def test_times_are_finite(options, text):
+    """A budget or a step that would never end is refused before anything is run."""
+    with pytest.raises(ValueError, match=text):
+        tune(lambda: pytest.fail("the loader was made"), **options)
 
 
 def test_what_cannot_be_tuned_is_refused():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -161,7 +162,7 @@ def test_a_file_that_cannot_be_written(tmp_path, capsys):
     """An error of the file system is the user's own, and leaves nothing."""
     with DataLoader(range(8), 4, num_workers=1) as loader:
         list(loader)
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError, match=re.escape("nowhere/trace.json'")):
             loader.trace(tmp_path / "nowhere" / "trace.json")
         (tmp_path / "folder").mkdir()
         with pytest.raises(IsADirectoryError):

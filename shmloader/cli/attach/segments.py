@@ -64,6 +64,8 @@ def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
         if not _is_owner(process, plate):
             owners.add(plate.owner_pid)
             continue
+        if plate.state == "closed":  # and open only for batches that are still held
+            continue
         now_ns = time.monotonic_ns()
         loaders.append(read_loader(descriptor.read, plate, LAYOUT, now_ns, hangs_after_s))
     ordered = sorted(loaders, key=lambda loader: loader.loader)
