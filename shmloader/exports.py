@@ -1,0 +1,44 @@
+"""What the package exports. `import shmloader` runs this when the first of these names is used."""
+
+from shmloader.dataloader import DataLoader, wrap
+from shmloader.errors import (
+    BatchTooLarge,
+    OutOfSharedMemory,
+    RestartWarning,
+    RetentionWarning,
+    ShmloaderError,
+    UnsendableBatch,
+    WorkerBroken,
+)
+from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
+from shmloader.serving import close, install, report, stats, trace, uninstall
+from shmloader.tuning import Run, Tuned, tune
+from shmloader.worker.collate import empty
+
+__all__ = [
+    "BatchTooLarge",
+    "DataLoader",
+    "Epoch",
+    "Held",
+    "OutOfSharedMemory",
+    "Report",
+    "RestartWarning",
+    "RetentionWarning",
+    "Run",
+    "ShmloaderError",
+    "Stats",
+    "Times",
+    "Tuned",
+    "UnsendableBatch",
+    "WorkerBroken",
+    "WorkerStats",
+    "close",
+    "empty",
+    "install",
+    "report",
+    "stats",
+    "trace",
+    "tune",
+    "uninstall",
+    "wrap",
+]
