@@ -9,6 +9,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
+    python -m bench terminals                              the pictures of docs/tuning.md
 """
 
 import argparse
@@ -52,6 +53,7 @@ _QUESTIONS = (
 _COMMANDS = {
     **{name: f"bench.questions.{name}" for name in _QUESTIONS},
     "real": "bench.real.command",
+    "terminals": "bench.terminals",
     "w1": "bench.questions.scaling",  # its name in earlier results
 }
 

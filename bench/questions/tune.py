@@ -11,11 +11,11 @@ options that it has. Rates are those behind the start, and the batches are check
 """
 
 import argparse
-import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count, cycle, islice
 from statistics import median
 from typing import Any
 
@@ -37,25 +37,28 @@ _COLUMNS = {
     "times torch": "times_torch",
     "correct": "correct",
 }
+Check = Callable[[Any], bool]
+
 _LOADERS = {"shmloader": shmloader.DataLoader, "torch": torch.utils.data.DataLoader}
 _TORCHS = ("num_workers", "prefetch_factor")  # of what `tune` says, what torch's loader takes
 _BEFORE, _AFTER = "as it was", "as tune says"
 
 
 class Records(IterableDataset):
-    """Small arrays without end, each after 3 ms; a worker's own, and known by its number."""
+    """Small arrays without end, each after 3 ms; each worker has a stream of its own."""
 
     def __iter__(self) -> Iterator[numpy.ndarray]:
         """Yield this worker's stream."""
-        worker = get_worker_info().id
-        for number in itertools.count():
+        for record in stream(get_worker_info().id):
             time.sleep(0.003125)
-            yield record(worker, number)
+            yield record
 
 
-def record(worker: int, number: int) -> numpy.ndarray:
-    """Make what a worker yields, from its number and the record's."""
-    return numpy.random.default_rng((worker, number)).random((10, 150))
+def stream(worker: int) -> Iterator[numpy.ndarray]:
+    """Make a worker's records, always the same."""
+    generator = numpy.random.default_rng(worker)
+    while True:
+        yield generator.random((10, 150))
 
 
 class HeavyTail(Dataset):
@@ -74,20 +77,21 @@ def as_it_is(samples: list[Any]) -> list[Any]:
     return samples
 
 
-def records_wrong(batch: Any, number: int, workers: int) -> bool:
-    """Returns True if a batch is not the one of its turn: each worker has every n-th one."""
-    worker, first = number % workers, number // workers * len(batch)
-    return any(
-        not numpy.array_equal(found, record(worker, first + place))
-        for place, found in enumerate(batch)
-    )
+def records_right(workers: int) -> Check:
+    """Make a check of batches in their order, of which each worker has every n-th one."""
+    streams = cycle([stream(worker) for worker in range(workers)])
+    return lambda batch: all(map(numpy.array_equal, batch, next(streams)))
 
 
-def samples_wrong(batch: Any, number: int, _: int) -> bool:
-    """Returns True if a batch is not the one of its turn."""
-    first = number * len(batch)
-    expected = torch.arange(first, first + len(batch)).float()[:, None].expand(-1, 64)
-    return not torch.equal(expected, batch)
+def samples_right(_: int) -> Check:
+    """Make a check of batches in their order."""
+    indices = count()
+
+    def is_right(batch: Any) -> bool:
+        expected = [float(index) for index in islice(indices, len(batch))]
+        return torch.equal(torch.tensor(expected)[:, None].expand(-1, 64), batch)
+
+    return is_right
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,13 @@ class Loop:
         dataset: Makes what it loads.
         options: Of its loader, as it was.
         step_s: Seconds that its step takes.
-        is_wrong: (batch, its number, workers) -> True if its contents are not right.
+        check: Makes, for a number of workers, what says of each batch in turn if it is right.
     """
 
     dataset: Callable[[], Any]
     options: dict[str, Any]
     step_s: float
-    is_wrong: Callable[[Any, int, int], bool]
+    check: Callable[[int], Check]
 
 
 LOOPS = {
@@ -113,13 +117,13 @@ LOOPS = {
         Records,
         {"batch_size": 128, "num_workers": 2, "prefetch_factor": 4, "collate_fn": as_it_is},
         0.05,
-        records_wrong,
+        records_right,
     ),
     "heavy tail": Loop(
         HeavyTail,
         {"batch_size": 8, "num_workers": 2, "prefetch_factor": 2},
         0.016,
-        samples_wrong,
+        samples_right,
     ),
 }
 
@@ -208,22 +212,23 @@ def _run(
     made = _make(loop, loader, **changed)
     workers, depth = made.num_workers, made.prefetch_factor
     started = workers * depth + workers  # what was ordered at the start, and once more
-    is_right, waited_s, count = True, 0.0, 0
+    check = loop.check(workers)
+    is_right, waited_s, timed = True, 0.0, 0
     begun = before = time.perf_counter()
     for number, batch in enumerate(made):
         now = time.perf_counter()
         if number >= started:
-            waited_s, count = waited_s + now - before, count + 1
+            waited_s, timed = waited_s + now - before, timed + 1
         # The check is a part of the step, as the reading of a batch is in a training.
-        is_right = is_right and not loop.is_wrong(batch, number, workers)
+        is_right = check(batch) and is_right
         del batch
         time.sleep(max(0.0, loop.step_s - (time.perf_counter() - now)))
         before = time.perf_counter()
         if number + 1 == started:
             begun = before
-        if number >= started and before - begun > seconds and count % workers == 0:
+        if number >= started and before - begun > seconds and timed % workers == 0:
             break
     elapsed_s = before - begun
     if loader == "shmloader":
         made.close()
-    return count / elapsed_s, waited_s / elapsed_s, is_right
+    return timed / elapsed_s, waited_s / elapsed_s, is_right
