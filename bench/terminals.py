@@ -222,7 +222,3 @@ def drawn(title: str, screen: Text) -> str:
     picture = console.export_svg(title=f"shmloader: {title}", unique_id=title)
     picture = re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     return re.sub(r"font-family: Fira Code, ", "font-family: ", picture)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
