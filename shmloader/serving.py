@@ -15,6 +15,7 @@ import torch.utils.data
 
 from shmloader.dataloader import DataLoader
 from shmloader.metrics import Report, Stats
+from shmloader.metrics.case import Setting
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer import together
 from shmloader.trainer.iterator import RingIterator
@@ -181,6 +182,12 @@ def report(loader: Any) -> Report:
 
 def _options_of(loader: Any) -> Options:
     return loader._options() if isinstance(loader, DataLoader) else _hook.options or Options()
+
+
+def served_by(loader: Any) -> tuple[Service, Setting] | None:
+    """Return what serves a loader with workers, and what it is run with; None: it is torch's."""
+    service = _service_of(loader)
+    return None if service is None else (service, service.setting(loader, _options_of(loader)))
 
 
 def trace(loader: Any, path: str | os.PathLike[str]) -> None:

@@ -47,12 +47,10 @@ def report_on(epoch: Epoch | None, timeline: Timeline | None, setting: Setting |
     """
     if epoch is None or timeline is None or setting is None:
         return Report(None, lines=("nothing to report: no epoch was run with workers",))
-    ahead = setting.workers * setting.prefetch_factor
-    steady = timeline.after(min(ahead, len(timeline) // 4))
-    if len(steady) < FEWEST_BATCHES:
+    if not is_enough(timeline, setting):
         line = f"nothing to report yet: {len(timeline)} batches of epoch {epoch.number} are too few"
         return Report(None, lines=(line,))
-    case = Case(epoch, steady, setting)
+    case = Case(epoch, _steady(timeline, setting), setting)
     cause, line = cause_of(case)
     advice, lines = advice_for(case, cause)
     start = _start_of(case) or _whole_of(case, len(timeline))
@@ -72,6 +70,17 @@ def _whole_of(case: Case, seen: int) -> list[str]:
         f"in the whole epoch it waited {percent(share)}: the first batch came after "
         f"{duration(epoch.first_s)} of {duration(epoch.wall_s)}"
     ]
+
+
+def is_enough(timeline: Timeline, setting: Setting) -> bool:
+    """Returns True if an epoch can be judged by these batches."""
+    return len(_steady(timeline, setting)) >= FEWEST_BATCHES
+
+
+def _steady(timeline: Timeline, setting: Setting) -> Timeline:
+    """Leave out the batches for which workers were started."""
+    ahead = setting.workers * setting.prefetch_factor
+    return timeline.after(min(ahead, len(timeline) // 4))
 
 
 def _start_of(case: Case) -> list[str]:

@@ -23,6 +23,7 @@ TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 # A folder says in which process a line runs, or which resource it owns. A module imports from its
 # own folder and from those of lower rank, never from another of its own rank or from above.
 RANKS = {
+    "exports": 8,
     "cli": 8,
     "serving": 7,
     "tuning": 7,

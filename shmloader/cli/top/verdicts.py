@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from shmloader.cli.attach.segments import LAYOUT
+from shmloader.cli.attach.segments import layout
 from shmloader.metrics import Epoch, Report, Times, WorkerStats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.live import LiveLoader, LiveWorker
@@ -57,7 +57,7 @@ def report_of(loader: LiveLoader) -> Report | None:
     view = loader.view
     if view is None or loader.epoch is None or not loader.plate.prefetch_factor:
         return None
-    timeline = timeline_over(loader.records, LAYOUT, loader.epoch)
+    timeline = timeline_over(loader.records, layout(), loader.epoch)
     return report_on(_epoch_of(loader, view, timeline), timeline, _setting_of(loader))
 
 
