@@ -8,7 +8,7 @@ import numpy
 from shmloader.metrics.case import Case
 from shmloader.metrics.causes import FREE, most_spills, slow_worker
 from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Prediction, Tuner, counts_from
-from shmloader.metrics.words import cores, duration, percent, size
+from shmloader.metrics.words import cores, duration, percent, size, times
 
 Advice = tuple[dict[str, Any], list[str]]
 
@@ -44,12 +44,13 @@ def _more_workers(case: Case, cause: str) -> Advice:
         lines.append("look at that process: its node, its core, its share of the data")
     if found.setting.workers == setting.workers:
         if found.is_bound_by_cores:
-            return {}, [*lines, _limit_of(tuner)]
+            return {}, [*lines, *_limits_of(case, tuner)]
         if not tuner.fits(replace(setting, workers=setting.workers + 1)):
             return {}, [*lines, _no_memory(tuner)]
         return {}, [*lines, "no other number of workers would help much"]
     advice = _changes(case, tuner, found)
-    line = f"{_said(advice, found)} (now {setting.workers}, on {cores(setting.cores)})"
+    now = f"now {times(setting.workers, 'worker')}, on {cores(setting.cores)}"
+    line = f"{_said(case, advice, found)} ({now})"
     if found.wait_share > FREE and found.is_bound_by_cores:
         line += f"; no more can be had from {cores(tuner.cores)}"
     return advice, [*lines, line]
@@ -62,21 +63,24 @@ def _other_workers(case: Case) -> Advice:
     found = tuner.choose(tuner.settings(counts_from(1), (setting.prefetch_factor,)))
     if found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
         advice = _changes(case, tuner, found)
-        return advice, [_said(advice, found)]
-    lines = [_limit_of(tuner)]
-    if tuner.cores < setting.cores:
-        lines.append(f"look at the other programs, which use the rest of {cores(setting.cores)}")
-    elif found.setting.workers < setting.workers:
+        return advice, [_said(case, advice, found)]
+    lines = _limits_of(case, tuner)
+    # Beside other programs each worker more is a larger part of the cores.
+    if tuner.cores == setting.cores and found.setting.workers < setting.workers:
         lines.append(f"num_workers={found.setting.workers} would do about as well")
     return {}, lines
 
 
-def _limit_of(tuner: Tuner) -> str:
-    return (
+def _limits_of(case: Case, tuner: Tuner) -> list[str]:
+    lines = [
         f"limited by {cores(tuner.cores)}: a batch costs a worker "
         f"{duration(tuner.worker_cpu_s)} of processor time, and the trainer "
         f"{duration(tuner.trainer_cpu_s)}. Make a sample cheaper, cache it, or use more cores"
-    )
+    ]
+    if tuner.cores < case.setting.cores:
+        rest = f"which use the rest of {cores(case.setting.cores)}"
+        lines.append(f"look at the other programs, {rest}")
+    return lines
 
 
 def _no_memory(tuner: Tuner) -> str:
@@ -95,7 +99,7 @@ def _more_ahead(case: Case) -> Advice:
     if found.wait_share > 2 * FREE:
         found = tuner.choose(tuner.settings(counts_from(setting.workers), depths))
     advice = _changes(case, tuner, found)
-    lines = [_said(advice, found)] if advice else []
+    lines = [_said(case, advice, found)] if advice else []
     if setting.in_order:
         free = tuner.predict(replace(setting, in_order=False))
         if free.wait_share < 0.5 * case.wait_share:
@@ -107,15 +111,18 @@ def _more_ahead(case: Case) -> Advice:
 
 
 def _changes(case: Case, tuner: Tuner, found: Prediction) -> dict[str, Any]:
-    """List the options that are others than now."""
+    """List the options that are others than now, with the room for what is ahead then."""
     setting, advice = case.setting, {}
     if found.setting.prefetch_factor != setting.prefetch_factor:
         advice["prefetch_factor"] = found.setting.prefetch_factor
     if found.setting.workers != setting.workers:
         advice["num_workers"] = found.setting.workers
-    if advice and setting.chosen_slots is not None and setting.chosen_slots < found.setting.slots:
+    now, then = (each.workers * each.prefetch_factor for each in (setting, found.setting))
+    if then <= now:
+        return advice
+    if setting.chosen_slots is not None and setting.chosen_slots < found.setting.slots:
         advice["slots"] = found.setting.slots
-    return advice | _bytes_for(case, tuner, found.setting.slots) if advice else {}
+    return advice | _bytes_for(case, tuner, found.setting.slots)
 
 
 def _bytes_for(case: Case, tuner: Tuner, slots: int) -> dict[str, Any]:
@@ -124,11 +131,11 @@ def _bytes_for(case: Case, tuner: Tuner, slots: int) -> dict[str, Any]:
     return {"ring_bytes": needed} if needed > case.setting.ring_bytes else {}
 
 
-def _said(advice: dict[str, Any], found: Prediction) -> str:
+def _said(case: Case, advice: dict[str, Any], found: Prediction) -> str:
     share = percent(found.wait_share)
     return (
         f"set {_pairs(advice)}: it would wait about {share} of the time, "
-        f"{1 / found.batch_s:.3g} batches/s"
+        f"{1 / found.batch_s:.3g} batches/s instead of {case.facts['batches_per_s']:.3g}"
     )
 
 
@@ -138,7 +145,7 @@ def _pairs(advice: dict[str, Any]) -> str:
 
 def _more_slots(case: Case) -> Advice:
     setting, most = case.setting, most_spills(case)
-    if most == "too_few_bytes":
+    if most in ("too_few_bytes", "for_an_earlier_batch"):
         return _more_bytes(case, "drop batches sooner")
     if most == "kept_by_worker":
         return {}, ["have the dataset and collate_fn drop or copy what they return"]
@@ -154,7 +161,7 @@ def _more_slots(case: Case) -> Advice:
     if not tuner.has_memory_for(slots):
         return {}, [f"{otherwise}: there is no memory for {slots} of {size(tuner.batch_bytes)}"]
     advice |= {"slots": slots} | _bytes_for(case, tuner, slots)
-    line = _said(advice, found)
+    line = _said(case, advice, found)
     return advice, [line if setting.spare == 0 else f"{line}; or {otherwise}"]
 
 
@@ -170,7 +177,10 @@ def _slots_for_all(case: Case) -> Advice:
         return {}, [kept]
     advice = {"slots": slots} | _bytes_for(case, tuner, slots)
     found = tuner.predict(replace(setting, slots=slots))
-    return advice, [kept, f"or {_said(advice, found)}, all of an epoch's batches in their slots"]
+    return advice, [
+        kept,
+        f"or {_said(case, advice, found)}, all of an epoch's batches in their slots",
+    ]
 
 
 def _workers_with_room(case: Case) -> tuple[Tuner, dict[str, Any], Prediction]:
@@ -193,4 +203,4 @@ def _more_bytes(case: Case, otherwise: str) -> Advice:
     if needed <= setting.ring_bytes:
         return {}, [f"{otherwise}: ring_bytes is all that the machine has to give"]
     advice["ring_bytes"] = needed
-    return advice, [f"{_said(advice, found)}; or {otherwise}"]
+    return advice, [f"{_said(case, advice, found)}; or {otherwise}"]

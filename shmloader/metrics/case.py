@@ -11,6 +11,7 @@ from shmloader.metrics.record import Epoch
 from shmloader.metrics.timeline import Column, Timeline
 
 _PLAYED = 600  # batches, for each candidate
+_UNSTEADY = 0.02  # of the time: waits for wake-ups, for which no batch need have been longer
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,13 @@ class Case:
         What the model does not know is in it: wake-ups, and other programs on the same cores.
         """
         low, high = 1.0, 2.0
-        if self.base.wait_share >= self.wait_share:
+        # The trainer's own work in next() is a part of the model's step.
+        parked_share = self.wait_share * self.facts["parked_share"] - _UNSTEADY
+        if self.base.wait_share >= parked_share:
             return low
         for _ in range(8):
             middle = (low + high) / 2
-            is_low = self.play(self.making * middle).wait_share < self.wait_share
+            is_low = self.play(self.making * middle).wait_share < parked_share
             low, high = (middle, high) if is_low else (low, middle)
         return low
 

@@ -58,9 +58,9 @@ def _cause_of_parking(case: Case, waits: str, made: str) -> tuple[str, str]:
     facts, setting, making = case.facts, case.setting, case.making
     if _is_short_of_slots(case):
         return "held", (
-            f"held: {waits}; {times(setting.slots, 'slot')} are too few for "
-            f"{times(setting.workers, 'worker')}: "
-            f"{percent(1 - facts['busy_share'])} of their time they have no order"
+            f"held: {waits}; {times(setting.workers, 'worker')} with "
+            f"{times(setting.slots, 'slot')} have no order "
+            f"{percent(1 - facts['busy_share'])} of the time"
         )
     if facts["blocked_s"] > 0.2 * float(making.mean()):
         return "memory", (

@@ -29,7 +29,7 @@ class Prediction:
 
     Attributes:
         setting: The options.
-        wait_share: The part of the time that it would wait.
+        wait_share: The part of the time that it would spend in next().
         batch_s: Seconds for each batch, its step included.
         is_bound_by_cores: True if more workers would only wait for cores.
     """
@@ -66,9 +66,9 @@ class Tuner:
         self._slow = slow
         self._has_room = has_room
         self._making = self._alone(own_delays_only)
-        self._step = case.step - case.copying if has_room else case.step
-        if not own_delays_only:
-            self._step = self._step * (1 - case.facts["step_delayed_share"])
+        on_time = 1.0 if own_delays_only else 1 - case.facts["step_delayed_share"]
+        self._step = on_time * (case.step - case.copying if has_room else case.step)
+        self._use_s = on_time * float(case.timeline.step.mean())
 
     def _alone(self, own_delays_only: bool) -> Column:
         """How long each batch would take a worker that finds a core whenever we leave it one."""
@@ -110,14 +110,15 @@ class Tuner:
     @property
     def cores_bound_s(self) -> float:
         """The shortest possible time of a batch, if cores were all that limits the loop."""
-        return (self.worker_cpu_s + self.trainer_cpu_s) / self.cores
+        # They have done as much already.
+        now_s = 1 / max(self._case.facts["batches_per_s"], 1e-9)
+        return float(min((self.worker_cpu_s + self.trainer_cpu_s) / self.cores, now_s))
 
     def predict(self, setting: Setting) -> Prediction:
         """Predict the loop with other options."""
         played = self._case.play(self._made_with(setting), setting, self._step)
         batch_s = max(played.total_s / len(played.waits_s), self.cores_bound_s)
-        step_s = float(self._step.mean())
-        share = max(0.0, 1 - step_s / batch_s) if batch_s > 0 else 0.0
+        share = max(0.0, 1 - self._use_s / batch_s) if batch_s > 0 else 0.0
         return Prediction(setting, share, batch_s, self.cores_bound_s > 0.8 * batch_s)
 
     def _made_with(self, setting: Setting) -> Column:

@@ -98,7 +98,8 @@ def test_workers_for_equal_batches():
     found = report(fetching=0.1, collating=0.0, step=0.02, workers=2)
 
     assert {"num_workers": 5} == found.advice
-    assert "set num_workers=5" in str(found)
+    assert "set num_workers=5: it would wait about 0 % of the time, 50 batches/s" in str(found)
+    assert "instead of 20 (now 2 workers, on 8 cores)" in str(found)
 
 
 def test_cores_bound_the_workers():
@@ -141,9 +142,9 @@ def test_cores_that_others_use_are_not_promised():
 def test_workers_that_delay_the_step_become_fewer():
     """A step that finds no core beside workers which are mostly idle gets one back."""
     about = {"step": 0.05, "cpu": 0.4, "delayed": 0.5, "late": 0.5, "cores": 2.0}
-    found = report(workers=6, **about)
 
-    assert {"num_workers": 1} == found.advice
+    assert {"num_workers": 1} == report(workers=6, **about).advice
+    assert {"num_workers": 1} == report(workers=6, slots=4, **about).advice
 
 
 def test_the_trainers_work_takes_cores_too():
@@ -184,6 +185,16 @@ def test_a_users_bytes_are_raised_too():
     found = report(fetching=0.1, step=0.02, size=MIB, ring_bytes=8 * MIB)
 
     assert found.advice["ring_bytes"] >= 2 * found.advice["num_workers"] * MIB
+
+
+def test_the_trainers_own_work_is_no_waiting_for_batches():
+    """What next() does itself is not put down to the workers, and no advice makes it vanish."""
+    epoch, timeline, setting = loop(fetching=0.01, step=0.005, own=0.004)
+    found = report(fetching=0.04, collating=0.0, step=0.005, own=0.005)
+
+    assert 1.0 == Case(epoch, timeline.after(4), setting).excess
+    assert {"num_workers": 4} == found.advice
+    assert "it would wait about 50 % of the time" in str(found)
 
 
 def test_slow_samples_are_named():
@@ -278,6 +289,13 @@ def kept(**more):
     """Judge a loop that keeps its batches, so that others are copied."""
     about = {"fetching": 0.001, "own": 0.02, "slots": 6, "spills": {"too_few_slots": 200}}
     return report(**{**about, "spilled": 1.0, **more})
+
+
+def test_bytes_for_batches_that_make_room_for_others():
+    """Batches that are copied for an earlier one lack bytes and not slots."""
+    found = kept(slots=None, size=MIB, ring_bytes=4 * MIB, spills={"for_an_earlier_batch": 200})
+
+    assert {"ring_bytes"} == set(found.advice)
 
 
 def test_slots_for_batches_that_never_come_back():
