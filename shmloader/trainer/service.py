@@ -12,7 +12,7 @@ from shmloader.core import view_layout
 from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Shape
+from shmloader.memory.segment import Shape, default_ring_bytes
 from shmloader.metrics import Epoch, Held, Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout
@@ -92,15 +92,19 @@ class Service:
     def setting(self, loader: Any, options: Options) -> Setting:
         """Say what a loader with workers is run with."""
         shape = _shape_of(loader, options)
+        slots = self._slots_now(shape.slots, options.slots)
+        depth = int(loader.prefetch_factor)
         return Setting(
             workers=shape.workers,
-            prefetch_factor=int(loader.prefetch_factor),
+            prefetch_factor=depth,
             in_order=bool(loader.in_order),
-            slots=self._slots_now(shape.slots, options.slots),
+            slots=slots,
             chosen_slots=options.slots,
             ring_bytes=shape.ring_bytes,
             cores=scheduling.cores(),
             persistent=bool(loader.persistent_workers),
+            spare=budget.spare_slots(shape.workers, depth, slots),
+            most_bytes=default_ring_bytes(),
         )
 
     def _slots_now(self, slots: int, chosen: int | None) -> int:
