@@ -5,8 +5,8 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | start | tune
-    python -m bench verdicts
+    python -m bench cliffs | collates | edges | gil | kinds | retention | scale | scaling | start
+    python -m bench trainer | tune | verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
@@ -41,12 +41,14 @@ _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 _QUESTIONS = (
     "cliffs",
     "collates",
+    "edges",
     "gil",
     "kinds",
     "retention",
     "scale",
     "scaling",
     "start",
+    "trainer",
     "tune",
     "verdicts",
 )

@@ -147,7 +147,8 @@ cdef class Desk:
         cdef desk *seat = &self.memory.seat
         cdef bint found = desk_take(seat, &cell)
         if not found and timeout_s > 0:
-            desk_show(seat, WORKER_IDLE, started)
+            if seat.view.state != WORKER_IDLE:  # as in take
+                desk_show(seat, WORKER_IDLE, started)
             found = self.wait_for_order(timeout_s, &cell)
             clock_add_starved(&seat.block.clock, platform_now_ns() - started)
         if not found:
