@@ -4,9 +4,9 @@ What a batch costs the training process: its CPU time, where workers do next to 
     python -m bench trainer
     python -m bench trainer --load shuffled --epochs 9
 
-Loads: `tiny` is a batch of one (8,) float32 and an int; `shuffled` and `sequential` draw 256 indices
-of a million and deliver one int, so that drawing is what is left; `leaves` has 60 tensors to wrap.
-One worker, which is always ahead; CPU time of the process, all its threads.
+Loads: `tiny` is a batch of one (8,) float32 and an int; `shuffled` and `sequential` draw 256
+indices of a million and deliver one int, so that drawing is what is left; `leaves` has 60 tensors
+to wrap. One worker, which is always ahead; CPU time of the process, all its threads.
 """
 
 import argparse
