@@ -17,14 +17,15 @@ from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics.case import Case, Setting
 from shmloader.metrics.report import FEWEST_BATCHES
 from shmloader.metrics.timeline import timeline_of
-from shmloader.metrics.tuner import DEPTHS, NEAR, Tuner, counts_from
-from shmloader.metrics.words import duration, number, percent
+from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Tuner, counts_from
+from shmloader.metrics.words import cores, duration, percent, size
 from shmloader.processes import scheduling
 from shmloader.trainer.service import LAYOUT
 
 Step = Callable[[Any], Any] | float | None
 
 _RUNS_MAX = 6
+_RING_BYTES_MIN = 64 << 20
 _FEWEST_PER_WORKER = 6  # batches of a run: a worker's first ones are no measure
 
 
@@ -211,11 +212,13 @@ class _Search:
             workers=loader.num_workers,
             prefetch_factor=loader.prefetch_factor,
             in_order=loader.in_order,
-            slots=loader.num_workers * loader.prefetch_factor + 6,
+            slots=loader.num_workers * loader.prefetch_factor + SLOTS_TO_HOLD,
             chosen_slots=None,
             ring_bytes=default_ring_bytes(),
             cores=scheduling.cores(),
             persistent=bool(loader.persistent_workers),
+            spare=SLOTS_TO_HOLD,
+            most_bytes=default_ring_bytes(),
         )
         steady = timeline.after(min(setting.workers * setting.prefetch_factor, len(timeline) // 4))
         return Case(epoch, steady, setting) if len(steady) >= FEWEST_BATCHES else None
@@ -228,21 +231,21 @@ class _Search:
         good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
         chosen = min(good, key=lambda key: (key[0] * (1 + key[1] / 100), key))
         case, run = self._cases[chosen], runs[chosen]
-        slots = Tuner(case).slots_for(*chosen)
-        batch_bytes = int(case.timeline.bytes.max())
-        needed = slots * batch_bytes * 5 // 4
+        tuner = Tuner(case)
+        slots = tuner.slots_for(*chosen)
+        needed = tuner.bytes_for(slots)
         options = {
             "num_workers": chosen[0],
             "prefetch_factor": chosen[1],
             "slots": slots,
-            "ring_bytes": max(needed, 64 << 20),
+            "ring_bytes": min(max(needed, _RING_BYTES_MIN), default_ring_bytes()),
         }
         return Tuned(
             options,
             run.batches_per_s,
             run.wait_share,
             runs[first],
-            self._reasons(case, chosen, batch_bytes),
+            self._reasons(case, chosen),
             tuple(sorted([*runs.values(), *self._around(case, chosen)], key=_by_options)),
         )
 
@@ -270,7 +273,7 @@ class _Search:
                 found.append(Run(count, ahead, 1 / guess.batch_s, guess.wait_share, True))
         return found
 
-    def _reasons(self, case: Case, chosen: tuple[int, int], batch_bytes: int) -> tuple[str, ...]:
+    def _reasons(self, case: Case, chosen: tuple[int, int]) -> tuple[str, ...]:
         facts, tuner = case.facts, Tuner(case)
         made = float(case.making.mean())
         lines = [
@@ -279,18 +282,17 @@ class _Search:
         ]
         if tuner.cores_bound_s > 0.8 / facts["batches_per_s"]:
             lines.append(
-                f"  {number(case.setting.cores)} cores are the limit: a batch costs "
-                f"{duration(made * facts['worker_cpu_share'])} of processor time"
+                f"  limited by {cores(tuner.cores)}: a batch costs "
+                f"{duration(tuner.worker_cpu_s)} of processor time"
             )
         spread = float(case.making.max() / max(made, 1e-9))
         lines.append(
             f"prefetch_factor: the longest batch took {spread:.1f} times the mean; "
             f"{chosen[0] * chosen[1]} batches are ahead of the step"
         )
-        size = f"{batch_bytes / 1e6:.3g} MB"
         lines.append(
             f"slots: those, and {facts['held_batches']:.1f} that the step holds at once; "
-            f"ring_bytes: as many batches of {size}, and a quarter"
+            f"ring_bytes: as many batches of {size(tuner.batch_bytes)}, and a quarter"
         )
         return tuple(lines)
 

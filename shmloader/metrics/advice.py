@@ -7,16 +7,20 @@ import numpy
 
 from shmloader.metrics.case import Case
 from shmloader.metrics.causes import FREE, most_spills, slow_worker
-from shmloader.metrics.tuner import DEPTHS, Prediction, Tuner, counts_from
-from shmloader.metrics.words import number, percent
+from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Prediction, Tuner, counts_from
+from shmloader.metrics.words import cores, duration, percent, size, times
 
 Advice = tuple[dict[str, Any], list[str]]
+
+_KEPT_MOST = 256  # batches: who keeps more of them wants a list of results
 
 
 def advice_for(case: Case, cause: str) -> Advice:
     """Returns the options to set, by name, and what to say of them."""
-    if cause in ("fetching", "collating", "cpu", "worker"):
-        return _other_workers(case, cause)
+    if cause in ("fetching", "collating", "worker"):
+        return _more_workers(case, cause)
+    if cause == "cpu":
+        return _other_workers(case)
     if cause == "sample":
         return _more_ahead(case)
     if cause == "held":
@@ -29,30 +33,61 @@ def advice_for(case: Case, cause: str) -> Advice:
     return {}, []
 
 
-def _other_workers(case: Case, cause: str) -> Advice:
+def _more_workers(case: Case, cause: str) -> Advice:
     setting = case.setting
     slow = slow_worker(case) if cause == "worker" else None
-    tuner = Tuner(case, own_delays_only=cause != "cpu", slow=slow)
-    counts = counts_from(1 if cause == "cpu" else setting.workers)
+    tuner = Tuner(case, slow=slow)
+    counts = counts_from(setting.workers)
     found = tuner.choose(tuner.settings(counts, (setting.prefetch_factor,)))
     lines = []
     if cause == "worker":
         lines.append("look at that process: its node, its core, its share of the data")
     if found.setting.workers == setting.workers:
-        limit = f"{number(setting.cores)} cores are the limit: make a sample cheaper, cache it, or"
-        line = (
-            f"{limit} use more cores"
-            if found.is_bound_by_cores
-            else "no other number of workers would help much"
-        )
-        return {}, [*lines, line]
-    advice = _changes(case, found)
-    line = _said(advice, found)
-    if found.setting.workers > setting.cores:
-        line += f" ({setting.workers} workers run on {number(setting.cores)} cores)"
+        if found.is_bound_by_cores:
+            return {}, [*lines, *_limits_of(case, tuner)]
+        if not tuner.fits(replace(setting, workers=setting.workers + 1)):
+            return {}, [*lines, _no_memory(tuner)]
+        return {}, [*lines, "no other number of workers would help much"]
+    advice = _changes(case, tuner, found)
+    now = f"now {times(setting.workers, 'worker')}, on {cores(setting.cores)}"
+    line = f"{_said(case, advice, found)} ({now})"
     if found.wait_share > FREE and found.is_bound_by_cores:
-        line += f"; more than that {number(setting.cores)} cores do not do"
+        line += f"; no more can be had from {cores(tuner.cores)}"
     return advice, [*lines, line]
+
+
+def _other_workers(case: Case) -> Advice:
+    """Set another number of workers if that is faster; else the cores are what is missing."""
+    setting = case.setting
+    tuner = Tuner(case, own_delays_only=False)
+    found = tuner.choose(tuner.settings(counts_from(1), (setting.prefetch_factor,)))
+    if found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
+        advice = _changes(case, tuner, found)
+        return advice, [_said(case, advice, found)]
+    lines = _limits_of(case, tuner)
+    # Beside other programs each worker more is a larger part of the cores.
+    if tuner.cores == setting.cores and found.setting.workers < setting.workers:
+        lines.append(f"num_workers={found.setting.workers} would do about as well")
+    return {}, lines
+
+
+def _limits_of(case: Case, tuner: Tuner) -> list[str]:
+    lines = [
+        f"limited by {cores(tuner.cores)}: a batch costs a worker "
+        f"{duration(tuner.worker_cpu_s)} of processor time, and the trainer "
+        f"{duration(tuner.trainer_cpu_s)}. Make a sample cheaper, cache it, or use more cores"
+    ]
+    if tuner.cores < case.setting.cores:
+        rest = f"which use the rest of {cores(case.setting.cores)}"
+        lines.append(f"look at the other programs, {rest}")
+    return lines
+
+
+def _no_memory(tuner: Tuner) -> str:
+    return (
+        f"there is no memory for more batches of {size(tuner.batch_bytes)} on their way: make them "
+        "smaller"
+    )
 
 
 def _more_ahead(case: Case) -> Advice:
@@ -63,60 +98,109 @@ def _more_ahead(case: Case) -> Advice:
     found = tuner.choose(tuner.settings([setting.workers], depths))
     if found.wait_share > 2 * FREE:
         found = tuner.choose(tuner.settings(counts_from(setting.workers), depths))
-    advice = _changes(case, found)
-    lines = [_said(advice, found)] if advice else []
+    advice = _changes(case, tuner, found)
+    lines = [_said(case, advice, found)] if advice else []
     if setting.in_order:
         free = tuner.predict(replace(setting, in_order=False))
         if free.wait_share < 0.5 * case.wait_share:
             lines.append(
-                "or in_order=False, if their order does not matter: about "
+                "or in_order=False, if their order does not matter: it would wait about "
                 f"{percent(free.wait_share)} of the time"
             )
     return advice, lines or ["repair or drop those samples"]
 
 
-def _changes(case: Case, found: Prediction) -> dict[str, Any]:
-    """List the options that are others than now."""
+def _changes(case: Case, tuner: Tuner, found: Prediction) -> dict[str, Any]:
+    """List the options that are others than now, with the room for what is ahead then."""
     setting, advice = case.setting, {}
     if found.setting.prefetch_factor != setting.prefetch_factor:
         advice["prefetch_factor"] = found.setting.prefetch_factor
     if found.setting.workers != setting.workers:
         advice["num_workers"] = found.setting.workers
-    if advice and setting.chosen_slots is not None and setting.chosen_slots < found.setting.slots:
+    now, then = (each.workers * each.prefetch_factor for each in (setting, found.setting))
+    if then <= now:
+        return advice
+    if setting.chosen_slots is not None and setting.chosen_slots < found.setting.slots:
         advice["slots"] = found.setting.slots
-    return advice
+    return advice | _bytes_for(case, tuner, found.setting.slots)
 
 
-def _said(advice: dict[str, Any], found: Prediction) -> str:
-    pairs = " and ".join(f"{name}={value}" for name, value in advice.items())
+def _bytes_for(case: Case, tuner: Tuner, slots: int) -> dict[str, Any]:
+    """List ring_bytes, if it is too small for so many batches and may be more."""
+    needed = min(tuner.bytes_for(slots), case.setting.most_bytes)
+    return {"ring_bytes": needed} if needed > case.setting.ring_bytes else {}
+
+
+def _said(case: Case, advice: dict[str, Any], found: Prediction) -> str:
     share = percent(found.wait_share)
     return (
-        f"set {pairs}: it would wait about {share} of the time, {1 / found.batch_s:.3g} batches/s"
+        f"set {_pairs(advice)}: it would wait about {share} of the time, "
+        f"{1 / found.batch_s:.3g} batches/s instead of {case.facts['batches_per_s']:.3g}"
     )
 
 
+def _pairs(advice: dict[str, Any]) -> str:
+    return " and ".join(f"{name}={value}" for name, value in advice.items())
+
+
 def _more_slots(case: Case) -> Advice:
-    setting = case.setting
-    if most_spills(case) == "too_few_bytes":
+    setting, most = case.setting, most_spills(case)
+    if most in ("too_few_bytes", "for_an_earlier_batch"):
         return _more_bytes(case, "drop batches sooner")
-    if most_spills(case) == "kept_by_worker":
+    if most == "kept_by_worker":
         return {}, ["have the dataset and collate_fn drop or copy what they return"]
-    held = int(numpy.ceil(case.facts["held_batches"]))
-    if case.facts["spilled_share"] > 0.2:
-        held = max(held, setting.slots)
-    # With slots enough the workers may still be too few.
-    tuner = Tuner(case)
+    if most == "too_few_slots" and setting.spare > 0 and case.holds is None:
+        return _slots_for_all(case)
+    held = int(numpy.ceil(max(case.facts["held_batches"], case.holds or 0.0)))
+    tuner, advice, found = _workers_with_room(case)
+    slots = found.setting.workers * setting.prefetch_factor + max(SLOTS_TO_HOLD, held + 2)
+    if most == "for_children":
+        # How many are shared with children is not known.
+        slots = max(slots, 2 * setting.slots)
+    otherwise = {"for_children": "fork before you iterate"}.get(most or "", "drop batches sooner")
+    if not tuner.has_memory_for(slots):
+        return {}, [f"{otherwise}: there is no memory for {slots} of {size(tuner.batch_bytes)}"]
+    advice |= {"slots": slots} | _bytes_for(case, tuner, slots)
+    line = _said(case, advice, found)
+    return advice, [line if setting.spare == 0 else f"{line}; or {otherwise}"]
+
+
+def _slots_for_all(case: Case) -> Advice:
+    """Make room for all batches of an epoch, where none of those that are held came back."""
+    setting, epoch, tuner = case.setting, case.epoch, Tuner(case, has_room=True)
+    kept = (
+        f"none of the {setting.spare} batches that kept their slots came back: keep parts or "
+        "results of batches, not the batches"
+    )
+    slots = setting.workers * setting.prefetch_factor + (epoch.length or epoch.batches) + 2
+    if slots > _KEPT_MOST or not tuner.has_memory_for(slots):
+        return {}, [kept]
+    advice = {"slots": slots} | _bytes_for(case, tuner, slots)
+    found = tuner.predict(replace(setting, slots=slots))
+    return advice, [
+        kept,
+        f"or {_said(case, advice, found)}, all of an epoch's batches in their slots",
+    ]
+
+
+def _workers_with_room(case: Case) -> tuple[Tuner, dict[str, Any], Prediction]:
+    """Find how many workers it takes when there is room: they may be too few even then."""
+    setting, tuner = case.setting, Tuner(case, has_room=True)
     found = tuner.choose(tuner.settings(counts_from(setting.workers), (setting.prefetch_factor,)))
-    advice = _changes(case, found) if found.wait_share + FREE < case.wait_share else {}
-    workers = advice.get("num_workers", setting.workers)
-    advice["slots"] = workers * setting.prefetch_factor + max(6, held + 2)
-    pairs = " and ".join(f"{name}={value}" for name, value in advice.items())
-    return advice, [f"set {pairs}, or drop batches sooner"]
+    advice = {}
+    if found.setting.workers != setting.workers:
+        advice["num_workers"] = found.setting.workers
+    return tuner, advice, found
 
 
 def _more_bytes(case: Case, otherwise: str) -> Advice:
     setting = case.setting
-    slots = Tuner(case).slots_for(setting.workers, setting.prefetch_factor)
-    needed = slots * int(case.timeline.bytes.max()) * 5 // 4
-    needed = max(needed, 2 * setting.ring_bytes)
-    return {"ring_bytes": needed}, [f"set ring_bytes={needed}, or {otherwise}"]
+    tuner, advice, found = _workers_with_room(case)
+    if setting.chosen_slots is not None and setting.chosen_slots < found.setting.slots:
+        advice["slots"] = found.setting.slots
+    needed = max(tuner.bytes_for(found.setting.slots), 2 * setting.ring_bytes)
+    needed = min(needed, setting.most_bytes)
+    if needed <= setting.ring_bytes:
+        return {}, [f"{otherwise}: ring_bytes is all that the machine has to give"]
+    advice["ring_bytes"] = needed
+    return advice, [f"{_said(case, advice, found)}; or {otherwise}"]

@@ -11,6 +11,7 @@ from shmloader.metrics.record import Epoch
 from shmloader.metrics.timeline import Column, Timeline
 
 _PLAYED = 600  # batches, for each candidate
+_UNSTEADY = 0.02  # of the time: waits for wake-ups, for which no batch need have been longer
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Setting:
         ring_bytes: The ceiling in bytes for what slots keep.
         cores: How many the process may use; a fraction is a share of time.
         persistent: True if workers live on between epochs.
+        spare: Slots of them that the user may hold; the others are the workers'.
+        most_bytes: What ring_bytes may be at most, for the memory that there is.
     """
 
     workers: int
@@ -37,6 +40,8 @@ class Setting:
     ring_bytes: int
     cores: float
     persistent: bool
+    spare: int
+    most_bytes: int
 
 
 class Case:
@@ -70,21 +75,28 @@ class Case:
     def play(
         self, making: Column, setting: Setting | None = None, step: Column | None = None
     ) -> Played:
-        """Play the loop with other times of a batch, with other options, or with other steps."""
+        """
+        Play the loop with other times of a batch, with other options, or with other steps.
+
+        What was ordered at its start is left out: it was made while nothing was used, and the more
+        is ahead, the longer the loop would live on that.
+        """
         setting = setting or self.setting
-        return model.play(
+        ahead = setting.workers * setting.prefetch_factor
+        played = model.play(
             making.tolist(),
             (self.step if step is None else step).tolist(),
             setting.workers,
             setting.prefetch_factor,
             in_order=setting.in_order,
             slots=setting.slots,
-            batches=max(len(making), self.played_with(setting)),
+            batches=ahead + max(len(making), self.played_with(setting)),
         )
+        return played.after(ahead)
 
     @staticmethod
     def played_with(setting: Setting) -> int:
-        """How many batches are played at least, so that the start is a small part of it."""
+        """How many batches are played at least behind the start, some for each worker."""
         return min(_PLAYED, 40 * setting.workers)
 
     def removes(self, making: Column) -> float:
@@ -101,13 +113,38 @@ class Case:
         What the model does not know is in it: wake-ups, and other programs on the same cores.
         """
         low, high = 1.0, 2.0
-        if self.base.wait_share >= self.wait_share:
+        # The trainer's own work in next() is a part of the model's step.
+        parked_share = self.wait_share * self.facts["parked_share"] - _UNSTEADY
+        if self.base.wait_share >= parked_share:
             return low
         for _ in range(8):
             middle = (low + high) / 2
-            is_low = self.play(self.making * middle).wait_share < self.wait_share
+            is_low = self.play(self.making * middle).wait_share < parked_share
             low, high = (middle, high) if is_low else (low, middle)
         return low
+
+    # What is held
+
+    @property
+    def copying(self) -> Column:
+        """Seconds of next() that went into copying each batch out of its slot."""
+        timeline = self.timeline
+        own, is_copied = timeline.next - timeline.parked, timeline.spilled
+        usual = 0.0 if is_copied.all() else float(numpy.median(own[~is_copied]))
+        copying: Column = numpy.where(is_copied, numpy.maximum(own - usual, 0.0), 0.0)
+        return copying
+
+    @property
+    def holds(self) -> float | None:
+        """
+        How many batches the user holds at once, copies included; None if no slot was to be had.
+
+        The copies are taken to be held for as long as the batches that kept their slots.
+        """
+        stays = ~self.timeline.spilled
+        if not stays.any():
+            return None
+        return float(self._held()[stays].mean()) * len(stays) / self._span_s()
 
     # The facts
 
@@ -139,11 +176,18 @@ class Case:
             "worker_cpu_share": min(1.0, cpu_s / busy_s) if busy_s > 0 else 0.0,
             "delayed_share": min(1.0, delayed_s / busy_s) if busy_s > 0 else 0.0,
             "cores_used": (cpu_s + epoch.trainer_cpu_s) / epoch.wall_s if epoch.wall_s > 0 else 0.0,
+            "runnable": self._runnable(cpu_s + delayed_s),
             "trainer_cores": epoch.trainer_cpu_s / epoch.wall_s if epoch.wall_s > 0 else 0.0,
             "step_delayed_share": self._step_delayed_share(),
             "first_s": epoch.first_s,
             "wall_s": epoch.wall_s,
         }
+
+    def _runnable(self, workers_s: float) -> float:
+        """How many threads ran, or wanted a core, on average."""
+        epoch = self.epoch
+        wanted_s = workers_s + epoch.trainer_cpu_s + epoch.trainer_delayed_s
+        return wanted_s / epoch.wall_s if epoch.wall_s > 0 else 0.0
 
     def _step_delayed_share(self) -> float:
         """The part of the epoch that the step's thread was ready to run and found no core."""
@@ -152,8 +196,16 @@ class Case:
 
     def _held_at_once(self) -> float:
         """How many batches lay in their slots in the user's hands, on average over time."""
+        stays = ~self.timeline.spilled
+        seen = float(self._held()[stays].sum()) / self._span_s()
+        # Whenever one was copied for want of a slot, earlier ones, perhaps unseen, lay in all.
+        short = self.epoch.spills.get("too_few_slots", 0) / max(sum(self.epoch.spills.values()), 1)
+        return max(seen, self.setting.spare * short * float(1 - stays.mean()))
+
+    def _held(self) -> Column:
         timeline = self.timeline
-        end_s = timeline.returned[-1]
-        held = numpy.where(numpy.isnan(timeline.held), end_s - timeline.returned, timeline.held)
-        span_s = float(end_s - timeline.returned[0])
-        return float(held[~timeline.spilled].sum()) / span_s if span_s > 0 else 0.0
+        so_far = timeline.returned[-1] - timeline.returned
+        return numpy.where(numpy.isnan(timeline.held), so_far, timeline.held)
+
+    def _span_s(self) -> float:
+        return max(float(self.timeline.returned[-1] - self.timeline.returned[0]), 1e-9)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy
 
 from shmloader.metrics.case import Case
-from shmloader.metrics.words import duration, number, percent
+from shmloader.metrics.words import cores, duration, percent, size, times
 
 FREE = 0.05  # a loop that waits less than this part of its time is not limited by its data
 _MOST = 0.5  # of the waiting: what a cause has to explain
@@ -27,16 +27,16 @@ def cause_of(case: Case) -> tuple[str, str]:
     if case.wait_share < 2 * FREE and facts["step_delayed_share"] > 0.25 < facts["delayed_share"]:
         return "cpu", (
             f"cpu: {waits}; the training step finds no core for "
-            f"{percent(facts['step_delayed_share'])} of the time, beside {setting.workers} workers "
-            f"on {number(setting.cores)} cores; {made}"
+            f"{percent(facts['step_delayed_share'])} of the time, beside "
+            f"{times(setting.workers, 'worker')} on {cores(setting.cores)}; {made}"
         )
     if case.wait_share < FREE:
         return "step", f"step: {waits}; {made}. Faster data would change nothing"
     own_s = float((timeline.next - timeline.parked).sum())
     if _is_short_of_bytes(case):
         return "memory", (
-            f"memory: {waits}; ring_bytes is {setting.ring_bytes}, too few for the batches on "
-            f"their way: a worker waits {duration(facts['blocked_s'])} a batch for pages, and "
+            f"memory: {waits}; ring_bytes is {size(setting.ring_bytes)}, too few for the batches "
+            f"on their way: a worker waits {duration(facts['blocked_s'])} a batch for pages, and "
             f"{percent(facts['spilled_share'])} of the batches were copied out for room"
         )
     if facts["spilled_share"] > 0.2 and own_s > 0.3 * float(timeline.next.sum()):
@@ -58,33 +58,40 @@ def _cause_of_parking(case: Case, waits: str, made: str) -> tuple[str, str]:
     facts, setting, making = case.facts, case.setting, case.making
     if _is_short_of_slots(case):
         return "held", (
-            f"held: {waits}; {setting.slots} slots are too few for {setting.workers} workers: "
-            f"{percent(1 - facts['busy_share'])} of their time they have no order"
+            f"held: {waits}; {times(setting.workers, 'worker')} with "
+            f"{times(setting.slots, 'slot')} have no order "
+            f"{percent(1 - facts['busy_share'])} of the time"
         )
     if facts["blocked_s"] > 0.2 * float(making.mean()):
         return "memory", (
             f"memory: {waits}; a worker waits {duration(facts['blocked_s'])} a batch for pages of "
-            f"its slot (ring_bytes is {setting.ring_bytes})"
+            f"its slot (ring_bytes is {size(setting.ring_bytes)})"
         )
     slow = slow_worker(case)
     if slow is not None:
-        worker, times = slow
+        worker, longer = slow
         return "worker", (
-            f"worker: {waits}, mostly for worker {worker}, which takes {times:.1f} times as "
+            f"worker: {waits}, mostly for worker {worker}, which takes {longer:.1f} times as "
             "long for a batch as the others"
         )
     delayed = facts["delayed_share"]
     if delayed > 0.2 and case.removes(making * (1 - delayed)) > _MOST:
         return "cpu", (
             f"cpu: {waits}; the workers are ready to run but find no core for "
-            f"{percent(facts['delayed_share'])} of their time: {setting.workers} workers and "
-            f"the trainer on {number(setting.cores)} cores; {made}"
+            f"{percent(facts['delayed_share'])} of their time: "
+            f"{times(setting.workers, 'worker')} and "
+            f"the trainer on {cores(setting.cores)}; {made}"
         )
     bad = _bad_samples(case)
     if bad is not None:
         return "sample", f"sample: {waits}, mostly for {bad}; {made}"
     name = "collating" if facts["collating_s"] > facts["fetching_s"] else "fetching"
-    return name, f"{name}: {waits}; {made}; {setting.workers} workers share that"
+    shared = (
+        "1 worker does all of it"
+        if setting.workers == 1
+        else (f"{setting.workers} workers share that")
+    )
+    return name, f"{name}: {waits}; {made}; {shared}"
 
 
 def _is_short_of_bytes(case: Case) -> bool:

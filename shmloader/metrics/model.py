@@ -18,12 +18,21 @@ class Played:
     A loop that was played.
 
     Attributes:
-        total_s: Seconds from the first call of next() to the end of the last step.
         waits_s: Seconds of waiting before each batch.
+        steps_s: Seconds of the step behind each.
     """
 
-    total_s: float
     waits_s: tuple[float, ...]
+    steps_s: tuple[float, ...]
+
+    def after(self, count: int) -> "Played":
+        """Leave out the first batches."""
+        return Played(self.waits_s[count:], self.steps_s[count:])
+
+    @property
+    def total_s(self) -> float:
+        """Seconds from the first call of next() to the end of the last step."""
+        return sum(self.waits_s) + sum(self.steps_s)
 
     @property
     def wait_share(self) -> float:
@@ -80,4 +89,4 @@ def play(
             if not in_order:
                 heapq.heappush(made, (ready_at[-1], number + ahead))
         now += steps[number]
-    return Played(now, tuple(waits))
+    return Played(tuple(waits), tuple(steps))

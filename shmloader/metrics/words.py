@@ -11,5 +11,14 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
-def number(cores: float) -> str:
-    return f"{cores:.0f}" if cores == int(cores) else f"{cores:.1f}"
+def times(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def size(count: float) -> str:
+    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
+
+
+def cores(count: float) -> str:
+    number = f"{count:.1f}".removesuffix(".0")
+    return f"{number} core" if number == "1" else f"{number} cores"

@@ -89,6 +89,11 @@ def reserved_slots(in_flight: int, workers: int, slots: int) -> int:
     return min(in_flight, max(slots - 2, min(workers, slots)))
 
 
+def spare_slots(workers: int, prefetch_factor: int, slots: int) -> int:
+    """Count the slots that may be leased."""
+    return slots - reserved_slots(workers * prefetch_factor, workers, slots)
+
+
 class Budget:
     """
     The rules for one iterator's slots and bytes.

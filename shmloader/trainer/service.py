@@ -11,7 +11,7 @@ from shmloader.core import view_layout
 from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Shape
+from shmloader.memory.segment import Shape, default_ring_bytes
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout
@@ -86,15 +86,19 @@ class Service:
         shape = _shape_of(loader, options)
         counts = self.pool.stats().slots
         in_use = sum(counts[name] for name in ("free", "placed", "ready", "leased") if counts)
+        slots = max(shape.slots, in_use) if options.slots is None else shape.slots
+        depth = int(loader.prefetch_factor)
         setting = Setting(
             workers=shape.workers,
-            prefetch_factor=int(loader.prefetch_factor),
+            prefetch_factor=depth,
             in_order=bool(loader.in_order),
-            slots=max(shape.slots, in_use) if options.slots is None else shape.slots,
+            slots=slots,
             chosen_slots=options.slots,
             ring_bytes=shape.ring_bytes,
             cores=scheduling.cores(),
             persistent=bool(loader.persistent_workers),
+            spare=budget.spare_slots(shape.workers, depth, slots),
+            most_bytes=default_ring_bytes(),
         )
         timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
         return report_on(epochs[-1], timeline, setting)

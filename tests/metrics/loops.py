@@ -7,6 +7,7 @@ from shmloader.metrics.case import Setting
 from shmloader.metrics.model import play
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import Timeline
+from shmloader.trainer.budget import spare_slots
 
 BATCHES = 200
 MIB = 1 << 20
@@ -53,6 +54,8 @@ def loop(
     persistent=True,
     ring_bytes=256 * MIB,
     size=1000,
+    most_bytes=16 << 30,
+    length=BATCHES,
 ):
     """
     Play a loop, and describe it as the log would have it.
@@ -63,6 +66,8 @@ def loop(
         spilled: The part of the batches that are copied out.
         held: Seconds that a batch is held behind its step.
         size: Bytes of a batch.
+        most_bytes: What ring_bytes may be at most.
+        length: Batches of the epoch, if it is known.
         longest, indices: Each batch's longest sample, and its index.
         cpu, delayed: The parts of a worker's time that it ran, and that it wanted a core.
         trainer_cpu, late: The same for the trainer, as parts of the epoch.
@@ -121,7 +126,7 @@ def loop(
         number=1,
         is_over=True,
         batches=BATCHES,
-        length=BATCHES,
+        length=length,
         bytes=BATCHES * 1000,
         wall_s=float(returned[-1]) + float(step[-1]) + first_s,
         first_s=first_s,
@@ -135,7 +140,16 @@ def loop(
         trainer_delayed_s=late * float(returned[-1]),
     )
     setting = Setting(
-        workers, prefetch_factor, in_order, chosen, slots, ring_bytes, cores, persistent
+        workers=workers,
+        prefetch_factor=prefetch_factor,
+        in_order=in_order,
+        slots=chosen,
+        chosen_slots=slots,
+        ring_bytes=ring_bytes,
+        cores=cores,
+        persistent=persistent,
+        spare=spare_slots(workers, prefetch_factor, chosen),
+        most_bytes=most_bytes,
     )
     return epoch, timeline, setting
 

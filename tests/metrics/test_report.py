@@ -6,9 +6,11 @@ from dataclasses import asdict
 
 import pytest
 
+from shmloader.metrics.case import Case
 from shmloader.metrics.report import FEWEST_BATCHES, report_on
+from shmloader.metrics.tuner import Tuner
 
-from .loops import MIB, loop, report
+from .loops import BATCHES, MIB, loop, report
 
 
 def wait_with(advice, **about):
@@ -96,7 +98,8 @@ def test_workers_for_equal_batches():
     found = report(fetching=0.1, collating=0.0, step=0.02, workers=2)
 
     assert {"num_workers": 5} == found.advice
-    assert "set num_workers=5" in str(found)
+    assert "set num_workers=5: it would wait about 0 % of the time, 50 batches/s" in str(found)
+    assert "instead of 20 (now 2 workers, on 8 cores)" in str(found)
 
 
 def test_cores_bound_the_workers():
@@ -105,7 +108,7 @@ def test_cores_bound_the_workers():
 
     assert "fetching" == found.cause
     assert {"num_workers": 2} == found.advice
-    assert "more than that 2 cores do not do" in str(found)
+    assert "no more can be had from 2 cores" in str(found)
 
 
 def test_cores_that_are_used_up_are_said():
@@ -113,14 +116,85 @@ def test_cores_that_are_used_up_are_said():
     found = report(fetching=0.04, step=0.002, workers=2, cpu=1.0, cores=2.0)
 
     assert {} == found.advice
-    assert "2 cores are the limit" in str(found)
+    assert "limited by 2 cores: a batch costs a worker 41 ms of processor time" in str(found)
+    assert "limited by 1 core: " in str(report(fetching=0.04, workers=1, cpu=1.0, cores=1.0))
 
 
-def test_too_many_workers_are_reduced():
-    """Workers that wait for each other's cores become fewer."""
-    found = report(fetching=0.08, workers=8, cpu=0.2, delayed=0.75, cores=2.0)
+def test_fewer_workers_are_not_faster_where_all_cores_are_used():
+    """Of workers that wait for each other's cores as many are too many, but fewer gain nothing."""
+    found = report(fetching=0.08, workers=8, cpu=0.25, delayed=0.75, cores=2.0)
 
-    assert found.advice["num_workers"] < 8
+    assert {} == found.advice
+    assert "limited by 2 cores" in str(found)
+    assert "num_workers=2 would do about as well" in str(found)
+
+
+def test_cores_that_others_use_are_not_promised():
+    """Where workers lack cores that this loop does not use, that is said, and nothing promised."""
+    found = report(fetching=0.08, workers=8, cpu=0.1, delayed=0.85, cores=2.0)
+
+    assert ("cpu", {}) == (found.cause, found.advice)
+    assert f"limited by {found.facts['cores_used']:.1f} cores" in str(found)
+    assert "look at the other programs, which use the rest of 2 cores" in str(found)
+    assert "would do" not in str(found)
+
+
+def test_workers_that_delay_the_step_become_fewer():
+    """A step that finds no core beside workers which are mostly idle gets one back."""
+    about = {"step": 0.05, "cpu": 0.4, "delayed": 0.5, "late": 0.5, "cores": 2.0}
+
+    assert {"num_workers": 1} == report(workers=6, **about).advice
+    assert {"num_workers": 1} == report(workers=6, slots=4, **about).advice
+
+
+def test_the_trainers_work_takes_cores_too():
+    """Processor time of workers and of the trainer is had from the same cores."""
+    about = {"fetching": 0.016, "collating": 0.0, "workers": 1, "cores": 2.0}
+    tuner = Tuner(Case(*loop(**about, cpu=1.0, trainer_cpu=0.3)))
+
+    assert 0.016 == pytest.approx(tuner.worker_cpu_s)
+    assert 0.3 * 0.016 == pytest.approx(tuner.trainer_cpu_s, rel=0.1)
+    assert 0.0104 == pytest.approx(tuner.cores_bound_s, rel=0.05)
+
+
+def test_a_slow_batch_at_the_start_is_one_like_others():
+    """What is ordered at the start is no measure: depth is advised wherever the slow batch is."""
+    for slow in (8, 50, 90):
+        made = [0.5 if number % 100 == slow else 0.004 for number in range(BATCHES)]
+        found = report(fetching=made, step=0.012)
+
+        assert "sample" == found.cause
+        assert {"prefetch_factor": 24} == found.advice
+
+
+def test_no_more_is_ordered_than_memory_holds():
+    """Batches for which there is no memory are not ordered ahead, by depth or by more workers."""
+    about = {"fetching": lambda n: 0.5 if n % 50 == 25 else 0.004, "step": 0.012}
+    found = report(**about, size=512 * MIB, ring_bytes=8192 * MIB, most_bytes=8192 * MIB)
+    ahead = found.advice.get("num_workers", 2) * found.advice.get("prefetch_factor", 2)
+    full = report(fetching=0.02, size=512 * MIB, ring_bytes=3072 * MIB, most_bytes=3072 * MIB)
+
+    assert report(**about).advice["prefetch_factor"] > 8
+    assert 2 * 2 < ahead < 16
+    assert {} == full.advice
+    assert "there is no memory for more batches of 537 MB" in str(full)
+
+
+def test_a_users_bytes_are_raised_too():
+    """Where the user chose ring_bytes, advice that needs more says so."""
+    found = report(fetching=0.1, step=0.02, size=MIB, ring_bytes=8 * MIB)
+
+    assert found.advice["ring_bytes"] >= 2 * found.advice["num_workers"] * MIB
+
+
+def test_the_trainers_own_work_is_no_waiting_for_batches():
+    """What next() does itself is not put down to the workers, and no advice makes it vanish."""
+    epoch, timeline, setting = loop(fetching=0.01, step=0.005, own=0.004)
+    found = report(fetching=0.04, collating=0.0, step=0.005, own=0.005)
+
+    assert 1.0 == Case(epoch, timeline.after(4), setting).excess
+    assert {"num_workers": 4} == found.advice
+    assert "it would wait about 50 % of the time" in str(found)
 
 
 def test_slow_samples_are_named():
@@ -183,11 +257,72 @@ def test_a_users_slots_are_raised_too():
 def test_bytes_are_doubled():
     """Where ring_bytes is too small for what is on its way, enough for that is advised."""
     spills = {"too_few_bytes": 200}
-    about = {"blocked": 0.02, "spilled": 1.0, "spills": spills}
+    about = {"fetching": 0.004, "blocked": 0.02, "spilled": 1.0, "spills": spills}
     small, large = (report(**about, ring_bytes=32 * MIB, size=size) for size in (1000, 20 * MIB))
 
     assert {"ring_bytes": 64 * MIB} == small.advice
     assert large.advice["ring_bytes"] >= 10 * 20 * MIB
+
+
+def test_bytes_and_workers_may_both_be_short():
+    """Where workers lack bytes and would be too few with them, both are advised."""
+    spills = {"too_few_bytes": 200}
+    about = {"fetching": 0.03, "step": 0.005, "own": 0.01, "blocked": 0.03, "size": 16 * MIB}
+    found = report(**about, spilled=1.0, spills=spills, ring_bytes=26 * MIB)
+
+    assert "memory" == found.cause
+    assert 6 <= found.advice["num_workers"] <= 8
+    assert found.advice["ring_bytes"] >= 2 * found.advice["num_workers"] * 16 * MIB
+
+
+def test_no_more_bytes_are_advised_than_there_are():
+    """ring_bytes is raised to what the machine has; where it is that, other options are named."""
+    about = {"blocked": 0.02, "spilled": 1.0, "spills": {"too_few_bytes": 200}}
+    some, none = (report(**about, ring_bytes=32 * MIB, most_bytes=most * MIB) for most in (48, 32))
+
+    assert 48 * MIB == some.advice["ring_bytes"]
+    assert {} == none.advice
+    assert "lower prefetch_factor or batch_size: ring_bytes is all that" in str(none)
+
+
+def kept(**more):
+    """Judge a loop that keeps its batches, so that others are copied."""
+    about = {"fetching": 0.001, "own": 0.02, "slots": 6, "spills": {"too_few_slots": 200}}
+    return report(**{**about, "spilled": 1.0, **more})
+
+
+def test_bytes_for_batches_that_make_room_for_others():
+    """Batches that are copied for an earlier one lack bytes and not slots."""
+    found = kept(slots=None, size=MIB, ring_bytes=4 * MIB, spills={"for_an_earlier_batch": 200})
+
+    assert {"ring_bytes"} == set(found.advice)
+
+
+def test_slots_for_batches_that_never_come_back():
+    """Where no slot comes back, nothing less than all batches of an epoch is a cure."""
+    found = kept(length=40)
+
+    assert {"slots": 46} == found.advice
+    assert "none of the 2 batches that kept their slots came back" in str(found)
+    assert "it would wait about 0 % of the time" in str(found)
+    assert 2.0 == found.facts["held_batches"]
+
+
+def test_no_slots_for_more_batches_than_memory_holds():
+    """Where an epoch is too long, or its batches too large, only keeping less is a cure."""
+    for found in (kept(length=100_000), kept(length=100, size=1024 * MIB)):
+        assert ("held", {}) == (found.cause, found.advice)
+        assert "keep parts or results of batches" in str(found)
+
+
+def test_slots_for_batches_that_come_back_late():
+    """As many slots are advised as batches are held, those that were copied included."""
+    period = 0.75 * 0.025 + 0.25 * 0.005
+    late = kept(spilled=0.75, held=8 * period - 0.005, own=lambda n: 0.02 * (n % 100 < 75))
+
+    assert "held" == late.cause
+    assert 4 + 8 + 2 <= late.advice["slots"] <= 4 + 9 + 2
+    assert "or drop batches sooner" in str(late)
 
 
 def test_starting_workers_is_said():

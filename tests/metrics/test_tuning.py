@@ -101,7 +101,7 @@ def test_cores_bound_the_choice(monkeypatch):
     found = search.tuned()
 
     assert 2 == found.options["num_workers"]
-    assert any("2 cores are the limit" in reason for reason in found.reasons)
+    assert any("limited by 2 cores" in reason for reason in found.reasons)
 
 
 def test_the_text_has_a_line_to_paste(monkeypatch):

@@ -161,6 +161,7 @@ LOADS = (
         _sleepy(0.0005, slow_s=0.15, every=100),
         _workers(2),
         step_s=0.01,
+        batches=240,
     ),
     Load(
         "one sample in 50 takes long, 4 workers",
@@ -168,6 +169,7 @@ LOADS = (
         _sleepy(0.001, slow_s=0.12, every=50),
         _workers(4),
         step_s=0.012,
+        batches=240,
     ),
     Load(
         "one sample in 200 takes very long",
@@ -175,6 +177,7 @@ LOADS = (
         _sleepy(0.001, slow_s=0.5, every=200),
         _workers(2),
         step_s=0.012,
+        batches=240,
     ),
     Load(
         "slow samples in whole requests",
@@ -182,6 +185,7 @@ LOADS = (
         _of(Batched, sleep_s=0.001, slow_s=0.2, every=100),
         _workers(2),
         step_s=0.01,
+        batches=240,
     ),
     Load(
         "slow samples in a stream",
@@ -189,6 +193,7 @@ LOADS = (
         _of(Stream, sleep_s=0.001, slow_s=0.2, every=100),
         _workers(2),
         step_s=0.01,
+        batches=240,
     ),
     # One worker is slow.
     Load(
@@ -254,9 +259,14 @@ LOADS = (
 
 
 def make(load: Load, kind: type, **changed: Any) -> Any:
-    """Make the loader of a load, with some options changed."""
+    """
+    Make the loader of a load, with some options changed.
+
+    The epoch is four times as long as what is ordered ahead, or longer.
+    """
     options = {"batch_size": load.size, **load.options, **changed}
-    count = load.batches * load.size
+    ahead = options["num_workers"] * options.get("prefetch_factor", 2)
+    count = max(load.batches, 4 * ahead) * load.size
     draw_s = options.pop("draws", None)
     if draw_s is not None:
         del options["batch_size"]

@@ -7,13 +7,14 @@ from collections import Counter
 from typing import Any
 
 from shmloader.cli.attach.segments import LAYOUT
+from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics import Epoch, Report, Times, WorkerStats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.live import LiveLoader, LiveWorker
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import Timeline, timeline_over
 from shmloader.processes import scheduling
-from shmloader.trainer.budget import Spill, number_of
+from shmloader.trainer.budget import Spill, number_of, spare_slots
 
 _REASONS = {number_of(reason): reason.label for reason in Spill}  # as the log has them
 
@@ -35,16 +36,18 @@ def report_of(loader: LiveLoader) -> Report | None:
 
 def _setting_of(loader: LiveLoader) -> Setting:
     plate = loader.plate
-    in_use = sum(loader.slots[name] for name in ("free", "placed", "ready", "leased"))
+    slots = max(1, sum(loader.slots[name] for name in ("free", "placed", "ready", "leased")))
     return Setting(
         workers=plate.workers,
         prefetch_factor=plate.prefetch_factor,
         in_order=plate.in_order,
-        slots=max(in_use, 1),
+        slots=slots,
         chosen_slots=plate.chosen_slots,
         ring_bytes=plate.ring_bytes,
         cores=scheduling.cores(),
         persistent=True,  # not known, and only said of an epoch that is over
+        spare=spare_slots(plate.workers, plate.prefetch_factor, slots),
+        most_bytes=default_ring_bytes(),
     )
 
 
