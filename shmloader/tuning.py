@@ -15,14 +15,17 @@ import torch.utils.data
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics.case import Case, Setting
+from shmloader.metrics.model import CYCLE, DYNAMIC
 from shmloader.metrics.report import FEWEST_BATCHES
 from shmloader.metrics.timeline import timeline_of
 from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Tuner, counts_from
-from shmloader.metrics.words import cores, duration, percent, size
+from shmloader.metrics.words import argument, cores, duration, percent, size
 from shmloader.processes import scheduling
+from shmloader.trainer import together
 from shmloader.trainer.service import LAYOUT
 
 Step = Callable[[Any], Any] | float | None
+_Key = tuple[int, int, str]  # workers, depth, assignment
 
 _RUNS_MAX = 6
 _RING_BYTES_MIN = 64 << 20
@@ -35,7 +38,7 @@ class Run:
     A loop that was run, or predicted.
 
     Attributes:
-        num_workers, prefetch_factor: Its options.
+        num_workers, prefetch_factor, assignment: Its options.
         batches_per_s: Its rate.
         wait_share: The part of the time that it waited, from 0 to 1.
         predicted: True if it was not run.
@@ -46,6 +49,7 @@ class Run:
     batches_per_s: float
     wait_share: float
     predicted: bool = False
+    assignment: str = CYCLE
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Tuned:
     Options for a loader. `str()` says them to people, with a line to paste.
 
     Attributes:
-        options: num_workers, prefetch_factor, slots and ring_bytes, by name.
+        options: num_workers, prefetch_factor, slots and ring_bytes, by name; and assignment, if it
+            is "dynamic".
         batches_per_s: The rate to expect.
         wait_share: The part of the time that the loop will wait.
         before: The loop as it was.
@@ -62,7 +67,7 @@ class Tuned:
         curve: What was run, and what is predicted around the choice.
     """
 
-    options: dict[str, int]
+    options: dict[str, Any]
     batches_per_s: float
     wait_share: float
     before: Run
@@ -72,7 +77,7 @@ class Tuned:
     @property
     def line(self) -> str:
         """The options as arguments to paste."""
-        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return ", ".join(argument(name, value) for name, value in self.options.items())
 
     def __str__(self) -> str:
         """Say the options, the reasons and the curve."""
@@ -80,6 +85,7 @@ class Tuned:
         rows = [
             f"  {run.num_workers:>7} {run.prefetch_factor:>8} {run.batches_per_s:>10.4g} "
             f"{percent(run.wait_share):>7}  {'predicted' if run.predicted else 'measured'}"
+            f"{', dynamic' if run.assignment == DYNAMIC else ''}"
             for run in self.curve
         ]
         return "\n".join(
@@ -88,7 +94,8 @@ class Tuned:
                 f"expected: {self.batches_per_s:.4g} batches/s, waiting {percent(self.wait_share)} "
                 f"of the time; before: {before.batches_per_s:.4g} batches/s, waiting "
                 f"{percent(before.wait_share)}, with num_workers={before.num_workers}, "
-                f"prefetch_factor={before.prefetch_factor}",
+                f"prefetch_factor={before.prefetch_factor}"
+                f"{', assignment=' + repr(before.assignment) if before.assignment != CYCLE else ''}",
                 *self.reasons,
                 "  workers prefetch  batches/s   waits",
                 *rows,
@@ -104,7 +111,7 @@ def tune(
     tell: Callable[[str], None] | None = None,
 ) -> Tuned:
     """
-    Find num_workers, prefetch_factor, slots and ring_bytes for a loader.
+    Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader.
 
     It is run several times, for some seconds each, with the step behind each batch.
 
@@ -137,10 +144,11 @@ class _Search:
         self._seconds = seconds / _RUNS_MAX
         self._deadline = time.monotonic() + seconds
         self._tell = tell
-        self._cases: dict[tuple[int, int], Case] = {}
+        self._cases: dict[_Key, Case] = {}
 
     def tuned(self) -> Tuned:
-        first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2)
+        assignment = getattr(self._loader, "assignment", CYCLE)
+        first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2, assignment)
         case = self._run(*first)
         # Once for the number of workers, and again as long as a run says something else.
         wanted = self._choose(case)
@@ -151,30 +159,33 @@ class _Search:
             wanted = self._choose(case)
         return self._result(first)
 
-    def _choose(self, case: Case) -> tuple[int, int]:
+    def _choose(self, case: Case) -> _Key:
         """
         Predict what is best: the fewest workers that come near the best rate, then the least depth.
 
-        Depth costs memory, workers cost processes; so single slow batches are met by depth.
+        Depth costs memory, workers cost processes; so single slow batches are met by dynamic
+        assignment, which costs neither, and by depth.
         """
         tuner = Tuner(case)
         least = self._loader.prefetch_factor or 2
         depths = [each for each in DEPTHS if each > least]
-        best = tuner.choose(tuner.settings(counts_from(1), (least, *depths[1::2]))).setting
-        return best.workers, best.prefetch_factor
+        tried = tuner.settings(counts_from(1), (least, *depths[1::2]), tuner.assignments)
+        best = tuner.choose(tried).setting
+        return best.workers, best.prefetch_factor, best.assignment
 
-    def _run(self, workers: int, depth: int) -> Case:
+    def _run(self, workers: int, depth: int, assignment: str) -> Case:
         """Run the loader for a while; what it did behind the start of its workers."""
-        self._tell(f"running {workers} workers, prefetch_factor={depth}")
+        dynamic = f', assignment="{DYNAMIC}"' if assignment == DYNAMIC else ""
+        self._tell(f"running {workers} workers, prefetch_factor={depth}{dynamic}")
         loader = wrap(self._loader) if not isinstance(self._loader, DataLoader) else self._loader
-        before = loader.num_workers, loader.prefetch_factor
-        loader.num_workers, loader.prefetch_factor = workers, depth
+        before = loader.num_workers, loader.prefetch_factor, loader.assignment
+        loader.num_workers, loader.prefetch_factor, loader.assignment = workers, depth, assignment
         try:
             case = self._measure(loader)
         finally:
             loader.close()
-            loader.num_workers, loader.prefetch_factor = before
-        self._cases[workers, depth] = case
+            loader.num_workers, loader.prefetch_factor, loader.assignment = before
+        self._cases[workers, depth, assignment] = case
         return case
 
     def _measure(self, loader: Any) -> Case:
@@ -212,6 +223,8 @@ class _Search:
             workers=loader.num_workers,
             prefetch_factor=loader.prefetch_factor,
             in_order=loader.in_order,
+            assignment=loader.assignment,
+            is_map_style=not together.is_iterable(loader),
             slots=loader.num_workers * loader.prefetch_factor + SLOTS_TO_HOLD,
             chosen_slots=None,
             ring_bytes=default_ring_bytes(),
@@ -225,14 +238,14 @@ class _Search:
 
     # The result
 
-    def _result(self, first: tuple[int, int]) -> Tuned:
+    def _result(self, first: _Key) -> Tuned:
         runs = {key: self._ran(key) for key in self._cases}
         best_rate = max(run.batches_per_s for run in runs.values())
         good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
         chosen = min(good, key=lambda key: (key[0] * (1 + key[1] / 100), key))
         case, run = self._cases[chosen], runs[chosen]
         tuner = Tuner(case)
-        slots = tuner.slots_for(*chosen)
+        slots = tuner.slots_for(*chosen[:2])
         needed = tuner.bytes_for(slots)
         options = {
             "num_workers": chosen[0],
@@ -240,6 +253,8 @@ class _Search:
             "slots": slots,
             "ring_bytes": min(max(needed, _RING_BYTES_MIN), default_ring_bytes()),
         }
+        if chosen[2] == DYNAMIC:
+            options["assignment"] = DYNAMIC
         return Tuned(
             options,
             run.batches_per_s,
@@ -249,31 +264,30 @@ class _Search:
             tuple(sorted([*runs.values(), *self._around(case, chosen)], key=_by_options)),
         )
 
-    def _ran(self, key: tuple[int, int]) -> Run:
+    def _ran(self, key: _Key) -> Run:
+        workers, depth, assignment = key
         facts = self._cases[key].facts
-        return Run(*key, facts["batches_per_s"], facts["wait_share"])
+        rate, waits = facts["batches_per_s"], facts["wait_share"]
+        return Run(workers, depth, rate, waits, assignment=assignment)
 
-    def _around(self, case: Case, chosen: tuple[int, int]) -> list[Run]:
+    def _around(self, case: Case, chosen: _Key) -> list[Run]:
         tuner = Tuner(case)
-        workers, depth = chosen
+        workers, depth, assignment = chosen
+        counts = (workers // 2, workers - 1, workers + 1, 2 * workers)
         keys = {
-            *((each, depth) for each in (workers // 2, workers - 1, workers + 1, 2 * workers)),
-            *((workers, each) for each in (2, 4, 8, 16) if each != depth),
+            *((each, depth, assignment) for each in counts if each > 0),
+            *((workers, each, assignment) for each in (2, 4, 8, 16) if each != depth),
+            *((workers, depth, each) for each in tuner.assignments),
         }
         found = []
-        for count, ahead in keys:
-            if count > 0 and (count, ahead) not in self._cases:
-                setting = replace(
-                    case.setting,
-                    workers=count,
-                    prefetch_factor=ahead,
-                    slots=tuner.slots_for(count, ahead),
-                )
-                guess = tuner.predict(setting)
-                found.append(Run(count, ahead, 1 / guess.batch_s, guess.wait_share, True))
+        for key in keys - self._cases.keys():
+            count, ahead, who = key
+            (setting,) = tuner.settings([count], [ahead], [who])
+            guess = tuner.predict(setting)
+            found.append(Run(count, ahead, 1 / guess.batch_s, guess.wait_share, True, who))
         return found
 
-    def _reasons(self, case: Case, chosen: tuple[int, int]) -> tuple[str, ...]:
+    def _reasons(self, case: Case, chosen: _Key) -> tuple[str, ...]:
         facts, tuner = case.facts, Tuner(case)
         made = float(case.making.mean())
         lines = [
@@ -290,6 +304,11 @@ class _Search:
             f"prefetch_factor: the longest batch took {spread:.1f} times the mean; "
             f"{chosen[0] * chosen[1]} batches are ahead of the step"
         )
+        if chosen[2] == DYNAMIC:
+            lines.append(
+                "assignment: while a worker is at a slow sample, the others are asked; if samples "
+                'draw random numbers, pass seed_by="batch" too'
+            )
         lines.append(
             f"slots: those, and {facts['held_batches']:.1f} that the step holds at once; "
             f"ring_bytes: as many batches of {size(tuner.batch_bytes)}, and a quarter"
@@ -297,8 +316,8 @@ class _Search:
         return tuple(lines)
 
 
-def _by_options(run: Run) -> tuple[int, int]:
-    return run.num_workers, run.prefetch_factor
+def _by_options(run: Run) -> _Key:
+    return run.num_workers, run.prefetch_factor, run.assignment
 
 
 def _step_of(step: Step) -> Callable[[Any], Any]:

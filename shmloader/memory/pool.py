@@ -34,7 +34,8 @@ class SegmentPool:
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
         about: What viewers are told of the loader beside its number: a `label` of its dataset,
-            `prefetch_factor`, `in_order`, and `chosen_slots`, 0 for none.
+            `prefetch_factor`, `in_order`, `chosen_slots`, 0 for none, `is_dynamic`, and
+            `is_map_style`.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
@@ -47,6 +48,8 @@ class SegmentPool:
             "prefetch_factor": 0,
             "in_order": True,
             "chosen_slots": 0,
+            "is_dynamic": False,
+            "is_map_style": True,
         }
         self._start()
 

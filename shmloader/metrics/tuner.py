@@ -10,9 +10,8 @@ comes near the best is taken, among those for whose batches there is memory.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy
-
 from shmloader.metrics.case import Case, Setting
+from shmloader.metrics.model import CYCLE, DYNAMIC
 from shmloader.metrics.timeline import Column
 
 NEAR = 1.05  # times the best time: what is good enough if it is cheaper
@@ -78,6 +77,9 @@ class Tuner:
         # What the model does not know of was mostly the shortage, where there was one.
         found = case.timeline.making if self._has_room else case.making * case.excess
         alone: Column = found * undelayed
+        if self._slow is not None:
+            # Its own pace is played, whichever batches it gets then.
+            alone = alone[case.timeline.worker != self._slow[0]]
         return alone
 
     @property
@@ -116,21 +118,11 @@ class Tuner:
 
     def predict(self, setting: Setting) -> Prediction:
         """Predict the loop with other options."""
-        played = self._case.play(self._made_with(setting), setting, self._step)
+        paces = None if self._slow is None else [self._slow[1], *[1.0] * (setting.workers - 1)]
+        played = self._case.play(self._making, setting, self._step, paces)
         batch_s = max(played.total_s / len(played.waits_s), self.cores_bound_s)
         share = max(0.0, 1 - self._use_s / batch_s) if batch_s > 0 else 0.0
         return Prediction(setting, share, batch_s, self.cores_bound_s > 0.8 * batch_s)
-
-    def _made_with(self, setting: Setting) -> Column:
-        """How long each batch would take, if one of these workers is a slow one."""
-        if self._slow is None:
-            return self._making
-        worker, times = self._slow
-        count = max(len(self._making), self._case.played_with(setting))
-        turns = numpy.arange(count) % setting.workers
-        is_slow = self._case.timeline.worker == worker
-        others = numpy.resize(self._making[~is_slow], count)
-        return numpy.where(turns == 0, others * times, others)
 
     def choose(self, settings: Iterable[Setting]) -> Prediction:
         """
@@ -143,12 +135,35 @@ class Tuner:
         best_s = min(each.batch_s for each in tried)
         return next(each for each in tried if each.batch_s <= best_s * NEAR)
 
-    def settings(self, workers: Sequence[int], depths: Sequence[int]) -> Iterable[Setting]:
-        """List the settings of so many workers and depths, each with the slots that it needs."""
+    def settings(
+        self,
+        workers: Sequence[int],
+        depths: Sequence[int],
+        assignments: Sequence[str] | None = None,
+    ) -> Iterable[Setting]:
+        """
+        List the settings of so many workers and depths, each with the slots that it needs.
+
+        Assignments are those of the loop, or those that are given: they cost less than depth.
+        """
+        now = self._case.setting
         for count in workers:
             for depth in depths:
-                slots = self.slots_for(count, depth)
-                yield replace(self._case.setting, workers=count, prefetch_factor=depth, slots=slots)
+                for each in assignments or (now.assignment,):
+                    slots = self.slots_for(count, depth)
+                    yield replace(
+                        now, workers=count, prefetch_factor=depth, assignment=each, slots=slots
+                    )
+
+    @property
+    def assignments(self) -> tuple[str, ...]:
+        """
+        What can be had without a loss: the user's own choice, or both.
+
+        The workers of an iterable-style dataset have shares of it, which nobody else can fetch.
+        """
+        now = self._case.setting
+        return (CYCLE, DYNAMIC) if now.is_map_style and now.assignment == CYCLE else (now.assignment,)
 
     def fits(self, setting: Setting) -> bool:
         """Returns True if there is memory for what is on its way, or no more is than now."""

@@ -24,7 +24,7 @@ def check(loader: Any, options: Options) -> None:
     """
     if loader.num_workers > 0:
         check_alone(options)
-        if _is_iterable(loader):
+        if is_iterable(loader):
             _check_for_iterable(loader, options)
 
 
@@ -56,12 +56,13 @@ def advise(loader: Any, options: Options) -> None:
 
 def fitting(loader: Any, options: Options) -> Options:
     """Leave out what a loader cannot have, where options are for all loaders of a process."""
-    if not _is_iterable(loader):
+    if not is_iterable(loader):
         return options
     return replace(options, **{name: getattr(Options, name) for name in _FOR_MAPS})
 
 
-def _is_iterable(loader: Any) -> bool:
+def is_iterable(loader: Any) -> bool:
+    """Returns True if a loader's dataset is iterable-style."""
     return bool(loader._dataset_kind == _DatasetKind.Iterable)
 
 
