@@ -7,7 +7,7 @@ other numbers of workers and depths, the best one is run, and its times correct 
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.utils.data
@@ -94,8 +94,7 @@ class Tuned:
                 f"expected: {self.batches_per_s:.4g} batches/s, waiting {percent(self.wait_share)} "
                 f"of the time; before: {before.batches_per_s:.4g} batches/s, waiting "
                 f"{percent(before.wait_share)}, with num_workers={before.num_workers}, "
-                f"prefetch_factor={before.prefetch_factor}"
-                f"{', assignment=' + repr(before.assignment) if before.assignment != CYCLE else ''}",
+                f"prefetch_factor={before.prefetch_factor}{_said(before.assignment)}",
                 *self.reasons,
                 "  workers prefetch  batches/s   waits",
                 *rows,
@@ -175,8 +174,7 @@ class _Search:
 
     def _run(self, workers: int, depth: int, assignment: str) -> Case:
         """Run the loader for a while; what it did behind the start of its workers."""
-        dynamic = f', assignment="{DYNAMIC}"' if assignment == DYNAMIC else ""
-        self._tell(f"running {workers} workers, prefetch_factor={depth}{dynamic}")
+        self._tell(f"running {workers} workers, prefetch_factor={depth}{_said(assignment)}")
         loader = wrap(self._loader) if not isinstance(self._loader, DataLoader) else self._loader
         before = loader.num_workers, loader.prefetch_factor, loader.assignment
         loader.num_workers, loader.prefetch_factor, loader.assignment = workers, depth, assignment
@@ -247,7 +245,7 @@ class _Search:
         tuner = Tuner(case)
         slots = tuner.slots_for(*chosen[:2])
         needed = tuner.bytes_for(slots)
-        options = {
+        options: dict[str, Any] = {
             "num_workers": chosen[0],
             "prefetch_factor": chosen[1],
             "slots": slots,
@@ -314,6 +312,10 @@ class _Search:
             f"ring_bytes: as many batches of {size(tuner.batch_bytes)}, and a quarter"
         )
         return tuple(lines)
+
+
+def _said(assignment: str) -> str:
+    return "" if assignment == CYCLE else f", {argument('assignment', assignment)}"
 
 
 def _by_options(run: Run) -> _Key:

@@ -163,7 +163,8 @@ class Tuner:
         The workers of an iterable-style dataset have shares of it, which nobody else can fetch.
         """
         now = self._case.setting
-        return (CYCLE, DYNAMIC) if now.is_map_style and now.assignment == CYCLE else (now.assignment,)
+        both = now.is_map_style and now.assignment == CYCLE
+        return (CYCLE, DYNAMIC) if both else (now.assignment,)
 
     def fits(self, setting: Setting) -> bool:
         """Returns True if there is memory for what is on its way, or no more is than now."""
