@@ -6,8 +6,10 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
     python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | stalls | start
-        | verdicts                                         one question each, see README.md
+    python -m bench tune | verdicts
+                                                           one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
+    python -m bench terminals                              the pictures of docs/tuning.md
 """
 
 import argparse
@@ -46,11 +48,13 @@ _QUESTIONS = (
     "scaling",
     "stalls",
     "start",
+    "tune",
     "verdicts",
 )
 _COMMANDS = {
     **{name: f"bench.questions.{name}" for name in _QUESTIONS},
     "real": "bench.real.command",
+    "terminals": "bench.terminals",
     "w1": "bench.questions.scaling",  # its name in earlier results
 }
 

@@ -34,7 +34,7 @@ const struct view_field view_fields[] = {
     FIELD(nameplate, in_order, "u4"),
     FIELD(nameplate, chosen_slots, "u4"),
     FIELD(nameplate, is_dynamic, "u4"),
-    FIELD(nameplate, is_map_style, "u4"),
+    FIELD(nameplate, may_be_dynamic, "u4"),
     FIELD(nameplate, ring_bytes, "u8"),
     FIELD(nameplate, worker_offset, "u8"),
     FIELD(nameplate, worker_stride, "u8"),

@@ -65,7 +65,7 @@ void log_segment(struct ledger *ledger, enum segment_state state) {
   view_write(&plate->sequence, &draft.magic, VIEW_BYTES(plate));
 }
 
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length) {
+void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t begun_ns) {
   if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;
   uint64_t now = now_ns();
@@ -73,9 +73,9 @@ void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length) {
   memset(&log->view, 0, sizeof log->view);
   memset(&log->nexts, 0, sizeof log->nexts);
   memset(&log->steps, 0, sizeof log->steps);
-  log->has_draft = false;
+  log->has_draft = log->has_returned = false;
   log->view.epoch = epoch;
-  log->view.begun_ns = now;
+  log->view.begun_ns = begun_ns;
   log->view.length = length;
   log->view.logged = logged;
   log->view.spilled = spilled;
@@ -91,8 +91,8 @@ void log_ask(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;
   uint64_t now = now_ns();
-  /* The time before the first batch of an epoch is no step. */
-  if (log->view.state == TRAINER_STEPPING && log->nexts.count > 0) {
+  /* The time before the first batch of an epoch, or behind a timeout, is no step. */
+  if (log->view.state == TRAINER_STEPPING && log->has_returned) {
     histogram_add(&log->steps, now - log->view.since_ns);
     log->view.step_ns += now - log->view.since_ns;
   }
@@ -162,6 +162,7 @@ void log_return(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;
   uint64_t now = now_ns();
+  log->has_returned = log->has_draft;
   if (log->has_draft) {
     histogram_add(&log->nexts, now - log->view.since_ns);
     write_record(ledger, now);

@@ -16,6 +16,7 @@ struct log {
   struct log_record draft;  /* the batch that the current next() will return */
   uint32_t draft_slot;      /* where it stays; LOG_NO_SLOT: it was copied out */
   bool has_draft;
+  bool has_returned;         /* the last next() returned a batch, or an error in its place */
   uint64_t parked_before_ns; /* view.parked_ns when the current next() began */
   struct histogram nexts;    /* how long each next() of this epoch took */
   struct histogram steps;    /* how long the user had each batch of this epoch */
@@ -30,8 +31,12 @@ void log_name(struct ledger *ledger, const struct nameplate *known);
 /* Say whether an iterator uses the segment. Trainer only; wait-free. */
 void log_segment(struct ledger *ledger, enum segment_state state);
 
-/* An epoch begins. length: its batches, or VIEW_UNKNOWN. Trainer only; wait-free. */
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length);
+/*
+ * An epoch begins. Trainer only; wait-free.
+ * length: its batches, or VIEW_UNKNOWN. begun_ns: when the user asked for it, before workers were
+ * started.
+ */
+void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t begun_ns);
 
 /* The epoch is over, or was broken off. Trainer only; wait-free. */
 void log_end(struct ledger *ledger);

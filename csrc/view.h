@@ -61,10 +61,10 @@ struct nameplate {
   uint32_t ranges;
   uint32_t log_records;
   uint32_t prefetch_factor;
-  uint32_t in_order;     /* 1: batches come in the sampler's order */
-  uint32_t chosen_slots; /* that the user set; 0: none */
-  uint32_t is_dynamic;   /* 1: the worker with the fewest unanswered requests gets the next */
-  uint32_t is_map_style; /* 1: requests name their samples, so any worker can be asked */
+  uint32_t in_order;       /* 1: batches come in the sampler's order */
+  uint32_t chosen_slots;   /* that the user set; 0: none */
+  uint32_t is_dynamic;     /* 1: the worker with the fewest unanswered requests gets the next */
+  uint32_t may_be_dynamic; /* 1: its dataset and its other options allow that */
   uint64_t ring_bytes;
   uint64_t worker_offset; /* of the first worker block */
   uint64_t worker_stride;
@@ -80,7 +80,7 @@ struct trainer_view {
   uint32_t state;
   uint32_t epoch;    /* of the loader, from 1; 0: none has begun */
   uint64_t since_ns; /* when that state began */
-  uint64_t begun_ns; /* when the epoch began */
+  uint64_t begun_ns; /* when iter() was called for the epoch */
   uint64_t first_ns; /* when its first batch was returned; 0: none was */
   uint64_t length;   /* batches of this epoch; VIEW_UNKNOWN */
   uint64_t batches;  /* delivered in this epoch */

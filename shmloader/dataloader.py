@@ -66,6 +66,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         fetch_threads: Threads in each worker that fetch the samples of the requests it holds, for
             datasets that wait for a network or a disk; "auto" finds out how many. 0: none, the
             worker itself fetches. The dataset must be safe for threads. Map-style datasets only.
+        overlap_epochs: True has persistent workers fetch the first batches of the next epoch while
+            the last ones of this epoch are used, by a guess of what the sampler will draw; a wrong
+            guess costs time and changes nothing. Map-style datasets only.
 
     Raises:
         ValueError: As torch's, and for options out of range or that do not go together.
@@ -86,6 +89,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     assignment: str
     seed_by: str
     fetch_threads: int | str
+    overlap_epochs: bool
 
     def __init__(
         self,
@@ -115,9 +119,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         assignment: str = "cycle",
         seed_by: str = "worker",
         fetch_threads: int | str = 0,
+        overlap_epochs: bool = False,
     ) -> None:
         options = Options(
-            slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads
+            *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
+            *(assignment, seed_by, fetch_threads, overlap_epochs),
         )
         self._set_options(options)
         super().__init__(
@@ -367,6 +373,7 @@ def wrap(
     assignment: str = "cycle",
     seed_by: str = "worker",
     fetch_threads: int | str = 0,
+    overlap_epochs: bool = False,
 ) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
@@ -376,8 +383,8 @@ def wrap(
 
     Args:
         loader: A `torch.utils.data.DataLoader`.
-        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads: As
-            for `DataLoader`.
+        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
+        assignment, seed_by, fetch_threads, overlap_epochs: As for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
@@ -396,7 +403,8 @@ def wrap(
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
     wrapped.__dict__.update(state, _iterator=None)
     options = Options(
-        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads
+        *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
+        *(assignment, seed_by, fetch_threads, overlap_epochs),
     )
     wrapped._set_options(options)
     together.check(wrapped, options)

@@ -15,6 +15,7 @@ import torch.utils.data
 
 from shmloader.dataloader import DataLoader
 from shmloader.metrics import Report, Stats
+from shmloader.metrics.case import Setting
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer import together
 from shmloader.trainer.iterator import RingIterator
@@ -50,6 +51,7 @@ def install(
     assignment: str = "cycle",
     seed_by: str = "worker",
     fetch_threads: int | str = 0,
+    overlap_epochs: bool = False,
 ) -> None:
     """
     Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
@@ -60,14 +62,16 @@ def install(
     have it too. Calling it again changes the options of epochs that begin later.
 
     Args:
-        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads: As
-            for `DataLoader`, for each loader that can have them.
+        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
+        assignment, seed_by, fetch_threads, overlap_epochs: As for `DataLoader`, for each loader
+            that can have them.
 
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
     """
     options = Options(
-        slots, slot_bytes, ring_bytes, keep_pages, restarts, assignment, seed_by, fetch_threads
+        *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
+        *(assignment, seed_by, fetch_threads, overlap_epochs),
     )
     together.check_alone(options)
     _hook.options = options
@@ -178,6 +182,12 @@ def report(loader: Any) -> Report:
 
 def _options_of(loader: Any) -> Options:
     return loader._options() if isinstance(loader, DataLoader) else _hook.options or Options()
+
+
+def served_by(loader: Any) -> tuple[Service, Setting] | None:
+    """Return what serves a loader with workers, and what it is run with; None: it is torch's."""
+    service = _service_of(loader)
+    return None if service is None else (service, service.setting(loader, _options_of(loader)))
 
 
 def trace(loader: Any, path: str | os.PathLike[str]) -> None:

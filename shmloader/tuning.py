@@ -5,8 +5,9 @@ A run gives the times of its batches. From them the model (metrics/tuner.py) pre
 other numbers of workers and depths, the best one is run, and its times correct the prediction.
 """
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +23,25 @@ from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Tuner, counts_f
 from shmloader.metrics.words import argument, cores, duration, percent, size
 from shmloader.processes import scheduling
 from shmloader.trainer import together
-from shmloader.trainer.service import LAYOUT
+from shmloader.trainer.budget import spare_slots
+from shmloader.trainer.service import LAYOUT, why_unserved
 
 Step = Callable[[Any], Any] | float | None
 _Key = tuple[int, int, str]  # workers, depth, assignment
 
 _RUNS_MAX = 6
+_LIMITS = ("slots", "ring_bytes")
+_STEADY = 4  # times the batches that are ahead: an epoch of fewer is all start
 _RING_BYTES_MIN = 64 << 20
 _FEWEST_PER_WORKER = 6  # batches of a run: a worker's first ones are no measure
+
+
+class NotTunable(TypeError):
+    """What make_loader() made cannot be run with other options; the text says why."""
+
+
+class TooFewBatches(ValueError):
+    """A run had too few batches to measure; the text says how many."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class Tuned:
             is "dynamic".
         batches_per_s: The rate to expect.
         wait_share: The part of the time that the loop will wait.
-        before: The loop as it was.
+        before: The loop as it was; with one worker, if it had none.
         reasons: Why, a line each.
         curve: What was run, and what is predicted around the choice.
     """
@@ -119,16 +131,24 @@ def tune(
             with other options share its dataset and sampler.
         step: What the training does with a batch: a function of it, or the seconds it takes. None
             tunes for the rate of the data alone.
-        seconds: The time for all runs together.
+        seconds: The time for all runs together, besides the start of their workers.
         tell: Called with a line before each run.
 
     Raises:
         TypeError: make_loader() made no loader that can be served.
-        ValueError: The loader's epochs have too few batches to measure.
+        ValueError: The loader's epochs have too few batches to measure, or a time is negative or
+            not finite. What the loader and the step raise is raised as it is.
     """
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"seconds is {seconds}: it must be above 0, and finite")
+    if isinstance(step, (int, float)) and not 0 <= step < math.inf:
+        raise ValueError(f"step is {step} seconds: it must be 0 or more, and finite")
     loader = make_loader()
     if not isinstance(loader, torch.utils.data.DataLoader):
-        raise TypeError(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")
+        raise NotTunable(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")
+    reason = why_unserved(loader)
+    if reason:
+        raise NotTunable(reason)
     return _Search(loader, step, seconds, tell or (lambda line: None)).tuned()
 
 
@@ -148,15 +168,29 @@ class _Search:
     def tuned(self) -> Tuned:
         assignment = getattr(self._loader, "assignment", CYCLE)
         first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2, assignment)
-        case = self._run(*first)
+        case = self._run(*first, as_it_is=True)
+        before = self._ran(first)
+        if self._has_limits:  # the other runs have none, and this one is no measure for them
+            del self._cases[first]
         # Once for the number of workers, and again as long as a run says something else.
         wanted = self._choose(case)
         for _ in range(_RUNS_MAX - 2):
             if wanted in self._cases or time.monotonic() > self._deadline:
                 break
-            case = self._run(*wanted)
+            try:
+                case = self._run(*wanted)
+            except TooFewBatches as error:
+                self._tell(f"left out: {error}")
+                break
             wanted = self._choose(case)
-        return self._result(first)
+        if not self._cases:
+            self._cases[first] = case
+        return self._result(before)
+
+    @property
+    def _has_limits(self) -> bool:
+        """True if the loader has a number of slots or of bytes of its own."""
+        return any(getattr(self._loader, name, None) is not None for name in _LIMITS)
 
     def _choose(self, case: Case) -> _Key:
         """
@@ -168,67 +202,88 @@ class _Search:
         tuner = Tuner(case)
         least = self._loader.prefetch_factor or 2
         depths = [each for each in DEPTHS if each > least]
-        tried = tuner.settings(counts_from(1), (least, *depths[1::2]), tuner.assignments)
+        # A worker without a batch in an epoch is of no use.
+        counts = [each for each in counts_from(1) if each <= (case.epoch.length or math.inf)]
+        tried = tuner.settings(counts or [1], (least, *depths[1::2]), tuner.assignments)
         best = tuner.choose(tried).setting
         return best.workers, best.prefetch_factor, best.assignment
 
-    def _run(self, workers: int, depth: int, assignment: str) -> Case:
-        """Run the loader for a while; what it did behind the start of its workers."""
+    def _run(self, workers: int, depth: int, assignment: str, as_it_is: bool = False) -> Case:
+        """
+        Run the loader for a while; what it did behind the start of its workers.
+
+        Args:
+            as_it_is: Keep the limits of slots and bytes that it has, which were made for other
+                numbers of workers.
+        """
         self._tell(f"running {workers} workers, prefetch_factor={depth}{_said(assignment)}")
-        loader = wrap(self._loader) if not isinstance(self._loader, DataLoader) else self._loader
-        before = loader.num_workers, loader.prefetch_factor, loader.assignment
-        loader.num_workers, loader.prefetch_factor, loader.assignment = workers, depth, assignment
+        loader = self._served()
+        options = {"num_workers": workers, "prefetch_factor": depth, "assignment": assignment}
+        wanted = {**options, **({} if as_it_is else dict.fromkeys(_LIMITS))}
+        before = {name: getattr(loader, name) for name in wanted}
+        _set(loader, wanted)
         try:
             case = self._measure(loader)
         finally:
             loader.close()
-            loader.num_workers, loader.prefetch_factor, loader.assignment = before
+            _set(loader, before)
         self._cases[workers, depth, assignment] = case
         return case
+
+    def _served(self) -> DataLoader[Any]:
+        if isinstance(self._loader, DataLoader):
+            return self._loader
+        try:
+            return wrap(self._loader)
+        except TypeError as error:
+            raise NotTunable(str(error)) from error
 
     def _measure(self, loader: Any) -> Case:
         workers, depth = loader.num_workers, loader.prefetch_factor
         fewest = max(4 * FEWEST_BATCHES, _FEWEST_PER_WORKER * workers) + workers * depth
-        # Twice the time if there are few batches in it; a long epoch ends then.
-        ends = time.monotonic() + self._seconds
-        late = ends + self._seconds
+        started = begun = time.monotonic()
         count = 0
         best: Case | None = None
         while True:
             for batch in loader:
+                if count == 0:
+                    begun = time.monotonic()  # many workers take long to start
                 self._step(batch)
                 del batch
                 count += 1
-                now = time.monotonic()
-                if now > late or (now > ends and count >= fewest):
+                lasted_s = time.monotonic() - begun
+                # Twice the time if there are few batches in it; a long epoch ends then.
+                is_late = lasted_s > 2 * self._seconds
+                if is_late or (lasted_s > self._seconds and count >= fewest):
                     break
             best = self._case_of(loader) or best
-            if time.monotonic() > ends or best is None:
+            if time.monotonic() - begun > self._seconds or best is None:
                 break
         if best is None:
-            raise ValueError(
-                f"{count} batches came in {duration(2 * self._seconds)}, too few to measure: give "
-                "more seconds, or a loader with longer epochs"
+            raise TooFewBatches(
+                f"{count} batches came in {duration(time.monotonic() - started)}, too few to "
+                "measure: give more seconds, or a loader with longer epochs"
             )
         return best
 
     @staticmethod
     def _case_of(loader: Any) -> Case | None:
-        service = loader._service
+        service, workers, depth = loader._service, loader.num_workers, loader.prefetch_factor
+        slots = loader.slots or workers * depth + SLOTS_TO_HOLD
         epoch = service.pool.history.epochs()[-1]
         timeline = timeline_of(service.pool.logs(), LAYOUT, epoch.number)
         setting = Setting(
-            workers=loader.num_workers,
-            prefetch_factor=loader.prefetch_factor,
+            workers=workers,
+            prefetch_factor=depth,
             in_order=loader.in_order,
             assignment=loader.assignment,
-            is_map_style=not together.is_iterable(loader),
-            slots=loader.num_workers * loader.prefetch_factor + SLOTS_TO_HOLD,
-            chosen_slots=None,
-            ring_bytes=default_ring_bytes(),
+            may_be_dynamic=together.may_be_dynamic(loader, loader._options()),
+            slots=slots,
+            chosen_slots=loader.slots,
+            ring_bytes=loader.ring_bytes or default_ring_bytes(),
             cores=scheduling.cores(),
             persistent=bool(loader.persistent_workers),
-            spare=SLOTS_TO_HOLD,
+            spare=spare_slots(workers, depth, slots),
             most_bytes=default_ring_bytes(),
         )
         steady = timeline.after(min(setting.workers * setting.prefetch_factor, len(timeline) // 4))
@@ -236,7 +291,7 @@ class _Search:
 
     # The result
 
-    def _result(self, first: _Key) -> Tuned:
+    def _result(self, before: Run) -> Tuned:
         runs = {key: self._ran(key) for key in self._cases}
         best_rate = max(run.batches_per_s for run in runs.values())
         good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
@@ -257,15 +312,22 @@ class _Search:
             options,
             run.batches_per_s,
             run.wait_share,
-            runs[first],
+            before,
             self._reasons(case, chosen),
             tuple(sorted([*runs.values(), *self._around(case, chosen)], key=_by_options)),
         )
 
     def _ran(self, key: _Key) -> Run:
-        workers, depth, assignment = key
-        facts = self._cases[key].facts
+        case = self._cases[key]
+        facts, epoch, (workers, depth, assignment) = case.facts, case.epoch, key
+        is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
+        length = epoch.length or (epoch.batches if is_whole else math.inf)
         rate, waits = facts["batches_per_s"], facts["wait_share"]
+        if length < _STEADY * workers * depth and epoch.step.count:
+            # Most batches were ordered at once, at its start: what came behind that is no rate.
+            steps_s = epoch.step.total_s / epoch.step.count * epoch.batches
+            both_s = epoch.next.total_s + steps_s
+            rate, waits = epoch.batches / both_s, epoch.next.total_s / both_s
         return Run(workers, depth, rate, waits, assignment=assignment)
 
     def _around(self, case: Case, chosen: _Key) -> list[Run]:
@@ -312,6 +374,11 @@ class _Search:
             f"ring_bytes: as many batches of {size(tuner.batch_bytes)}, and a quarter"
         )
         return tuple(lines)
+
+
+def _set(loader: Any, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        setattr(loader, name, value)
 
 
 def _said(assignment: str) -> str:

@@ -136,7 +136,8 @@ def help_text() -> str:
     """List the commands; imports none of them."""
     width = max(map(len, COMMANDS)) + 2
     lines = [f"  {name:{width}}{each.summary}" for name, each in COMMANDS.items()]
-    plain = " and ".join(f"`{name}`" for name, each in COMMANDS.items() if not each.extra)
+    *most, last = (f"`{name}`" for name, each in COMMANDS.items() if not each.extra)
+    plain = f"{', '.join(most)} and {last}"
     return _HELP.format(commands="\n".join(lines), plain=plain)
 
 

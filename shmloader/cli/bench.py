@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from shmloader.cli.command import require_extra
+from shmloader.cli.parameters import Seconds
 
 if TYPE_CHECKING:  # rich is imported when the command runs
     from rich.table import Table
@@ -73,7 +74,7 @@ there is no such function or no batch; 2 for wrong options.
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=30.0,
     show_default=True,
     help="About how long --headspace takes, besides the start of the workers.",

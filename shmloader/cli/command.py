@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # an extra, which `run` and `doctor` do without
     import click
 
 
+_LONGEST_S = 1e9  # 30 years; sleeping for much more is an error
+
+
 class CommandError(RuntimeError):
     """A command cannot go on; the text is for the user."""
 
@@ -81,8 +84,8 @@ def positive_integer(text: str) -> int:
 
 
 def positive_number(text: str) -> float:
-    """Parse an argument that must be a number above 0."""
+    """Parse an argument that must be a number of seconds above 0."""
     number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{number} is not above 0, or not finite")
+    if not 0 < number <= _LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{number} is not above 0, or more than {_LONGEST_S:.0e}")
     return number

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from shmloader.cli.attach.segments import LAYOUT
+from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError
 from shmloader.metrics.trace import NothingToTrace, Traced, write_trace
@@ -62,7 +62,7 @@ def trace_process(pid: int, path: Path) -> int:
     trainer = find(pid)
     traced = [Traced(each.loader, each.label, each.records) for each in trainer.loaders]
     try:
-        batches = write_trace(path, traced, LAYOUT)
+        batches = write_trace(path, traced, layout())
     except (NothingToTrace, OSError) as error:
         raise CommandError(f"no trace of process {pid} was written: {error}") from None
     print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev")

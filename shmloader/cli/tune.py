@@ -8,6 +8,7 @@ import click
 
 from shmloader.cli import targets
 from shmloader.cli.command import CommandError
+from shmloader.cli.parameters import Seconds
 
 _EPILOG = """\b
 Examples:
@@ -29,12 +30,12 @@ short to measure; 2 for wrong options.
 )
 @click.option(
     "--step-seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     help="How long the step takes, if it cannot be run here.",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=60.0,
     show_default=True,
     help="About how long all runs take together.",
@@ -47,6 +48,7 @@ def tune(make_loader: str, step: str | None, step_seconds: float | None, seconds
     times with other options, with the step behind each batch. Without a step it is tuned for the
     rate of the data alone.
     """
+    from shmloader.tuning import NotTunable, TooFewBatches
     from shmloader.tuning import tune as run
 
     if step is not None and step_seconds is not None:
@@ -58,7 +60,7 @@ def tune(make_loader: str, step: str | None, step_seconds: float | None, seconds
             # torch advises against as many workers as are tried; that is what is measured here.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
             found = run(made, stepped, seconds=seconds, tell=_tell)
-    except (TypeError, ValueError) as error:
+    except (NotTunable, TooFewBatches) as error:
         raise CommandError(str(error)) from error
     click.echo(str(found))
     return 0

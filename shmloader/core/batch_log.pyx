@@ -58,7 +58,7 @@ cdef class BatchLog:
         Args:
             about: `loader`, its number in its process from 1; `owner_pid`; `owner_start`, when that
                 process began, in clock ticks after boot, or 0; `prefetch_factor`; `in_order`;
-                `chosen_slots`, 0 if the user chose none; `is_dynamic`; `is_map_style`; `label`,
+                `chosen_slots`, 0 if the user chose none; `is_dynamic`; `may_be_dynamic`; `label`,
                 UTF-8, of which 64 bytes are kept.
         """
         cdef nameplate known
@@ -67,7 +67,7 @@ cdef class BatchLog:
         known.loader, known.owner_pid = about["loader"], about["owner_pid"]
         known.owner_start, known.in_order = about["owner_start"], about["in_order"]
         known.prefetch_factor, known.chosen_slots = about["prefetch_factor"], about["chosen_slots"]
-        known.is_dynamic, known.is_map_style = about["is_dynamic"], about["is_map_style"]
+        known.is_dynamic, known.may_be_dynamic = about["is_dynamic"], about["may_be_dynamic"]
         memcpy(known.label, PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label))
         log_name(self.ledger.table, &known)
 
@@ -79,15 +79,17 @@ cdef class BatchLog:
         """Note nothing from now on: the segment may go to another iterator."""
         self.is_closed = True
 
-    def begin_epoch(self, uint32_t number, length):
+    def begin_epoch(self, uint32_t number, length, uint64_t begun_ns):
         """
         Begin an epoch.
 
         Args:
             number: Of the loader's epochs, from 1.
             length: How many batches it will have; None if that is not known.
+            begun_ns: When iter() was called, by the monotonic clock.
         """
-        log_begin(self.ledger.table, number, <uint64_t>VIEW_UNKNOWN if length is None else length)
+        log_begin(self.ledger.table, number,
+                  <uint64_t>VIEW_UNKNOWN if length is None else length, begun_ns)
 
     def end_epoch(self):
         """End the epoch, or break it off."""

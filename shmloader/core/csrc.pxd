@@ -108,7 +108,7 @@ cdef extern from "times.h" nogil:
         uint32_t in_order
         uint32_t chosen_slots
         uint32_t is_dynamic
-        uint32_t is_map_style
+        uint32_t may_be_dynamic
         char *label
 
     struct trainer_view:
@@ -174,7 +174,7 @@ cdef extern from "log.h" nogil:
     uint64_t histogram_middle(uint32_t bucket)
     void log_name(ledger *self, const nameplate *known)
     void log_segment(ledger *self, int state)
-    void log_begin(ledger *self, uint32_t epoch, uint64_t length)
+    void log_begin(ledger *self, uint32_t epoch, uint64_t length, uint64_t begun_ns)
     void log_end(ledger *self)
     void log_ask(ledger *self)
     void log_take(ledger *self, uint32_t slot, uint64_t spill)
@@ -186,6 +186,7 @@ cdef extern from "segment.h" nogil:
     enum:
         VERB_PLACE
         VERB_RESUME
+        VERB_UNDO
         VERB_QUIT
         VERB_READY
         VERB_WANT
@@ -201,6 +202,7 @@ cdef extern from "segment.h" nogil:
         ANSWER_KEPT
         ORDER_COPY_IN
         ORDER_GUARDED
+        ORDER_FORETOLD
         ORDER_NUMBERED
         ORDER_NUMBERS_BYTES
         CACHE_LINE

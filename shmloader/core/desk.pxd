@@ -22,6 +22,7 @@ cdef class Desk:
     cdef int64_t taken_ns
 
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
+    cdef readonly bint is_foretold   # the batch in hand: nobody has asked for it yet
 
     cdef bint wait_for_order(self, double timeout_s, uint32_t *cell) except -1
     cdef object order_of(self, uint32_t cell)

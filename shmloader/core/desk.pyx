@@ -9,13 +9,13 @@ from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from posix.unistd cimport getpid
 
 from shmloader.core.csrc cimport (
-    ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, ORDER_NUMBERED,
-    ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT, VERB_READY,
-    VERB_RESUME, VERB_RESUMED, answer_end, WORKER_IDLE, cell_slot, cell_verb, clock_add_starved,
-    desk_begin_batch, desk_begin_collating, desk_end_batch, desk_has_order, desk_show,
-    desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring,
-    geometry, platform_adopt_orphans, platform_now_ns, segment_slot_offset, slot_answer,
-    watch_start, words_read, worker_resume,
+    ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, ORDER_FORETOLD,
+    ORDER_NUMBERED, ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
+    VERB_READY, VERB_RESUME, VERB_RESUMED, VERB_UNDO, answer_end, WORKER_IDLE, cell_slot, cell_verb,
+    clock_add_starved, desk_begin_batch, desk_begin_collating, desk_end_batch, desk_has_order,
+    desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
+    doorbell_ring, geometry, platform_adopt_orphans, platform_now_ns, segment_slot_offset,
+    slot_answer, watch_start, words_read, worker_resume,
 )
 
 from shmloader.core.protocol import Order
@@ -24,6 +24,7 @@ from shmloader.errors import WorkerBroken
 cdef object PLACE = Order.PLACE
 cdef object RESUME = Order.RESUME
 cdef tuple QUIT = (Order.QUIT, None)
+cdef tuple UNDO = (Order.UNDO, None)
 
 
 def watch_process(int pid):
@@ -104,8 +105,8 @@ cdef class Desk:
             timeout_s: Longest wait, in seconds; 0 looks once.
 
         Returns:
-            (Order.PLACE, index), (Order.RESUME, seed or None), (Order.QUIT, None), or None after
-            the timeout and as soon as `stopping`.
+            (Order.PLACE, index), (Order.RESUME, seed or None), (Order.UNDO, None),
+            (Order.QUIT, None), or None after the timeout and as soon as `stopping`.
 
         Raises:
             WorkerBroken: The order is not one that the trainer has given to this worker now.
@@ -161,6 +162,8 @@ cdef class Desk:
             return QUIT
         if cell_verb(cell) == VERB_RESUME:
             return (RESUME, self.read_seed())
+        if cell_verb(cell) == VERB_UNDO:
+            return UNDO
         raise WorkerBroken(
             f"worker {self.memory.seat.worker} was sent an unknown order {cell_verb(cell)}; shared "
             "memory was overwritten, perhaps by native code of the dataset"
@@ -249,6 +252,7 @@ cdef class Desk:
         self.taken_ns = platform_now_ns()
         self.memory.hold(taken.slot, &taken.order)
         self.numbers = taken.numbers
+        self.is_foretold = taken.order.mode & ORDER_FORETOLD != 0
         desk_begin_batch(&self.memory.seat, taken.slot, taken.order.ticket, self.taken_ns)
 
     cdef object begin_now(self, uint32_t slot):
@@ -256,6 +260,7 @@ cdef class Desk:
         cdef Taken taken = self.accept(slot)
         self.memory.hold(slot, &taken.order)
         self.numbers = taken.numbers
+        self.is_foretold = taken.order.mode & ORDER_FORETOLD != 0
         desk_begin_batch(&self.memory.seat, slot, taken.order.ticket, self.taken_ns)
         return taken.index
 

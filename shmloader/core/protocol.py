@@ -8,6 +8,7 @@ class Order(Enum):
 
     PLACE = "place"  # answer a request
     RESUME = "resume"  # begin the next epoch
+    UNDO = "undo"  # draw as if no foretold request had been answered
     QUIT = "quit"
 
 

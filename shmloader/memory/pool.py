@@ -30,12 +30,13 @@ class SegmentPool:
 
     Attributes:
         spills: Batches of the loader's whole life that were copied out of their slots, by reason.
+        foretold: Requests of a next epoch that were sent before it began: sent, used, discarded.
         advice: Against more of them, for the user; None once it was given.
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
         about: What viewers are told of the loader beside its number: a `label` of its dataset,
             `prefetch_factor`, `in_order`, `chosen_slots`, 0 for none, `is_dynamic`, and
-            `is_map_style`.
+            `may_be_dynamic`.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
@@ -49,7 +50,7 @@ class SegmentPool:
             "in_order": True,
             "chosen_slots": 0,
             "is_dynamic": False,
-            "is_map_style": True,
+            "may_be_dynamic": True,
         }
         self._start()
 
@@ -61,6 +62,7 @@ class SegmentPool:
         self._resting: dict[int, Segment] = {}
         self._past = Stats()
         self.spills: Counter[str] = Counter()
+        self.foretold: Counter[str] = Counter()
         self.history = History()
         self._past_log = b""
         self.advice: str | None = None
@@ -230,6 +232,7 @@ class SegmentPool:
         return replace(
             stats,
             spills=dict(self.spills),
+            foretold=dict(self.foretold),
             next=next_times,
             step=step_times,
             epochs=self.history.epochs(),

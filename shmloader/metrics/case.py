@@ -25,7 +25,7 @@ class Setting:
         prefetch_factor: Batches ordered ahead for each.
         in_order: True if batches are returned in the sampler's order.
         assignment: Which worker gets the next request: "cycle" or "dynamic".
-        is_map_style: True if any worker can fetch any batch.
+        may_be_dynamic: True if the dataset and the other options let assignment be "dynamic".
         slots: How many there are now.
         chosen_slots: What the user set; None: the loader chose.
         ring_bytes: The ceiling in bytes for what slots keep.
@@ -39,7 +39,7 @@ class Setting:
     prefetch_factor: int
     in_order: bool
     assignment: str
-    is_map_style: bool
+    may_be_dynamic: bool
     slots: int
     chosen_slots: int | None
     ring_bytes: int
@@ -56,6 +56,7 @@ class Case:
     Attributes:
         epoch, timeline, setting: As they were given.
         making: Seconds that a worker had each batch in hand.
+        use: Seconds that the step had each batch; for the last one, which is not known, their mean.
         step: Seconds that the trainer was busy with each, its own work in next() included.
         wait_share: The part of the time that was spent in next().
         base: The loop as the model plays it.
@@ -68,8 +69,11 @@ class Case:
         self.timeline = timeline
         self.setting = setting
         self.making = timeline.making + timeline.blocked
-        self.step = timeline.step + (timeline.next - timeline.parked)
-        total_s = float(timeline.next.sum() + timeline.step.sum())
+        self.use = timeline.step.copy()
+        if len(timeline) > 1 and self.use[-1] == 0:
+            self.use[-1] = self.use[:-1].mean()
+        self.step = self.use + (timeline.next - timeline.parked)
+        total_s = float(timeline.next.sum() + self.use.sum())
         self.wait_share = float(timeline.next.sum()) / total_s if total_s > 0 else 0.0
         self.base = self.play(self.making)
         self.facts: dict[str, Any] = self._find_facts(total_s)
@@ -163,7 +167,7 @@ class Case:
         epoch, timeline, setting = self.epoch, self.timeline, self.setting
         busy_s = sum(worker.fetching_s + worker.collating_s for worker in epoch.workers)
         cpu_s = sum(worker.cpu_s for worker in epoch.workers)
-        delayed_s = sum(worker.delayed_s for worker in epoch.workers)
+        delayed_s = self._delayed_s()
         waiting_s = float(timeline.next.sum())
         span_s = float(timeline.returned[-1] - timeline.asked[0])
         return {
@@ -172,7 +176,7 @@ class Case:
             "batches_per_s": len(timeline) / total_s if total_s > 0 else 0.0,
             "wait_share": self.wait_share,
             "parked_share": float(timeline.parked.sum()) / waiting_s if waiting_s > 0 else 0.0,
-            "step_s": float(timeline.step.mean()),
+            "step_s": float(self.use.mean()),
             "next_s": float(timeline.next.mean()),
             "fetching_s": float(timeline.fetching.mean()),
             "collating_s": float(timeline.collating.mean()),
@@ -193,6 +197,19 @@ class Case:
             "first_s": epoch.first_s,
             "wall_s": epoch.wall_s,
         }
+
+    def _delayed_s(self) -> float:
+        """
+        How long all workers found no core, as far as it was not while they started.
+
+        The kernel counts both in one, and a start of many processes at once is full of it; of a
+        short epoch it would make one that lacks cores.
+        """
+        epoch = self.epoch
+        delayed_s = sum(worker.delayed_s for worker in epoch.workers)
+        if self.setting.persistent or epoch.first_s is None:
+            return delayed_s
+        return max(0.0, delayed_s - len(epoch.workers) * epoch.first_s)
 
     def _runnable(self, workers_s: float) -> float:
         """How many threads ran, or wanted a core, on average."""

@@ -45,7 +45,7 @@ class Plate:
         prefetch_factor, in_order, chosen_slots, ring_bytes: Its options; chosen_slots is None if
             the user chose none.
         is_dynamic: True if each request goes to the worker with the fewest unanswered ones.
-        is_map_style: False for an iterable-style dataset.
+        may_be_dynamic: True if its dataset and its other options allow that.
     """
 
     owner_pid: int
@@ -63,7 +63,7 @@ class Plate:
     chosen_slots: int | None
     ring_bytes: int
     is_dynamic: bool
-    is_map_style: bool
+    may_be_dynamic: bool
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
         chosen_slots=plate["chosen_slots"] or None,
         ring_bytes=plate["ring_bytes"],
         is_dynamic=bool(plate["is_dynamic"]),
-        is_map_style=bool(plate["is_map_style"]),
+        may_be_dynamic=bool(plate["may_be_dynamic"]),
     )
 
 

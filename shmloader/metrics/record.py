@@ -106,7 +106,7 @@ class Epoch:
     Attributes:
         number: Which of the loader's epochs, counted from 1.
         is_over: False while it runs.
-        batches: Batches delivered.
+        batches: Batches delivered; an error of the dataset's in the place of one counts.
         length: Batches that it has in all; None if that is not known beforehand.
         bytes: Bytes of the delivered batches' payload.
         wall_s: Seconds from its iter() to its end, or until now.
@@ -161,6 +161,8 @@ class Stats:
         slots: How many slots are in each state now, by the state's name: free, placed, ready,
             leased, forked, retired or spare.
         spills: Batches of `spilled` by reason, as in `Epoch`.
+        foretold: Requests that `overlap_epochs` sent before their epoch began: how many were
+            `sent`, `used` and `discarded`.
         next: How long each next() took, in all epochs.
         step: How long the user had each batch before asking for the next one.
         workers: For each worker what it did, in all epochs.
@@ -181,6 +183,7 @@ class Stats:
     pickled_batches: int = 0
     slots: dict[str, int] = field(default_factory=dict)
     spills: dict[str, int] = field(default_factory=dict)
+    foretold: dict[str, int] = field(default_factory=dict)
     next: Times = Times()
     step: Times = Times()
     workers: tuple[WorkerStats, ...] = ()
@@ -191,6 +194,7 @@ class Stats:
         together: dict[str, Any] = {
             "slots": _sum_of(self.slots, other.slots),
             "spills": _sum_of(self.spills, other.spills),
+            "foretold": _sum_of(self.foretold, other.foretold),
             "workers": sums(self.workers, other.workers),
         }
         for each in fields(self):

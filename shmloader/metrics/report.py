@@ -5,10 +5,10 @@ from typing import Any
 
 from shmloader.metrics.advice import advice_for
 from shmloader.metrics.case import Case, Setting
-from shmloader.metrics.causes import cause_of
+from shmloader.metrics.causes import FREE, cause_of
 from shmloader.metrics.record import Epoch
 from shmloader.metrics.timeline import Timeline
-from shmloader.metrics.words import duration
+from shmloader.metrics.words import duration, percent
 
 FEWEST_BATCHES = 8  # to judge by
 
@@ -47,15 +47,40 @@ def report_on(epoch: Epoch | None, timeline: Timeline | None, setting: Setting |
     """
     if epoch is None or timeline is None or setting is None:
         return Report(None, lines=("nothing to report: no epoch was run with workers",))
-    ahead = setting.workers * setting.prefetch_factor
-    steady = timeline.after(min(ahead, len(timeline) // 4))
-    if len(steady) < FEWEST_BATCHES:
+    if not is_enough(timeline, setting):
         line = f"nothing to report yet: {len(timeline)} batches of epoch {epoch.number} are too few"
         return Report(None, lines=(line,))
-    case = Case(epoch, steady, setting)
+    case = Case(epoch, _steady(timeline, setting), setting)
     cause, line = cause_of(case)
     advice, lines = advice_for(case, cause)
-    return Report(cause, advice, case.facts, (line, *lines, *_start_of(case)))
+    start = _start_of(case) or _whole_of(case, len(timeline))
+    return Report(cause, advice, case.facts, (line, *lines, *start))
+
+
+def _whole_of(case: Case, seen: int) -> list[str]:
+    """Say what waiting there was with the start of the epoch, where that changes the picture."""
+    epoch = case.epoch
+    both_s = epoch.next.total_s + epoch.step.total_s
+    if not epoch.is_over or epoch.first_s is None or seen < epoch.batches or both_s <= 0:
+        return []
+    share = epoch.next.total_s / both_s
+    if share - case.wait_share < FREE:
+        return []
+    return [
+        f"in the whole epoch it waited {percent(share)}: the first batch came after "
+        f"{duration(epoch.first_s)} of {duration(epoch.wall_s)}"
+    ]
+
+
+def is_enough(timeline: Timeline, setting: Setting) -> bool:
+    """Returns True if an epoch can be judged by these batches."""
+    return len(_steady(timeline, setting)) >= FEWEST_BATCHES
+
+
+def _steady(timeline: Timeline, setting: Setting) -> Timeline:
+    """Leave out the batches for which workers were started."""
+    ahead = setting.workers * setting.prefetch_factor
+    return timeline.after(min(ahead, len(timeline) // 4))
 
 
 def _start_of(case: Case) -> list[str]:

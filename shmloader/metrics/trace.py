@@ -76,7 +76,10 @@ def _write_whole(path: Path, text: str) -> None:
     try:
         draft.write_text(text)
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = str(path)  # the user knows of no draft
+            error.filename2 = None
         draft.unlink(missing_ok=True)
         raise
 

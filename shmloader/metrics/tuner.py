@@ -158,12 +158,12 @@ class Tuner:
     @property
     def assignments(self) -> tuple[str, ...]:
         """
-        What can be had without a loss: the user's own choice, or both.
+        The assignments to try: what the user chose, or both.
 
-        The workers of an iterable-style dataset have shares of it, which nobody else can fetch.
+        The workers of an iterable-style dataset have shares of it, which no other can fetch.
         """
         now = self._case.setting
-        both = now.is_map_style and now.assignment == CYCLE
+        both = now.may_be_dynamic and now.assignment == CYCLE
         return (CYCLE, DYNAMIC) if both else (now.assignment,)
 
     def fits(self, setting: Setting) -> bool:

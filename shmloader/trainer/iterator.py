@@ -33,9 +33,10 @@ from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.budget import reserved_slots
+from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
-from shmloader.trainer.tally import Tally, length_of
+from shmloader.trainer.tally import Start, Tally, length_of
 from shmloader.trainer.transport import PendingBatch, Transport
 from shmloader.trainer.workers import SLICE_S, Workers
 from shmloader.worker.loop import WorkerSpec
@@ -74,6 +75,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             pool: Lends the segment.
             shape: Of the segment.
         """
+        self._start = Start.now()
         # What shutting down needs, before anything can fail.
         self._generation = generation()
         self._turn = threading.RLock()
@@ -89,11 +91,16 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             at_users_line(begin, _BaseDataLoaderIter)  # torch will warn
         else:
             begin()  # without one line more in the traceback of a sampler's error
+        self._foreteller: Foreteller | None = None
+        self._guess: list[Any] | None = None
         self._heals = options.restarts > 0
         self._is_dynamic = options.assignment == DYNAMIC
         self._is_seeded = options.seed_by == BY_BATCH
         self._check_arguments(loader)
         self._open_transport(options, shape)
+        if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
+            most = int(self._prefetch_factor) * self._num_workers
+            self._foreteller = Foreteller(self._index_sampler, self._dataset, most)
         self._start_workers(loader, options)
         self._reset(loader, first_iter=True)
 
@@ -157,6 +164,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             publishes=self._heals and self._transport.ledger.needs_snapshots,
             is_seeded=self._is_seeded,
             fetch_threads=options.fetch_threads,
+            can_undo=options.overlap_epochs and not self._is_seeded,
         )
         context = loader.multiprocessing_context or torch.multiprocessing
         self._processes.start(context, spec, self._transport, options.restarts)
@@ -184,13 +192,27 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             loader._iterator = loader._get_iterator()
             return
         self._check_owner()
+        start = self._start if first_iter else Start.now()
         with self._turn:
             assert self._segment is not None, "an iterator is reset before its end"
             self._pool.wake(self._segment)
             self._transport.begin_epoch()
             self._processes.begin_epoch()
-            self._tally.begin(length_of(loader))
+            self._tally.begin(length_of(loader), start)
+            self._guess = None
             super()._reset(loader, first_iter)
+            if self._foreteller is not None:
+                self._foreteller.begin_epoch(self._transport.settle())
+
+    def _foretell(self, foreteller: Foreteller) -> None:
+        """Send what the next epoch will probably ask for, in place of a request of this one."""
+        if self._guess is None:
+            self._guess = foreteller.guess()
+        number = len(self._transport.foretold)
+        if number < len(self._guess):
+            by_turns = number % self._num_workers
+            worker = self._transport.by_load()[0] if self._is_dynamic else by_turns
+            self._transport.foretell(self._guess[number], worker)
 
     # Answers
 
@@ -240,8 +262,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _try_put_index(self) -> None:
         if self._is_dynamic:
             # torch takes the first that has more to give and, out of order, may have one more.
-            self._worker_queue_idx_cycle = iter(self._transport.by_load())
+            self._worker_queue_idx_cycle = iter(self._transport.workers_to_ask(self._send_idx))
+        sent = self._send_idx
         super()._try_put_index()
+        is_drawn_out = self._send_idx == sent and not self._transport.foretold.is_compared
+        if self._foreteller is not None and is_drawn_out:
+            self._foretell(self._foreteller)
         # Behind torch's record of the task: an interrupt while it is placed must not lose that.
         self._transport.pump()
 

@@ -32,6 +32,7 @@ class Options:
     assignment: str = CYCLE
     seed_by: str = BY_WORKER
     fetch_threads: int | str = 0
+    overlap_epochs: bool = False
 
     def __post_init__(self) -> None:
         self._settle("restarts", _count("restarts", self.restarts, 0, None))

@@ -3,6 +3,7 @@
 import os
 import threading
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import torch.utils.data
@@ -12,12 +13,12 @@ from shmloader.errors import at_users_line
 from shmloader.memory import sending
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
-from shmloader.metrics import Held, Report, Stats
+from shmloader.metrics import Epoch, Held, Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout
 from shmloader.metrics.picture import draw
-from shmloader.metrics.report import report_on
-from shmloader.metrics.timeline import timeline_of
+from shmloader.metrics.report import is_enough, report_on
+from shmloader.metrics.timeline import Timeline, timeline_of, timeline_over
 from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
 from shmloader.trainer import budget, together
@@ -25,6 +26,8 @@ from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import DYNAMIC, Options
 
 LAYOUT = Layout(view_layout())
+
+Evidence = tuple[Epoch, Timeline, Setting]  # what `report_on` takes
 
 
 class Service:
@@ -70,7 +73,7 @@ class Service:
             "in_order": bool(loader.in_order),
             "chosen_slots": options.slots or 0,
             "is_dynamic": options.assignment == DYNAMIC,
-            "is_map_style": not together.is_iterable(loader),
+            "may_be_dynamic": together.may_be_dynamic(loader, options),
         }
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
@@ -85,17 +88,20 @@ class Service:
         epochs = self.pool.history.epochs()
         if not epochs or loader.num_workers == 0:
             return report_on(None, None, None)
+        timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
+        return report_on(epochs[-1], timeline, self.setting(loader, options))
+
+    def setting(self, loader: Any, options: Options) -> Setting:
+        """Say what a loader with workers is run with."""
         shape = _shape_of(loader, options)
-        counts = self.pool.stats().slots
-        in_use = sum(counts[name] for name in ("free", "placed", "ready", "leased") if counts)
-        slots = max(shape.slots, in_use) if options.slots is None else shape.slots
+        slots = self._slots_now(shape.slots, options.slots)
         depth = int(loader.prefetch_factor)
-        setting = Setting(
+        return Setting(
             workers=shape.workers,
             prefetch_factor=depth,
             in_order=bool(loader.in_order),
             assignment=options.assignment,
-            is_map_style=not together.is_iterable(loader),
+            may_be_dynamic=together.may_be_dynamic(loader, options),
             slots=slots,
             chosen_slots=options.slots,
             ring_bytes=shape.ring_bytes,
@@ -104,8 +110,28 @@ class Service:
             spare=budget.spare_slots(shape.workers, depth, slots),
             most_bytes=default_ring_bytes(),
         )
-        timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
-        return report_on(epochs[-1], timeline, setting)
+
+    def _slots_now(self, slots: int, chosen: int | None) -> int:
+        """How many slots there are; more than at the start if the loader chose, and needed them."""
+        counts = self.pool.stats().slots
+        in_use = sum(counts[name] for name in ("free", "placed", "ready", "leased") if counts)
+        return max(slots, in_use) if chosen is None else slots
+
+    def evidence(self, setting: Setting) -> Evidence | None:
+        """
+        Take what a report needs of the last epoch that is long enough, to judge it later.
+
+        Args:
+            setting: What `setting` returned; the loader need not live any more.
+        """
+        slots = self._slots_now(setting.slots, setting.chosen_slots)
+        setting = replace(setting, slots=slots)
+        records = LAYOUT.records(b"".join(self.pool.logs()))
+        for epoch in reversed(self.pool.history.epochs()):
+            timeline = timeline_over(records, LAYOUT, epoch.number)
+            if is_enough(timeline, setting):
+                return epoch, timeline, setting
+        return None
 
     def draw(self, path: str | os.PathLike[str], title: str) -> None:
         """Draw the waits and fetches of the last epoch's batches."""

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from torch.utils.data import (
     BatchSampler,
@@ -30,6 +30,26 @@ _SAMPLERS = (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+
+
+class Start(NamedTuple):
+    """
+    When iter() was called, by the clocks of the thread that called it.
+
+    Taken before workers are started, which with spawned ones can take longer than the epoch.
+    """
+
+    at_ns: int
+    cpu_s: float
+    thread: int
+    delayed_ns: int
+
+    @classmethod
+    def now(cls) -> Self:
+        """Read the clocks."""
+        thread = threading.get_native_id()
+        _, delayed_ns = scheduling.scheduled_ns(thread)
+        return cls(time.monotonic_ns(), time.process_time(), thread, delayed_ns)
 
 
 class Tally:
@@ -59,18 +79,16 @@ class Tally:
         self._runs = False
         self._number = 0
 
-    def begin(self, length: int | None) -> None:
+    def begin(self, length: int | None, start: Start) -> None:
         """Begin an epoch of so many batches, and end one that the user broke off."""
         self.end()
+        self._start = start
         self._before = self._counts()
         self._clocks_before = workers_of(self._notes)
         self._scheduled_before = scheduling.all_scheduled_ns(self._pids())
-        self._cpu_before_s = time.process_time()
-        self._thread = threading.get_native_id()
-        self._trainer_before = scheduling.scheduled_ns(self._thread)
         self._spills_before = Counter(self._spills)
         self._number = self._pool.history.begin(self)
-        self._notes.begin_epoch(self._number, length)
+        self._notes.begin_epoch(self._number, length, start.at_ns)
         self._runs = True
 
     def end(self) -> None:
@@ -78,9 +96,9 @@ class Tally:
         epoch = self.now(is_over=True)
         if epoch is None:
             return
-        self._runs = False
         self._notes.end_epoch()
         self._pool.history.end(epoch)
+        self._runs = False  # now that it is in the history, for who looks on another thread
         spilled, restarts = self._counts_since()
         log.tell(
             "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d spilled, "
@@ -98,12 +116,15 @@ class Tally:
         """What the epoch has done until now; None if it has ended."""
         if not self._runs:
             return None
+        number = self._number
         counted = self._notes.epoch()
         next_times, step_times = (_times(*found) for found in self._notes.durations())
         _, restarts = self._counts_since()
         begun_ns, first_ns = counted["begun_ns"], counted["first_ns"]
+        if number != self._number:  # it ended while this thread looked
+            return None
         return Epoch(
-            number=self._number,
+            number=number,
             is_over=is_over,
             batches=counted["batches"],
             length=counted["length"],
@@ -116,13 +137,13 @@ class Tally:
             workers=self._workers(),
             spills=dict(self._spills - self._spills_before),
             restarts=restarts,
-            trainer_cpu_s=time.process_time() - self._cpu_before_s,
+            trainer_cpu_s=time.process_time() - self._start.cpu_s,
             trainer_delayed_s=self._trainer_delayed_s(),
         )
 
     def _trainer_delayed_s(self) -> float:
-        _, ready = scheduling.scheduled_ns(self._thread)
-        return max(0, ready - self._trainer_before[1]) / 1e9
+        _, delayed_ns = scheduling.scheduled_ns(self._start.thread)
+        return max(0, delayed_ns - self._start.delayed_ns) / 1e9
 
     def _workers(self) -> tuple[WorkerStats, ...]:
         """What each worker did in this epoch; a replacement has begun in it."""

@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from shmloader.errors import warn
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 
-_FOR_MAPS = ("assignment", "fetch_threads")
+_FOR_MAPS = ("assignment", "fetch_threads", "overlap_epochs")
 
 
 def check(loader: Any, options: Options) -> None:
@@ -24,6 +24,11 @@ def check(loader: Any, options: Options) -> None:
     """
     if loader.num_workers > 0:
         check_alone(options)
+        if options.overlap_epochs and not loader.persistent_workers:
+            raise ValueError(
+                "overlap_epochs=True is for workers that live on between epochs: pass "
+                "persistent_workers=True"
+            )
         if is_iterable(loader):
             _check_for_iterable(loader, options)
 
@@ -41,6 +46,16 @@ def check_alone(options: Options) -> None:
             'seed_by="batch": threads draw random numbers in no certain order, so a replacement '
             "could not repeat a worker's draws"
         )
+    by_free_hand = {
+        'assignment="dynamic"': options.assignment == DYNAMIC,
+        f"fetch_threads={options.fetch_threads!r}": options.fetch_threads != 0,
+    }
+    for name in (name for name, is_given in by_free_hand.items() if is_given):
+        if options.overlap_epochs and options.seed_by != BY_BATCH:
+            raise ValueError(
+                f'overlap_epochs=True with {name} needs seed_by="batch": the draws of a wrong '
+                "guess could not be undone, because no worker's draws are in a certain order"
+            )
 
 
 def advise(loader: Any, options: Options) -> None:
@@ -56,14 +71,21 @@ def advise(loader: Any, options: Options) -> None:
 
 def fitting(loader: Any, options: Options) -> Options:
     """Leave out what a loader cannot have, where options are for all loaders of a process."""
-    if not is_iterable(loader):
-        return options
-    return replace(options, **{name: getattr(Options, name) for name in _FOR_MAPS})
+    left_out = _FOR_MAPS if is_iterable(loader) else ()
+    if not loader.persistent_workers:
+        left_out = (*left_out, "overlap_epochs")
+    return replace(options, **{name: getattr(Options, name) for name in left_out})
 
 
 def is_iterable(loader: Any) -> bool:
     """Returns True if a loader's dataset is iterable-style."""
     return bool(loader._dataset_kind == _DatasetKind.Iterable)
+
+
+def may_be_dynamic(loader: Any, options: Options) -> bool:
+    """Returns True if the assignment of a loader may be "dynamic", with its other options."""
+    has_turns = options.overlap_epochs and options.seed_by != BY_BATCH
+    return not is_iterable(loader) and not has_turns
 
 
 def _check_for_iterable(loader: Any, options: Options) -> None:

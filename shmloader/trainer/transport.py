@@ -22,14 +22,15 @@ from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
 from shmloader.trainer.budget import Budget, Spill, number_of
+from shmloader.trainer.foretold import Foretold
 
 # An attribute of an enum's class takes longer to find than a name of this module.
 _END, _NOTHING = Kind.END, Kind.NOTHING
 
 # (torch's task number, what stands for the batch), or a message of torch's own.
 _Answer = tuple[Any, Any]
-# (index, the numbers of the epoch and of the batch in it if draws are seeded by them)
-_Request = tuple[Any, tuple[int, int] | None]
+# (index, the numbers of the epoch and of the batch in it if draws are seeded by them, is foretold)
+_Request = tuple[Any, tuple[int, int] | None, bool]
 
 
 class PendingBatch:
@@ -95,8 +96,10 @@ class Transport:
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         self._is_seeded = is_seeded
         self._epoch = -1  # none yet
-        # (worker, message, ticket) in ticket order
+        # (worker, request or message, ticket) in ticket order
         self._waiting: deque[tuple[int, Any, int | None]] = deque()
+        self.foretold = Foretold()
+        self._undoing: dict[int, int] = {}  # worker that is told to undo -> its last ticket before
         self._next_ticket = 0
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
         self._received: dict[int, PendingBatch] = {}  # by task number
@@ -119,16 +122,30 @@ class Transport:
         """
         if self._is_closed:
             return  # the segment may be another iterator's by now
-        ticket = None
         if isinstance(message, tuple):
-            ticket = self._next_ticket
-            self._next_ticket += 1
-            self._numbers[ticket] = message[0]
-            if self.ledger.heals:
-                self._requests[ticket] = self._request_of(message)
-        self._waiting.append((worker, message, ticket))
-        if ticket is None:
+            if self.foretold.is_compared:
+                self.foretold.draw(worker, message)
+            else:
+                self._put_task(worker, *message)
+        elif self.foretold.is_compared and isinstance(message, _ResumeIteration):
+            # The workers are in that epoch already.
+            self._drained.append((_ResumeIteration(), None))
+        else:
+            self._waiting.append((worker, message, None))
             self.pump()
+
+    def _put_task(self, worker: int, number: int, index: Any) -> None:
+        numbers = (self._epoch, number) if self._is_seeded else None
+        ticket = self._queue(worker, (index, numbers, False))
+        self._numbers[ticket] = number
+
+    def _queue(self, worker: int, request: _Request) -> int:
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        if self.ledger.heals:
+            self._requests[ticket] = request
+        self._waiting.append((worker, request, ticket))
+        return ticket
 
     def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
@@ -148,7 +165,7 @@ class Transport:
     def _resend(self) -> bool:
         """Resend the unanswered requests of dead workers. Returns True if all were sent."""
         for ticket, worker in sorted(self.ledger.recalled.items()):
-            if not self._place(worker, ticket, *self._requests[ticket]):
+            if not self._place(worker, ticket, self._requests[ticket]):
                 return False
         self.ledger.tell_resumes_again()
         return True
@@ -161,21 +178,20 @@ class Transport:
             self.ledger.tell_resume(worker, message.seed)
             return True
         assert ticket is not None, "put() gives each task a ticket"
-        return self._place(worker, ticket, *self._request_of(message))
+        return self._place(worker, ticket, message)
 
-    def _request_of(self, message: tuple[int, Any]) -> _Request:
-        number, index = message
-        return index, (self._epoch, number) if self._is_seeded else None
-
-    def _place(self, worker: int, ticket: int, index: Any, numbers: tuple[int, int] | None) -> bool:
+    def _place(self, worker: int, ticket: int, request: _Request) -> bool:
+        index, numbers, is_foretold = request
         try:
-            return self.ledger.place(worker, ticket, index, self.budget.copies_in(), numbers)
+            copies_in = self.budget.copies_in()
+            return self.ledger.place(worker, ticket, index, copies_in, numbers, is_foretold)
         except Exception as error:
             # Such as an index that cannot be pickled: torch would wait for its batch for ever.
             self.ledger.recalled.pop(ticket, None)
             self._requests.pop(ticket, None)
             if ticket in self._numbers:
                 self._failed.append((self._numbers.pop(ticket), Failure(error)))
+            self.foretold.spoil(ticket)
             return True
 
     def forget_worker(self, worker: int) -> None:
@@ -193,6 +209,8 @@ class Transport:
         """
         self._drain()
         self.ledger.recall(worker)
+        if worker in self._undoing:
+            self._tell_undo_again(worker)
         progress = self.ledger.progress[worker]
         is_idle = not self.ledger.unanswered(worker)
         return replace(progress, skips_epoch=progress.owes_resume and is_idle)
@@ -216,7 +234,7 @@ class Transport:
     def in_hand(self, worker: int) -> Any:
         """The indices of the first batch that a worker has not answered; None if there is none."""
         tickets = self.ledger.unanswered(worker)
-        return self._requests.get(tickets[0], (None, None))[0] if tickets else None
+        return self._requests[tickets[0]][0] if tickets and tickets[0] in self._requests else None
 
     # Epochs
 
@@ -229,8 +247,75 @@ class Transport:
         self._drained.clear()
         self._ended.clear()
         self._early = 0
+        if self.foretold.is_compared:
+            self._disown()  # the epoch before could not begin
+            self.foretold = Foretold()
+        self.foretold.is_compared = len(self.foretold) > 0
+        ahead = self.foretold.slots()
         for news in self.ledger.ready_slots():
-            self.ledger.discard(news.slot)
+            if news.slot not in ahead:
+                self.ledger.discard(news.slot)
+
+    # Foretold requests
+
+    def foretell(self, index: Any, worker: int) -> None:
+        """Send what is probably the next request of the next epoch."""
+        numbers = (self._epoch + 1, len(self.foretold)) if self._is_seeded else None
+        ticket = self._queue(worker, (index, numbers, True))
+        self.foretold.add(ticket, worker, index)
+        self.budget.foretold["sent"] += 1
+
+    def settle(self) -> bool | None:
+        """
+        Use what was foretold if torch has drawn the same, or discard it.
+
+        Returns:
+            True if it was the same; None if nothing was foretold.
+        """
+        foretold = self.foretold
+        if not foretold.is_compared:
+            return None
+        is_right = foretold.is_right()
+        self.budget.foretold["used" if is_right else "discarded"] += len(foretold)
+        if is_right:
+            self._adopt()
+        else:
+            self._disown()
+        self.foretold = Foretold()
+        for worker, message in foretold.drawn[len(foretold) if is_right else 0 :]:
+            self._put_task(worker, *message)
+        self.pump()
+        return is_right
+
+    def _adopt(self) -> None:
+        for ticket, guess in self.foretold:
+            if guess.slot is None:
+                self._numbers[ticket] = guess.number
+            else:
+                # As if it had been received and lost to an interrupt: torch will ask for it.
+                self._received[guess.number] = PendingBatch(guess.slot, guess.number)
+
+    def _disown(self) -> None:
+        waiting = {ticket for _, _, ticket in self._waiting}
+        unsent = {ticket for ticket, _ in self.foretold if ticket in waiting}
+        self._waiting = deque(item for item in self._waiting if item[2] not in unsent)
+        for ticket, guess in self.foretold:
+            if guess.slot is not None:
+                self.ledger.discard(guess.slot)
+            if ticket in unsent:
+                self._requests.pop(ticket, None)
+            elif not self._is_seeded:
+                self._undoing[guess.worker] = ticket
+        for worker in self._undoing:
+            self.ledger.tell_undo(worker)
+
+    def _tell_undo_again(self, worker: int) -> None:
+        """Have a replacement undo what its dead worker may not have undone."""
+        for ticket in [ticket for ticket, owner in self.ledger.recalled.items() if owner == worker]:
+            if ticket <= self._undoing[worker]:
+                del self.ledger.recalled[ticket]
+                self._requests.pop(ticket, None)
+        self.ledger.tell_undo(worker)
 
     def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another iterator."""
@@ -301,6 +386,11 @@ class Transport:
         ticket = news.ticket
         self._requests.pop(ticket, None)
         number = self._numbers.get(ticket)
+        if self._undoing and ticket > self._undoing.get(news.worker, ticket):
+            del self._undoing[news.worker]
+        if number is None and ticket in self.foretold and kind is not _END and kind is not _NOTHING:
+            self.foretold.answer(ticket, news.slot)
+            return None
         if number is None or kind is _END or kind is _NOTHING:
             self._accept_empty(news, kind, number)
             return None
@@ -346,7 +436,7 @@ class Transport:
         for number in [number for number in self._received if number not in pending]:
             # An interrupt hit torch between taking it from its record and delivering it.
             self._forget(number)
-        in_slots = len(self._received) - self._early
+        in_slots = len(self._received) - self._early + len(self.foretold.slots())
         if self.ledger.ready == in_slots or not self._recover():
             self.ledger.wait(timeout_s)
 
@@ -364,6 +454,7 @@ class Transport:
             True if there were any.
         """
         known = {pending.slot for pending in self._received.values() if pending.in_slot}
+        known |= self.foretold.slots()
         lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
         for news in lost:
             self._accept(news)
@@ -442,6 +533,11 @@ class Transport:
                 self._early += 1
                 self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
                 pending.note = self.notes.put_aside()
+
+    def workers_to_ask(self, number: int) -> list[int]:
+        """List whom to ask for batch `number` of this epoch: the freest first, unless foretold."""
+        foretold = self.foretold.worker_of(number)
+        return self.by_load() if foretold is None else [foretold]
 
     def by_load(self) -> list[int]:
         """List the workers, those with the fewest unanswered requests first, then by their id."""

@@ -52,6 +52,7 @@ class WorkerSpec:
     publishes: bool  # dead workers are replaced, so a snapshot goes with each answer
     is_seeded: bool  # draws are seeded by the batch
     fetch_threads: int | str  # threads that fetch samples; 0: none; "auto"
+    can_undo: bool  # foretold requests may be undone, and draws with them
 
 
 class _Interrupts:
@@ -201,6 +202,8 @@ class Worker:
                 self._answer(value)
             elif verb is Order.RESUME:
                 self._resume(value)
+            elif verb is Order.UNDO:
+                self._undo()
             else:
                 return
             del order, value
@@ -214,7 +217,21 @@ class Worker:
         if self._ahead is not None:
             self._aim(self._ahead)
 
+    def _undo(self) -> None:
+        undo, self._position.undo = self._position.undo, None
+        if undo is not None:
+            snapshot.set_random_states(undo)
+
+    def _prepare_to_undo(self) -> None:
+        """Note where the generators are before the first of some foretold requests."""
+        if not self._desk.is_foretold:
+            self._position.undo = None
+        elif self._position.undo is None:
+            self._position.undo = snapshot.random_states()
+
     def _answer(self, index: Any) -> None:
+        if self._spec.can_undo:
+            self._prepare_to_undo()
         if self._position.is_exhausted:
             self._desk.write_nothing()
         elif self._init_error is not None:

@@ -89,6 +89,32 @@ def test_help_lists_all_commands_and_imports_none():
     assert {*cli.COMMANDS} <= {line.split()[0] for line in lines if line.startswith("  ")}
 
 
+WITHOUT_TORCH = """
+import json, sys
+
+from shmloader.cli import main
+
+statuses = []
+for arguments in json.loads(sys.argv[1]):
+    try:
+        statuses.append(main(arguments))
+    except SystemExit as end:
+        statuses.append(end.code)
+print(json.dumps([statuses, "torch" in sys.modules]))
+"""
+
+
+def test_help_and_refusals_do_without_torch():
+    """Importing torch takes seconds; what explains or refuses a command does not wait for it."""
+    explaining = [["--help"], ["--version"], *([name, "--help"] for name in cli.COMMANDS)]
+    refusing = [["nothing"], *([name, "--nothing"] for name in cli.COMMANDS)]
+    said = run(json.dumps(explaining + refusing), script=WITHOUT_TORCH)
+    statuses, has_torch = json.loads(said.stdout.splitlines()[-1])
+
+    assert [0] * len(explaining) + [2] * len(refusing) == statuses, said.stderr
+    assert not has_torch
+
+
 def test_run_does_without_extras(tmp_path):
     """`run` needs neither click nor rich, and ends with its program's status."""
     (tmp_path / "program.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
@@ -129,6 +155,8 @@ def test_version_names_what_behaviour_depends_on():
         ["bench", "--step", "a:b"],
         ["doctor", "--nothing"],
         ["run", "--nothing"],
+        ["top", "--once", "--interval", "nan"],
+        ["top", "--once", "--interval", "1e300"],
     ],
     ids=" ".join,
 )

@@ -21,6 +21,10 @@ def step(batch):
 
 def nothing():
     return 1
+
+
+def broken(batch):
+    raise ValueError("the step's own")
 """
 
 
@@ -54,6 +58,8 @@ def test_a_line_to_paste_is_printed(program, step, capsys):
         (["{}:missing"], 1, "has no function missing"),
         (["{}:nothing"], 1, "made a int, not a torch DataLoader"),
         (["{}:make_loader", "--step", "{}:step", "--step-seconds", "1"], 2, "give one"),
+        (["{}:make_loader", "--step-seconds", "nan"], 2, "no finite number of seconds"),
+        (["{}:make_loader", "--seconds", "inf"], 2, "no finite number of seconds"),
         ([], 2, "Missing argument"),
     ],
 )
@@ -63,3 +69,9 @@ def test_mistakes_are_said(program, arguments, status, text, capsys):
 
     assert status == found
     assert text in capsys.readouterr().err
+
+
+def test_an_error_of_the_step_keeps_its_traceback(program):
+    """Whoever wrote it wants the line, whatever the error's type is."""
+    with pytest.raises(ValueError, match="the step's own"):
+        main(["tune", f"{program}:make_loader", "--step", f"{program}:broken", "--seconds", "1"])

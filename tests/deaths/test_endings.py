@@ -72,7 +72,7 @@ while True:
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.core(every=5)
 @pytest.mark.parametrize("options", ["", "restarts=2, persistent_workers=True"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_interrupt_of_a_wait_for_blocked_workers(stage, tmp_path, loop, options):
@@ -223,7 +223,7 @@ say("blocked" if timed_out else "not timed out")
 
 
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
-@pytest.mark.core(values=1)
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     ("moment", "ending"), [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL")]
 )

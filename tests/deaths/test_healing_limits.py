@@ -147,7 +147,7 @@ def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
 # Workers that hang
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=6)
 @pytest.mark.parametrize("way", WAYS_TO_HANG)
 @pytest.mark.parametrize("kind", [Mortal, MortalStream])
 def test_hung_worker_is_replaced(tmp_path, way, kind):

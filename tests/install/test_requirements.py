@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import shmloader
-from shmloader import requirements
+from shmloader import exports, requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(shmloader.__file__).parent
@@ -47,6 +47,19 @@ def refusal(folder: Path, before: str = "", *options: str) -> str:
 
     assert (1, 1, "ImportError") == (done.returncode, len(lines), kind), done.stderr
     return text
+
+
+def run_alone(program: str) -> str:
+    """Run a program in a process of its own, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    return done.stdout.strip()
 
 
 def fake(folder: Path, name: str, source: str) -> None:
@@ -115,6 +128,68 @@ def test_package_fails_on_its_own(tmp_path):
     fake(tmp_path, "torch", "raise ImportError('libcudart.so.13 is missing')")
 
     assert "libcudart.so.13 is missing" == refusal(tmp_path)
+
+
+def test_metadata_that_is_left_over_is_not_believed(tmp_path):
+    """A package is asked itself if the metadata beside it does not say that it is new enough."""
+    fake(tmp_path, "torch", f"__version__ = {LEAST['torch']!r}")
+    for version in ("2.0.0", "99.0.0"):
+        said = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+        (tmp_path / f"torch-{version}.dist-info").mkdir()
+        (tmp_path / f"torch-{version}.dist-info" / "METADATA").write_text(said)
+    asked = run_alone(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shmloader; "
+        "print('torch' in sys.modules)"
+    )
+
+    assert "True" == asked
+
+
+def test_torch_waits_for_the_first_use():
+    """An import tells the version and lists the names; the first use of a name imports torch."""
+    said = run_alone(
+        "import sys, shmloader\n"
+        "assert shmloader.__version__ and {*shmloader.__all__} <= {*dir(shmloader)}\n"
+        "assert not hasattr(shmloader, 'nothing') and not hasattr(shmloader, '__wrapped__')\n"
+        "print('torch' in sys.modules, end=' ')\n"
+        "print(shmloader.DataLoader.__name__, 'torch' in sys.modules)"
+    )
+
+    assert "False DataLoader True" == said
+
+
+def test_every_way_to_import_gives_the_same():
+    """Names and modules are the same by attribute, by name, by star, and out of a pickle."""
+    said = run_alone(
+        "import shmloader\n"
+        "modules = shmloader.errors, shmloader.metrics, shmloader.log\n"
+        "from shmloader import *\n"
+        "import pickle, sys\n"
+        "assert all(getattr(shmloader, name) is globals()[name] for name in shmloader.__all__)\n"
+        "assert all(each is sys.modules[each.__name__] for each in modules)\n"
+        "print(pickle.loads(pickle.dumps(DataLoader)) is shmloader.dataloader.DataLoader)"
+    )
+
+    assert "True" == said
+
+
+@pytest.mark.parametrize("module", ["shmloader.trainer.budget", "shmloader.worker.loop"])
+def test_modules_are_imported_alone(module):
+    """A spawned worker begins with a module of the package, not with one of its names."""
+    assert "True" == run_alone(f"import sys, {module}; print('{module}' in sys.modules)")
+
+
+def test_unknown_name_is_an_import_error():
+    """What the package does not have is refused as by any other package."""
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'shmloader'"):
+        from shmloader import nothing  # noqa: F401
+    with pytest.raises(AttributeError, match="module 'shmloader' has no attribute 'nothing'"):
+        shmloader.nothing  # noqa: B018
+
+
+def test_exports_are_the_names_that_are_listed():
+    """The names that are imported at the first use are those that the package lists."""
+    assert shmloader.__all__ == exports.__all__
 
 
 def test_core_is_missing(tmp_path):

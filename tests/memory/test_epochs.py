@@ -9,6 +9,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 
 import shmloader
 from shmloader import DataLoader
+from shmloader.metrics.history import History
 from tests.helpers.datasets import Computed
 
 OPTIONS = {"num_workers": 2, "batch_size": 4}
@@ -61,6 +62,94 @@ def test_each_epoch_has_a_record(persistent):
     assert stats.wait_s == pytest.approx(sum(epoch.wait_s for epoch in stats.epochs))
     assert stats.next.total_s == pytest.approx(sum(each.next.total_s for each in stats.epochs))
     assert sum(epoch.wall_s for epoch in stats.epochs) <= elapsed_s
+
+
+class SlowToSend(Numbers):
+    """Takes a while to be sent to a worker; says how long."""
+
+    sent_s = 0.0
+
+    def __getstate__(self):
+        begun = time.perf_counter()
+        time.sleep(0.3)
+        self.sent_s += time.perf_counter() - begun
+        return self.__dict__
+
+
+def test_an_epoch_begins_before_its_workers_start():
+    """Sending a dataset to spawned workers can take longer than all else, and the user waits."""
+    dataset = SlowToSend(8)
+    with DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn") as loader:
+        iterator = iter(loader)
+        begun = loader.stats().epochs[-1]
+        assert 2 == len(list(iterator))
+        ended = loader.stats().epochs[-1]
+
+    assert 0 < dataset.sent_s <= begun.wall_s <= ended.first_s <= ended.wall_s
+
+
+class Slow(Numbers):
+    """The third row takes longer than the timeout."""
+
+    def __getitem__(self, index):
+        time.sleep(0.4 * (index == 2))
+        return super().__getitem__(index)
+
+
+def test_what_is_done_behind_a_timeout_is_no_step():
+    """next() returned nothing then, that the user could have had."""
+    timeouts = 0
+    with DataLoader(Slow(4), batch_size=1, num_workers=1, timeout=0.1) as loader:
+        iterator = iter(loader)
+        for _ in range(4):
+            while True:
+                try:
+                    next(iterator)
+                    break
+                except RuntimeError:
+                    timeouts += 1
+        assert [] == list(iterator)
+        epoch = loader.stats().epochs[-1]
+
+    assert timeouts > 0
+    assert (4, 4, 4) == (epoch.batches, epoch.next.count, epoch.step.count)
+
+
+def test_counts_never_go_back(monkeypatch):
+    """Whoever looks on another thread sees an epoch that ends once: it runs, or has ended."""
+    seen = []
+    end = History.end
+
+    def looked_at(history, epoch):
+        seen.append(loader.stats())
+        end(history, epoch)
+        seen.append(loader.stats())
+
+    monkeypatch.setattr(History, "end", looked_at)
+    with DataLoader(Numbers(), persistent_workers=True, **OPTIONS) as loader:
+        for _ in range(2):
+            list(loader)
+
+    assert [10, 10, 20, 20] == [stats.next.count for stats in seen[:4]]
+    assert [1, 1, 2, 2] == [len(stats.epochs) for stats in seen[:4]]
+
+
+def test_an_epoch_that_ends_during_a_look_counts_once():
+    """It was asked as one that runs, and has ended when the others are counted."""
+    with DataLoader(Numbers(), **OPTIONS) as loader:
+        list(loader)
+        (done,) = loader.stats().epochs
+    history = History()
+
+    class Ending:
+        def now(self):
+            history.end(done)
+            return done
+
+    ending = Ending()
+    assert done.number == history.begin(ending)
+    assert done.next == history.times()[0]
+    assert (done,) == history.epochs()
 
 
 def test_a_running_epoch_is_seen():

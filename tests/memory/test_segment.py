@@ -155,7 +155,9 @@ def test_posix_says_what_it_needs(monkeypatch):
 
 
 @pytest.mark.core(values=1)
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.thorough)]
+)
 def test_both_backings_deliver_the_same(backing, method):
     """Batches do not depend on the kind of object, whichever way it travels to a worker."""
     if (method, backing) == ("forkserver", "memfd"):
@@ -248,6 +250,7 @@ def test_no_room_is_our_error(monkeypatch):
 # From epoch to epoch
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
     """The next epoch finds the pages of the last one: none are added, and few faults are taken."""
@@ -314,6 +317,7 @@ def test_retired_slots_are_never_written_again():
     loader.close()
 
 
+@pytest.mark.core(every=2)
 def test_held_batch_outlives_everything(backing):
     """A batch is unchanged after its iterator, loader and segment are gone."""
     loader = load()

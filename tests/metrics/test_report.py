@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -10,7 +10,7 @@ from shmloader.metrics.case import Case
 from shmloader.metrics.report import FEWEST_BATCHES, report_on
 from shmloader.metrics.tuner import Tuner
 
-from .loops import BATCHES, MIB, loop, report
+from .loops import BATCHES, MIB, loop, report, times_of
 
 
 def wait_with(advice, **about):
@@ -233,7 +233,9 @@ def test_the_slow_worker_is_named():
 def test_a_slow_worker_stays_slow():
     """Among more workers the slow one is still one of them: by turns there must be many."""
     about = {"fetching": lambda n: 0.04 if n % 2 else 0.004, "step": 0.005, "collating": 0.0}
-    stream, free = (report(**about, is_map_style=is_map_style) for is_map_style in (False, True))
+    stream, free = (
+        report(**about, may_be_dynamic=may_be_dynamic) for may_be_dynamic in (False, True)
+    )
 
     assert "worker" == stream.cause == free.cause
     assert 7 <= stream.advice["num_workers"] <= 9
@@ -257,7 +259,7 @@ def test_dynamic_assignment_is_advised():
     assert wait_with(found.advice, **about, prefetch_factor=4) < 0.02
 
 
-@pytest.mark.parametrize("about", [{"is_map_style": False}, {"assignment": "dynamic"}], ids=str)
+@pytest.mark.parametrize("about", [{"may_be_dynamic": False}, {"assignment": "dynamic"}], ids=str)
 def test_dynamic_assignment_is_not_advised(about):
     """A stream's workers cannot stand in for each other; and what is set is not advised again."""
     about = {"fetching": one_in_fifty, "step": 0.012, **about}
@@ -361,6 +363,42 @@ def test_starting_workers_is_said():
     assert line in str(report(first_s=5.0, persistent=False))
     assert line not in str(report(first_s=5.0, persistent=True))
     assert line not in str(report(first_s=0.01, persistent=False))
+
+
+def test_cores_that_lacked_at_the_start_are_no_cause():
+    """Workers that start together wait for cores, and not afterwards, when they fetch."""
+    about = {"fetching": 0.02, "delayed": 0.5, "cpu": 0.4, "cores": 2.0}
+
+    assert "cpu" == report(**about, first_s=0.1, persistent=False).cause
+    assert "fetching" == report(**about, first_s=2.0, persistent=False).cause
+    # No worker starts in an epoch of workers that live on.
+    assert "cpu" == report(**about, first_s=2.0, persistent=True).cause
+
+
+def test_the_last_step_is_not_known():
+    """The log does not have it: it is no step of no time, which few batches would feel."""
+    epoch, timeline, setting = loop(0.02, 0.0, 0.005)
+    few = timeline.after(len(timeline) - 10)
+    known = Case(epoch, few, setting).facts
+    few.step[-1] = 0.0
+    unknown = Case(epoch, few, setting).facts
+
+    assert 0.005 == pytest.approx(unknown["step_s"])
+    for name in ("batches_per_s", "wait_share"):
+        assert known[name] == pytest.approx(unknown[name])
+
+
+def test_waiting_at_the_start_of_an_epoch_is_said():
+    """Steady batches may come at once although the trainer waited for a third of the epoch."""
+    epoch, timeline, setting = loop(0.001, 0.0, 0.005)
+    late = replace(epoch, next=times_of([0.5, *[0.00001] * 199]), first_s=0.5)
+    said = "in the whole epoch it waited 33 %: the first batch came after 500 ms of "
+
+    assert said not in str(report_on(epoch, timeline, setting))
+    assert said in str(report_on(late, timeline, setting))
+    # Of an epoch that runs, or is not all in the log, that is not known.
+    assert said not in str(report_on(replace(late, is_over=False), timeline, setting))
+    assert said not in str(report_on(late, timeline.after(50), setting))
 
 
 def test_nothing_to_report():

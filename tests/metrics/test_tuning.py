@@ -1,7 +1,10 @@
 """tune(): options for loops that were run, for loops that are made up, and for a loader itself."""
 
 import json
+import multiprocessing
 import random
+import time
+import warnings
 from pathlib import Path
 
 import numpy
@@ -12,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 import shmloader
 from shmloader.metrics.case import Case
 from shmloader.metrics.model import play
-from shmloader.tuning import _Search, tune
+from shmloader.tuning import TooFewBatches, _Search, tune
 
 from .loops import loop
 from .recorder import LOOPS
@@ -43,12 +46,12 @@ def test_model_predicts_what_was_measured(name, workers, depth, rate):
     assert rate == pytest.approx(count / played.total_s, rel=0.1)
 
 
-def searching(monkeypatch, made, **options):
+def searching(monkeypatch, made, kind=DataLoader, **options):
     """Make a search whose runs are loops that are made up."""
-    search = _Search(DataLoader([0], num_workers=2, **options), None, 60.0, lambda line: None)
+    search = _Search(kind([0], num_workers=2, **options), None, 60.0, lambda line: None)
     runs = []
 
-    def run(*key):
+    def run(*key, as_it_is=False):
         runs.append(key)
         search._cases[key] = Case(*made(*key))
         return search._cases[key]
@@ -116,12 +119,16 @@ def one_in_twelve(number):
     return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
 
 
-@pytest.mark.parametrize(("is_map_style", "chosen"), [(True, "dynamic"), (False, None)])
-def test_dynamic_assignment_is_found(monkeypatch, is_map_style, chosen):
+@pytest.mark.parametrize(("may", "chosen"), [(True, "dynamic"), (False, None)])
+def test_dynamic_assignment_is_found(monkeypatch, may, chosen):
     """Slow batches that would queue up at one worker are met by assignment, not by more depth."""
 
     def made(workers, depth, assignment):
-        options = {"prefetch_factor": depth, "assignment": assignment, "is_map_style": is_map_style}
+        options = {
+            "prefetch_factor": depth,
+            "assignment": assignment,
+            "may_be_dynamic": may,
+        }
         return loop(one_in_twelve, 0.0, 0.008, workers, **options)
 
     search, runs = searching(monkeypatch, made, prefetch_factor=4)
@@ -129,24 +136,16 @@ def test_dynamic_assignment_is_found(monkeypatch, is_map_style, chosen):
 
     assert chosen == found.options.get("assignment")
     assert found.wait_share < 0.12
-    assert is_map_style == any(run[2] == "dynamic" for run in runs)
-    assert ('assignment="dynamic"' in str(found).splitlines()[0]) == is_map_style
-    if is_map_style:
+    assert may == any(run[2] == "dynamic" for run in runs)
+    assert ('assignment="dynamic"' in str(found).splitlines()[0]) == may
+    if may:
         assert 4 == found.options["prefetch_factor"]
 
 
 def test_a_dynamic_loader_stays_so(monkeypatch):
     """A loader that is dynamic already is tuned as it is."""
-    kind = shmloader.DataLoader
-    search = _Search(kind([0], num_workers=2, assignment="dynamic"), None, 60.0, lambda line: None)
-    runs = []
-
-    def run(*key):
-        runs.append(key)
-        search._cases[key] = Case(*recorded("uneven")(*key))
-        return search._cases[key]
-
-    monkeypatch.setattr(search, "_run", run)
+    options = {"kind": shmloader.DataLoader, "assignment": "dynamic"}
+    search, runs = searching(monkeypatch, recorded("uneven"), **options)
     found = search.tuned()
 
     assert {"dynamic"} == {run[2] for run in runs} == {run.assignment for run in found.curve}
@@ -200,6 +199,101 @@ def test_a_loader_without_workers_is_tuned():
 
     assert found.options["num_workers"] >= 1
     assert (0, None) == (loader.num_workers, loader.prefetch_factor)
+
+
+def test_a_run_that_is_too_short_ends_the_search(monkeypatch):
+    """What was measured before it is the answer, and what was left out is said."""
+    search, runs = searching(monkeypatch, recorded("records"))
+    measured, lines = search._run, []
+
+    def run(*key, as_it_is=False):
+        if runs:
+            raise TooFewBatches("3 batches came")
+        return measured(*key)
+
+    monkeypatch.setattr(search, "_run", run)
+    monkeypatch.setattr(search, "_tell", lines.append)
+    found = search.tuned()
+
+    assert 2 == found.options["num_workers"]
+    assert ["left out: 3 batches came"] == lines
+
+
+def test_short_epochs_are_measured_as_a_whole():
+    """No rate is said that an epoch of ten batches cannot have, and no worker without a batch."""
+    loader = DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True)
+    found = tune(lambda: loader, seconds=1)
+    measured = [run for run in found.curve if not run.predicted]
+
+    assert len(measured) > 1
+    assert max(run.num_workers for run in measured) <= 10
+    # Each of ten batches takes 20 ms, and all may come at once.
+    assert max(run.batches_per_s for run in measured) <= 10 / 0.02
+
+
+class Slow(Dataset):
+    """Forty rows that take a while."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.full((8,), index)
+
+
+def test_the_start_of_workers_is_no_part_of_a_run():
+    """Workers that take longer to start than a run lasts are measured all the same."""
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=SlowFork())
+    found = tune(lambda: loader, step=0.001, seconds=0.6)
+
+    assert 1 == found.before.num_workers
+    assert found.before.batches_per_s > 0
+
+
+class SlowFork(type(multiprocessing.get_context("fork"))):
+    """Forks after a while."""
+
+    class Process(multiprocessing.context.ForkProcess):
+        def start(self):
+            time.sleep(0.25)
+            super().start()
+
+
+def test_other_runs_have_no_limits_of_slots_and_bytes():
+    """Slots and bytes that were chosen for one worker do not hamper eight; they are put back."""
+    loader = shmloader.DataLoader(
+        Numbers(), batch_size=4, num_workers=1, slots=3, ring_bytes=1 << 20
+    )
+    chosen = []
+
+    def step(batch):
+        chosen.append((loader.slots, loader.ring_bytes))
+        time.sleep(0.001)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = tune(lambda: loader, step, seconds=1)
+    first, others = chosen[0], [each for each in chosen if each != chosen[0]]
+
+    assert (3, 1 << 20) == first == (loader.slots, loader.ring_bytes)
+    assert {(None, None)} == set(others)
+    assert found.options["slots"] > 3
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"seconds": float("nan")}, "seconds is nan: it must be above 0"),
+        ({"seconds": 0}, "seconds is 0"),
+        ({"step": float("inf")}, "step is inf seconds: it must be 0 or more"),
+        ({"step": -1}, "step is -1 seconds"),
+    ],
+)
+def test_times_are_finite(options, text):
+    """A budget or a step that would never end is refused before anything is run."""
+    with pytest.raises(ValueError, match=text):
+        tune(lambda: pytest.fail("the loader was made"), **options)
 
 
 def test_what_cannot_be_tuned_is_refused():

@@ -457,7 +457,7 @@ def endless(what, levels):
     return b"".join(map(ENDLESS[what], range(levels)))
 
 
-@pytest.mark.core(every=5)
+@pytest.mark.core(every=10)
 @pytest.mark.parametrize("what", ENDLESS)
 def test_endless_nesting_is_an_error(tmp_path, what):
     """A layout nested deeper than any stack raises an error and does not crash."""

@@ -124,7 +124,9 @@ def test_names_are_listed():
 def test_builtins_are_listed():
     """docs/api.md says of each error and warning which builtin catches it too."""
     rows = re.findall(r"^\| \[`(\w+)`\]\(#errors-.*?\) \| an? `(\w+)`:", API.read_text(), re.M)
-    errors = [kind for kind in map(vars(shmloader).get, shmloader.__all__) if is_error(kind)]
+    errors = [
+        kind for kind in (getattr(shmloader, name) for name in shmloader.__all__) if is_error(kind)
+    ]
 
     assert {kind.__name__ for kind in errors} - {"ShmloaderError"} == {name for name, _ in rows}
     assert [] == [

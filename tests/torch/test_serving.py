@@ -253,6 +253,43 @@ def test_program_runs_as_it_is(script, compare, arguments):
     assert compare == ("times its CPU" in said)
 
 
+SLOW = """
+import time
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return index
+
+if __name__ == "__main__":
+    for _ in range(2):
+        for batch in DataLoader(Slow(), 4, num_workers=2):  # which ends before its iterator
+            pass
+    for batch in DataLoader(Slow(), 48, num_workers=2):
+        pass
+    kept = DataLoader(Slow(), 4, num_workers=1, persistent_workers=True)
+    for count in (24, 2):
+        for _, batch in zip(range(count), kept):
+            time.sleep(0.05)
+"""
+
+
+def test_each_loop_has_a_verdict(script):
+    """What limits each loop and what to change is said once, of its last epoch that is enough."""
+    (script / "slow.py").write_text(SLOW)
+    _, said = run(script, "-m", "shmloader", "run", "slow.py")
+    verdicts = re.findall(r"^Slow, batch_size (\d+), (\d) workers?(.*?): (\w+): (.*)", said, re.M)
+
+    assert [("4", "2", " (2 times)"), ("4", "1", "")] == [each[:3] for each in verdicts]
+    (_, _, _, cause, fast), (_, _, _, other, slow) = verdicts
+    assert ("fetching", "step") == (cause, other)
+    assert "; set num_workers=" in fast and "Faster data would change nothing" in slow
+
+
 @pytest.mark.thorough
 def test_module_and_options(script):
     """As `python -m`, with our options in front of it, and one that is out of range."""

@@ -303,6 +303,14 @@ def test_both_kinds_of_segments_are_found(monkeypatch, backing):
         assert loader._service.pool.number in found
 
 
+def seen_here():
+    """List the numbers of the loaders that are seen of this process."""
+    try:
+        return [each.loader for each in find(os.getpid()).loaders]
+    except CommandError:  # there is none
+        return []
+
+
 def test_a_loader_between_epochs_and_a_closed_one():
     """A loader is found between two epochs, and not after close()."""
     with DataLoader(range(8), 4, num_workers=1, persistent_workers=True) as loader:
@@ -310,11 +318,20 @@ def test_a_loader_between_epochs_and_a_closed_one():
         number = loader._service.pool.number
         (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
         assert ("idle", "between", 2, 2) == (found.state, found.trainer, found.batch, found.length)
-    try:
-        left = find(os.getpid()).loaders
-    except CommandError:  # it was the only one
-        left = ()
-    assert number not in [each.loader for each in left]
+    assert number not in seen_here()
+
+
+def test_a_closed_loader_whose_iterator_is_kept():
+    """Its segment may be open for what still points to it, but it is no loader any more."""
+    loader = DataLoader(range(64), 4, num_workers=1)
+    iterator = iter(loader)
+    batch = next(iterator)
+    number = loader._service.pool.number
+    assert number in seen_here()
+    loader.close()
+    assert number not in seen_here()
+    assert 4 == len(batch)
+    del iterator
 
 
 def test_processes_of_other_users():
@@ -355,6 +372,27 @@ def test_a_killed_worker_is_gone(tmp_path):
 
         assert wait_until(lambda: worker().state == "gone")
         assert not worker().hangs
+
+
+def test_what_is_stopped_is_said_to_be(tmp_path, capsys):
+    """A process that a signal stopped waits for nothing, and its sample does not hang."""
+    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
+        assert "reached" == training.line()
+        (hung,) = find(training.pid, hangs_after_s=0.001).hung()
+        os.kill(hung.pid, signal.SIGSTOP)
+        assert wait_until(lambda: not find(training.pid, hangs_after_s=0.001).hung())
+        one = find(training.pid).loaders[0].workers[hung.worker]
+        training.send(signal.SIGSTOP)
+        assert wait_until(lambda: find(training.pid).state == "stopped")
+        main(["top", str(training.pid), "--once"])
+        text = capsys.readouterr().out
+        main(["top", str(training.pid), "--once", "--json"])
+        record = json.loads(capsys.readouterr().out)["trainers"][0]
+
+    assert ("stopped", 4711) == (one.state, one.index)
+    assert f"it was stopped by a signal, as by Ctrl-Z: kill -CONT {training.pid}" in text
+    assert f"worker {hung.worker} was stopped by a signal" in text
+    assert ("stopped", None) == (record["state"], record["loaders"][0]["verdict"])
 
 
 CONTAINED = """

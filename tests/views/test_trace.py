@@ -2,9 +2,10 @@
 
 import json
 import os
-import shutil
+import re
 import sys
 import time
+from collections import Counter
 
 import pytest
 import torch
@@ -16,14 +17,9 @@ from shmloader import DataLoader
 from shmloader.cli import main
 from shmloader.metrics import picture, trace
 from shmloader.metrics.layout import in_order
+from tests.helpers import trace_processor
 from tests.helpers.looks import LAYOUT, segment_after
-
-KEYS = {
-    "X": {"ph", "pid", "tid", "name", "ts", "dur", "args"},
-    "M": {"ph", "pid", "tid", "name", "args"},
-    "C": {"ph", "pid", "tid", "name", "ts", "args"},
-}
-TRACE_PROCESSOR = shutil.which("trace_processor_shell")
+from tests.helpers.trace_format import NotATrace, events_in
 
 
 class Slow(Dataset):
@@ -36,32 +32,6 @@ class Slow(Dataset):
         if index == 14:
             time.sleep(0.1)
         return torch.full((4,), index)
-
-
-def events_in(path):
-    """Read a trace, and check that it is one: names, kinds, and slices within each other."""
-    written = json.loads(path.read_text())
-    assert {"traceEvents", "displayTimeUnit"} == written.keys()
-    events = written["traceEvents"]
-    for event in events:
-        assert KEYS[event["ph"]] == event.keys()
-        assert event.get("dur", 0) >= 0
-    named = {event["tid"] for event in events if event["name"] == "thread_name"}
-    slices = [event for event in events if event["ph"] == "X"]
-    assert named == {event["tid"] for event in slices}
-    for track in named:
-        ends = []
-        on_track = [event for event in slices if event["tid"] == track]
-        for event in sorted(on_track, key=lambda event: (event["ts"], -event["dur"])):
-            begin, end = round(1000 * event["ts"]), round(1000 * (event["ts"] + event["dur"]))
-            while ends and ends[-1] <= begin:
-                ends.pop()
-            assert not ends or end <= ends[-1]
-            ends.append(end)
-    assert all(
-        value >= 0 for event in events if event["ph"] == "C" for value in event["args"].values()
-    )
-    return events
 
 
 def tracks_of(events):
@@ -161,7 +131,7 @@ def test_a_file_that_cannot_be_written(tmp_path, capsys):
     """An error of the file system is the user's own, and leaves nothing."""
     with DataLoader(range(8), 4, num_workers=1) as loader:
         list(loader)
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError, match=re.escape("nowhere/trace.json'")):
             loader.trace(tmp_path / "nowhere" / "trace.json")
         (tmp_path / "folder").mkdir()
         with pytest.raises(IsADirectoryError):
@@ -220,24 +190,78 @@ def test_records_that_lack_times_have_no_slice():
     assert 2 == len(named(events, "next()"))
 
 
-@pytest.mark.skipif(TRACE_PROCESSOR is None, reason="needs Perfetto's trace_processor_shell")
-def test_perfetto_opens_it(tmp_path):
-    """Perfetto's trace processor reads the tracks and slices, and reports no error."""
-    processor = pytest.importorskip("perfetto.trace_processor")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ph": "B"}, "keys"),
+        ({"cat": "data"}, "keys"),
+        ({"ts": "12"}, "ts is no float"),
+        ({"pid": True}, "pid is no int"),
+        ({"dur": -1.0}, "too small"),
+        ({"ts": float("nan")}, "NaN is no JSON"),
+        ({"tid": 99}, "without a name"),
+        ({"pid": 99}, "without a name"),
+        ({"ts": 4.5}, "overlaps"),
+    ],
+    ids=str,
+)
+def test_what_is_no_trace_is_told(tmp_path, change, reason):
+    """The check that other tests rely on refuses what breaks a rule of the format."""
     path = tmp_path / "trace.json"
-    with DataLoader(Slow(), num_workers=2, batch_size=4) as loader:
-        list(loader)
+    tracks = [
+        {"ph": "M", "pid": 1, "tid": 1, "name": name, "args": {"name": "trainer"}}
+        for name in ("process_name", "thread_name")
+    ]
+    slices = [
+        {"ph": "X", "pid": 1, "tid": 1, "name": "step", "ts": begin, "dur": 3.0, "args": {}}
+        for begin in (2.0, 5.0)
+    ]
+
+    def write(last):
+        events = [*tracks, slices[0], {**slices[1], **last}]
+        path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+
+    write({})
+    assert 4 == len(events_in(path))
+    write(change)
+    with pytest.raises(NotATrace, match=reason):
+        events_in(path)
+
+
+@pytest.mark.skipif(
+    bool(trace_processor.missing()),
+    reason=f"needs {' and '.join(trace_processor.missing())}: pip install 'shmloader[test]'",
+)
+def test_perfetto_opens_it(tmp_path):
+    """Perfetto's trace processor has all slices where they belong, and reports no error."""
+    path = tmp_path / "trace.json"
+    with DataLoader(range(1200), num_workers=2, batch_size=4) as loader:
+        for batch in loader:
+            del batch
         loader.trace(path)
-    config = processor.TraceProcessorConfig(bin_path=TRACE_PROCESSOR)
-    with processor.TraceProcessor(trace=str(path), config=config) as opened:
-        counted = opened.query("select name, count(*) as n from slice group by name order by name")
-        assert {"collating": 6, "fetching": 6, "next()": 6, "step": 5} == {
-            row.name: row.n for row in counted
-        }
-        names = opened.query("select name from thread where name is not null order by name")
-        assert {"trainer", "worker 0", "worker 1"} <= {row.name for row in names}
-        wrong = opened.query("select name, value from stats where severity = 'error' and value > 0")
-        assert [] == [(row.name, row.value) for row in wrong]
+    events = events_in(path)
+    slices, threads, counters, wrong = trace_processor.ask(
+        path,
+        "select thread.name as track, slice.name as kind, depth, count(*) as n from slice "
+        "join thread_track on slice.track_id = thread_track.id join thread using (utid) "
+        "group by 1, 2, 3",
+        "select name from thread where name is not null",
+        "select sum(value) from counter join counter_track on track_id = counter_track.id",
+        "select name, value from stats where severity = 'error' and value > 0",
+    )
+    tracks = {number: name for name, number in tracks_of(events).items()}
+    written = Counter(
+        (tracks[event["tid"]], event["name"], event["name"] == "blocked")
+        for event in events
+        if event["ph"] == "X"
+    )
+    counts = [sum(event["args"].values()) for event in events if event["ph"] == "C"]
+
+    assert [] == wrong
+    assert dict(written) == {(track, name, depth): n for track, name, depth, n in slices}
+    assert {("trainer", "next()", 0), ("worker 1", "fetching", 0)} <= written.keys()
+    assert {*tracks.values()} <= {name for (name,) in threads}
+    assert [(sum(counts),)] == counters
 
 
 @pytest.fixture(scope="module")

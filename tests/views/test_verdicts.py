@@ -1,7 +1,10 @@
 """What `top` says limits a loop: the same as the loop's own report, seen from outside."""
 
+import multiprocessing
 import os
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from torch.utils.data import Dataset
 from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.verdicts import report_of, verdict
+from tests.helpers.programs import wait_until
 
 
 class Sleepy(Dataset):
@@ -24,6 +28,26 @@ class Sleepy(Dataset):
     def __getitem__(self, index):
         time.sleep(self.seconds)
         return torch.full((4,), index)
+
+
+class Halting(Sleepy):
+    """Rows that come at once, up to one."""
+
+    def __init__(self, released):
+        super().__init__(0.0)
+        self.released = released
+
+    def __getitem__(self, index):
+        if index == 240:
+            self.released.wait()
+        return super().__getitem__(index)
+
+
+def waited_for(loader):
+    """What is seen of a loader whose trainer waits for the row that does not come."""
+    seen = looked_at(loader._service.pool.number)
+    is_there = any(each.index == 240 for each in seen.workers) and seen.trainer == "waiting"
+    return seen if is_there else None
 
 
 def looked_at(number):
@@ -64,3 +88,27 @@ def test_no_verdict_of_a_few_batches():
         iterator = iter(loader)
         next(iterator)
         assert verdict(looked_at(loader._service.pool.number)) is None
+
+
+def test_a_halt_is_no_fast_loop(monkeypatch):
+    """A loop that was fast and waits for one batch now is not said to need no faster data."""
+    released = multiprocessing.Event()
+    with DataLoader(Halting(released), batch_size=4, num_workers=2) as loader:
+        iterator = iter(loader)
+        for _ in range(60):
+            next(iterator)
+            time.sleep(0.001)
+        waiting = threading.Thread(target=next, args=(iterator,))
+        waiting.start()
+        seen = wait_until(lambda: waited_for(loader))
+        released.set()
+        waiting.join()
+    monkeypatch.setattr("shmloader.cli.top.verdicts._STALL_S", 0.0)
+    before = float((seen.records["returned_ns"] - seen.records["asked_ns"]).max()) / 1e9
+    (making,) = [each.worker for each in seen.workers if each.ticket == 60]
+
+    stalled = verdict(replace(seen, since_s=before * 3))
+    assert stalled.startswith("the trainer has waited ")
+    assert stalled.endswith(f"; worker {making} has it in hand (fetching)")
+    assert verdict(replace(seen, since_s=before)) != stalled
+    assert report_of(seen).cause in verdict(replace(seen, since_s=before))

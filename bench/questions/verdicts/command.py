@@ -5,8 +5,8 @@ Loads of which the cause is known, run live: the causes that `report()` names, a
     python -m bench verdicts --load 'a stream' --load 'draws slowly'
 
 Each load runs once as it is, once with the advice, and if that still waits, with each of a grid of
-settings. The best of those then take turns with the advice, and medians are compared: the fastest
-of many single runs is mostly the luckiest.
+settings. The best of those then take turns with the advice, and medians of the ratios count: the
+fastest of many single runs is mostly the luckiest.
 """
 
 import argparse
@@ -103,7 +103,11 @@ def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
 
 
 def _of_the_best(load: Load, advice: dict[str, Any], rate: float) -> float:
-    """Search the best settings, and compare the rate with the advice to theirs, in turns."""
+    """
+    Search the best settings, and compare the rate with the advice to theirs.
+
+    They take turns, and ratios are taken within a round: other programs come and go.
+    """
     found = [(rate, {}), *((run(load, **changed)[1], changed) for changed in _grid(load))]
     found.sort(key=lambda each: each[0], reverse=True)
     settings = [advice, *(changed for _, changed in found[:_BEST] if changed != advice)]
@@ -111,8 +115,12 @@ def _of_the_best(load: Load, advice: dict[str, Any], rate: float) -> float:
     for _ in range(_ROUNDS):
         for times, changed in zip(rates, settings, strict=True):
             times.append(run(load, **changed)[1])
-    advised, *others = (statistics.median(times) for times in rates)
-    return advised / max(advised, *others)
+    advised, *others = rates
+    ratios = [
+        statistics.median(one / other for one, other in zip(advised, each, strict=True))
+        for each in others
+    ]
+    return min(1.0, *ratios)
 
 
 def _grid(load: Load) -> list[dict[str, Any]]:
@@ -128,8 +136,8 @@ def run(load: Load, **changed: Any) -> tuple[Report, float]:
     """
     Run one epoch; what is reported of it, and the batches per second of its middle half.
 
-    What is ordered at the start costs the trainer nothing later, and the last batches of an epoch
-    order none: with more ahead, both ends are faster than the loop.
+    The last batches of an epoch order no others, which a slow sampler would have to draw, and what
+    was ordered at the start was made while nothing was used: both ends are no measure.
     """
     step = burn if load.burns else time.sleep
     held: deque[Any] = deque(maxlen=load.keeps)

@@ -66,11 +66,21 @@ def _numbers(pid: int) -> tuple[int, ...]:
 
 
 def lives(pid: int) -> bool:
-    """Returns True if a process runs; a zombie does not."""
+    """Returns True if a process has not ended; a zombie has."""
+    return _condition(pid) not in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Returns True if a process was stopped by a signal, and not by a tracer for a look."""
+    return _condition(pid) == "T"
+
+
+def _condition(pid: int) -> str:
+    """The kernel's letter for what a process does."""
     try:
-        return _read(pid, "stat").rpartition(")")[2].split()[0] not in "ZX"
+        return _read(pid, "stat").rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"
 
 
 def beside(trainer: Process) -> dict[int, int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shmloader.cli.attach.processes import Process
-from shmloader.core import view_layout
 from shmloader.metrics.layout import Layout
 from shmloader.metrics.live import (
     HANGS_AFTER_S,
@@ -21,11 +21,17 @@ from shmloader.metrics.live import (
     read_plate,
 )
 
-LAYOUT = Layout(view_layout())
-
 # What links of descriptors say; the magic number decides which of these files are segments.
 _MEMFD = "/memfd:shmloader"
 _POSIX, _UNLINKED = "/dev/shm/", " (deleted)"
+
+
+@functools.cache
+def layout() -> Layout:
+    """Returns where the fields of a segment are, in segments of this package's version."""
+    from shmloader.core import view_layout  # only now: it imports torch, which takes seconds
+
+    return Layout(view_layout())
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
     loaders, owners, unread = [], set(), []
     for descriptor in _segments_of(process.pid):
         try:
-            plate = read_plate(descriptor.read, descriptor.total_bytes, LAYOUT)
+            plate = read_plate(descriptor.read, descriptor.total_bytes, layout())
         except NoSegment:
             continue
         except NotReadable as error:
@@ -64,8 +70,10 @@ def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
         if not _is_owner(process, plate):
             owners.add(plate.owner_pid)
             continue
+        if plate.state == "closed":  # and open only for batches that are still held
+            continue
         now_ns = time.monotonic_ns()
-        loaders.append(read_loader(descriptor.read, plate, LAYOUT, now_ns, hangs_after_s))
+        loaders.append(read_loader(descriptor.read, plate, layout(), now_ns, hangs_after_s))
     ordered = sorted(loaders, key=lambda loader: loader.loader)
     return Found(tuple(_without_resting(ordered)), tuple(sorted(owners)), tuple(unread))
 

@@ -7,7 +7,15 @@ import os
 import pwd
 from dataclasses import dataclass
 
-from shmloader.cli.attach.processes import Process, beside, lives, owner_of, pids, process
+from shmloader.cli.attach.processes import (
+    Process,
+    beside,
+    is_stopped,
+    lives,
+    owner_of,
+    pids,
+    process,
+)
 from shmloader.cli.attach.segments import look_into
 from shmloader.cli.command import CommandError
 from shmloader.metrics.live import HANGS_AFTER_S, LiveLoader, LiveWorker
@@ -20,8 +28,9 @@ class LiveTrainer:
 
     Attributes:
         state: "waiting" if one of its loaders is waited for, "stepping" if it uses a batch of one,
-            "between" if none has an epoch, "busy" if that could not be read.
-        since_s: Seconds since that began.
+            "between" if none has an epoch, "busy" if that could not be read; "stopped" if a signal
+            has stopped the process, whatever it did then.
+        since_s: Seconds since that began; None if it is stopped.
         unread: Why some of its segments could not be read, as sentences.
     """
 
@@ -104,6 +113,8 @@ def _trainer(
 ) -> LiveTrainer:
     there = beside(process) if loaders else {}
     seen = tuple(_as_seen_here(loader, there) for loader in loaders)
+    if is_stopped(process.pid):
+        return LiveTrainer(process, "stopped", None, seen, unread)
     known = [loader for loader in seen if loader.state == "live"]
     for state in ("waiting", "stepping", "busy"):
         since = [loader.since_s for loader in known if loader.trainer == state]
@@ -122,9 +133,11 @@ def _worker_as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorke
     if worker.pid is None:
         return worker
     pid = there.get(worker.pid) if there else worker.pid
-    if pid is not None and lives(pid):
-        return dataclasses.replace(worker, pid=pid)
-    return dataclasses.replace(worker, pid=pid, state="gone", hangs=False)
+    if pid is None or not lives(pid):
+        return dataclasses.replace(worker, pid=pid, state="gone", hangs=False)
+    if is_stopped(pid):  # no sample is to blame
+        return dataclasses.replace(worker, pid=pid, state="stopped", hangs=False)
+    return dataclasses.replace(worker, pid=pid)
 
 
 def _no_process(pid: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,11 @@ from shmloader.cli.demo.training import Step, Training, one_thread, warm_up
 from shmloader.cli.progress import progress_bar
 
 LARGE_SHAPE = (3, 224, 224)
+_SETTLE_S = 0.2  # off the clock, while workers finish what is fetched for the next epoch
+
+# Beyond torch's arguments. It is off by default, because only a sampler of torch's kinds is sure to
+# be foretold without side effects.
+_OPTIONS = {"shmloader": {"overlap_epochs": True}}
 
 
 def demonstrate(sizes: Sizes, picture: Path) -> None:
@@ -49,7 +55,8 @@ def show_trainings(console: Console, sizes: Sizes) -> list[Training]:
     photograph_count = len(photographs.PHOTOGRAPHS)
     console.print(
         f"Training: {len(dataset)} JPEG tiles of {photograph_count} photographs; "
-        f"batch size {batch_size}, workers {sizes.workers}, epochs {sizes.epochs}"
+        f"batch size {batch_size}, workers {sizes.workers}, epochs {sizes.epochs}, "
+        "persistent workers; shmloader with overlap_epochs=True"
     )
     trainings = train_in_turns(console, dataset, sizes)
     count = len(trainings[0].steps)
@@ -68,15 +75,25 @@ def train_in_turns(
         CommandError: The contenders' batches or losses differ.
     """
     warm_up(sizes.batch_size)
-    trainings = [Training(contender, dataset, sizes) for contender in CONTENDERS]
+    trainings = [
+        Training(contender, dataset, sizes, **_OPTIONS.get(contender.name, {}))
+        for contender in CONTENDERS
+    ]
     steps = sum(len(training.loader) for training in trainings) * sizes.epochs
     with progress_bar(console, "training", steps) as advance:
         for epoch in range(1, sizes.epochs + 1):
-            check_epoch(epoch, *(training.run_epoch(advance) for training in trainings))
+            check_epoch(epoch, *(run_epoch(training, advance) for training in trainings))
             console.print(f"  epoch {epoch} of {sizes.epochs}: {describe_epoch(trainings)}")
     for training in trainings:
         training.stop()
     return trainings
+
+
+def run_epoch(training: Training, advance: Callable[[], None]) -> list[Step]:
+    """Train for one epoch, and let what is fetched for the next one not disturb the other's."""
+    steps = training.run_epoch(advance)
+    time.sleep(_SETTLE_S)
+    return steps
 
 
 def describe_epoch(trainings: list[Training]) -> str:

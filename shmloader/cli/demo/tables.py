@@ -21,6 +21,10 @@ def training_table(trainings: Sequence[Training]) -> Table:
     table.add_row("  fastest and slowest", *(span(each.epoch_times_s) for each in trainings))
     table.add_row("time waiting for data", *(f"{each.waiting_share:.1%}" for each in trainings))
     table.add_row(
+        "ms waiting at the first step of later epochs",
+        *(f"{each.edge_s * MILLI:.1f}" for each in trainings),
+    )
+    table.add_row(
         "trainer CPU to receive a batch, ms",
         *(f"{per_step(each, lambda step: step.cpu_s) * MILLI:.2f}" for each in trainings),
     )

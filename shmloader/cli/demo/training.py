@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,7 +40,9 @@ class Step:
 class Training:
     """One contender's loader, the network that it feeds, and the steps so far by epoch."""
 
-    def __init__(self, contender: Contender, dataset: PhotographTiles, sizes: Sizes) -> None:
+    def __init__(
+        self, contender: Contender, dataset: PhotographTiles, sizes: Sizes, **options: Any
+    ) -> None:
         self.name = contender.name
         self.loader = contender.loader_class(
             dataset,
@@ -49,6 +52,7 @@ class Training:
             persistent_workers=True,
             # Its own generator: the other contender's epochs in between must not shift this one's.
             generator=torch.Generator().manual_seed(sizes.seed),
+            **options,
         )
         torch.manual_seed(sizes.seed)
         self.trainee = Trainee()
@@ -88,6 +92,11 @@ class Training:
     def epoch_s(self) -> float:
         """Seconds per epoch: the median."""
         return median(self.epoch_times_s)
+
+    @property
+    def edge_s(self) -> float:
+        """Seconds of waiting at the first step of an epoch that has one before it: the median."""
+        return median(epoch[0].wait_s for epoch in self.epochs[1:])
 
     @property
     def waiting_share(self) -> float:

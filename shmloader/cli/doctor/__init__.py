@@ -8,9 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
-from shmloader.cli.doctor.examination import examine
 from shmloader.cli.doctor.finding import Finding
-from shmloader.cli.doctor.machine import Machine
 
 _EPILOG = """\
 verdicts:
@@ -39,6 +37,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     chosen = parser.parse_args(arguments)
+    # Only now: they import torch, which takes seconds.
+    from shmloader.cli.doctor.examination import examine
+    from shmloader.cli.doctor.machine import Machine
+
     return tell(examine(Machine()), as_json=chosen.json)
 
 

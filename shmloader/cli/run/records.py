@@ -1,13 +1,19 @@
 """What is known of the loaders of a program, and of their epochs."""
 
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 
 from shmloader.errors import at_users_line
+from shmloader.metrics.case import Setting
+from shmloader.trainer.service import Evidence, Service
+
+# A reference to an iterator, what serves it, and what it is run with.
+Served = tuple[weakref.ref[Any], Service, Setting]
 
 OURS, TORCHS = "shmloader", "torch"
 
@@ -51,6 +57,8 @@ class Watched:
         is_chosen: `turn` is that of an epoch whose iterator is not made yet.
         is_ours_to_make: Its class has asked for an iterator; one that never does makes its own.
         kept: Persistent iterators that take turns, by whose they are.
+        served: What serves its living iterators of ours, and what they are run with, by id.
+        evidence: What it is judged by at the end, as far as it is known already.
     """
 
     title: str
@@ -60,6 +68,15 @@ class Watched:
     is_chosen: bool = False
     is_ours_to_make: bool = False
     kept: dict[str, Any] = field(default_factory=dict)
+    served: dict[int, Served] = field(default_factory=dict)
+    evidence: Evidence | None = None
+
+    def take_evidence(self, of: Sequence[int]) -> None:
+        """Take what the loader is judged by from iterators that have ended; keep nothing else."""
+        for key in of:
+            _, service, setting = self.served.pop(key, (None, None, None))
+            if service is not None and setting is not None:  # not taken yet
+                self.evidence = service.evidence(setting) or self.evidence
 
     def timed(self, kind: Any, before: torch.Tensor | None = None) -> Any:
         """

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from shmloader.cli.run.records import Passes, Watched
+from shmloader.metrics.report import report_on
 
 _HEADINGS = ("loader", "by", "epochs", "batches", "waited, s", "ms a batch", "CPU ms a batch")
 
@@ -20,7 +21,7 @@ def lines(seen: Sequence[Watched], seconds: float, process: str = "") -> list[st
         for whose, passes in _sums(watched):
             rows.append((title, whose, *_figures(passes)))
         remarks += [f"{title}: stays torch's: {reason}" for reason in _reasons(watched)]
-        remarks += [f"{title}: {text}" for text in _comparison(watched)]
+        remarks += [f"{title}: {text}" for text in (*_comparison(watched), *_verdicts(watched))]
     loaders = "1 loader" if len(seen) == 1 else f"{len(seen)} loaders"
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
     return [
@@ -70,6 +71,12 @@ def _figures(passes: Passes) -> list[str]:
 
 def _reasons(group: Sequence[Watched]) -> list[str]:
     return sorted({watched.reason for watched in group if watched.reason})
+
+
+def _verdicts(group: Sequence[Watched]) -> list[str]:
+    """Say what limits the loop, and the first thing to change, where there were enough batches."""
+    found = [report_on(*watched.evidence) for watched in group if watched.evidence is not None]
+    return ["; ".join(report.lines[:2]) for report in found if report.cause is not None]
 
 
 def _comparison(group: Sequence[Watched]) -> list[str]:

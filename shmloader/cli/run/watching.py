@@ -43,6 +43,7 @@ class Watch:
         self.seen: list[Watched] = []
         self.begun = time.monotonic()
         self._compare = compare
+        self._judged: dict[str, Watched] = {}
         self._by_loader: dict[int, tuple[weakref.ref[Any], Watched]] = {}
 
     def find(self, loader: Any) -> Watched:
@@ -53,6 +54,7 @@ class Watch:
             if entry[1].title == title:
                 return entry[1]
             entry[1].kept.clear()
+            self._take_evidence(entry[1])
         watched = Watched(title)
 
         def forget(_: object) -> None:
@@ -79,7 +81,31 @@ class Watch:
             watched.turn = TORCHS
             watched.reason = f"{type(loader).__name__} makes iterators of its own"
         watched.passes[watched.turn].add(spent)
+        if watched.turn == OURS and isinstance(iterator, RingIterator):
+            self._note_service(loader, watched, iterator)
         return iterator
+
+    def _note_service(self, loader: Any, watched: Watched, iterator: RingIterator) -> None:
+        """Have evidence taken when the iterator ends; the loader may have ended long before."""
+        served = serving.served_by(loader)
+        if served is not None:
+            key = id(iterator)
+            ended = weakref.ref(iterator, lambda _: self._take_evidence(watched, key))
+            watched.served[key] = (ended, *served)
+
+    def take_evidence(self) -> None:
+        """Take what the loaders that live are judged by: the program ends."""
+        for watched in self.seen:
+            self._take_evidence(watched)
+
+    def _take_evidence(self, watched: Watched, *of: int) -> None:
+        """Take it of one loader; of alike ones, as those made anew, the last one's is enough."""
+        watched.take_evidence(of or [*watched.served])
+        if watched.evidence is not None:
+            before = self._judged.get(watched.title, watched)
+            if before is not watched:
+                before.evidence = None
+            self._judged[watched.title] = watched
 
     def _choose(self, loader: Any, watched: Watched) -> None:
         has_begun = any(passes.epochs for passes in watched.passes.values())
@@ -185,6 +211,7 @@ def _at_exit(watch: Watch, first_pid: int) -> None:
     def say() -> None:
         # Not the program's own sys.stderr, which may be a file, or closed. None: there was none.
         if os.getpid() == pid and sys.__stderr__ is not None:
+            watch.take_evidence()
             text = "\n".join(lines(watch.seen, time.monotonic() - watch.begun, process))
             print(text, file=sys.__stderr__, flush=True)
 

@@ -21,12 +21,12 @@ def _trainer(trainer: LiveTrainer) -> dict[str, Any]:
         "command": trainer.process.command,
         "state": trainer.state,
         "since_s": trainer.since_s,
-        "loaders": [_loader(loader) for loader in trainer.loaders],
+        "loaders": [_loader(trainer, loader) for loader in trainer.loaders],
         "unread": list(trainer.unread),
     }
 
 
-def _loader(loader: LiveLoader) -> dict[str, Any]:
+def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
     pace = loader.pace
     return {
         "loader": loader.loader,
@@ -46,7 +46,7 @@ def _loader(loader: LiveLoader) -> dict[str, Any]:
         "spilled": loader.spilled,
         "resident_bytes": loader.resident_bytes,
         "caches": [],
-        "verdict": verdict(loader),
+        "verdict": verdict(loader) if trainer.state != "stopped" else None,
         "workers": [_worker(worker) for worker in loader.workers],
     }
 

@@ -32,6 +32,8 @@ def lines_of(trainers: Iterable[LiveTrainer]) -> Iterator[Line]:
         if number:
             yield Line("")
         yield Line(f"process {trainer.process.pid}  {trainer.process.command}", "bold")
+        if trainer.state == "stopped":
+            yield Line(f"  {_stopped('it', trainer.process.pid)}", "alarm")
         for loader in trainer.loaders:
             yield from _loader(trainer, loader)
         for reason in trainer.unread:
@@ -45,11 +47,13 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
         used = [f"{count} {state}" for state, count in loader.slots.items() if count]
         yield Line(f"    slots: {', '.join(used)}; {loader.ahead} batches ahead; {_memory(loader)}")
     line = verdict(loader)
-    if line:
+    if line and trainer.state != "stopped":
         yield Line(f"    {line}", "bold")
     for worker in loader.workers:
         if worker.hangs:
             yield Line(f"    {_alarm(trainer, loader, worker)}", "alarm")
+        elif worker.state == "stopped":
+            yield Line(f"    {_stopped(f'worker {worker.worker}', worker.pid)}", "alarm")
     yield Line("    " + _row(_COLUMNS))
     for worker in loader.workers:
         yield Line("    " + _row(_cells(worker)), "alarm" if worker.hangs else "")
@@ -92,6 +96,10 @@ def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:
         f"worker {worker.worker}, process {worker.pid}, hangs: for {seconds(worker.sample_s)} it "
         f"fetches {sample}{usual}; to see where: shmloader stacks {trainer.process.pid}"
     )
+
+
+def _stopped(who: str, pid: int | None) -> str:
+    return f"{who} was stopped by a signal, as by Ctrl-Z: kill -CONT {pid} lets it go on"
 
 
 def _cells(worker: LiveWorker) -> tuple[str, ...]:

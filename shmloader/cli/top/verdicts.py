@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from shmloader.cli.attach.segments import LAYOUT
+from shmloader.cli.attach.segments import layout
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics import Epoch, Report, Times, WorkerStats
 from shmloader.metrics.case import Setting
@@ -14,16 +14,44 @@ from shmloader.metrics.live import LiveLoader, LiveWorker
 from shmloader.metrics.model import CYCLE, DYNAMIC
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import Timeline, timeline_over
+from shmloader.metrics.words import duration
 from shmloader.processes import scheduling
 from shmloader.trainer.budget import Spill, number_of, spare_slots
+
+_STALL_S = 1.0  # a shorter wait is seen as one of many
 
 _REASONS = {number_of(reason): reason.label for reason in Spill}  # as the log has them
 
 
 def verdict(loader: LiveLoader) -> str | None:
     """Say what limits a loader and what to change; None if that is not known."""
+    stall = _stall(loader)
+    if stall is not None:
+        return stall
     report = report_of(loader)
     return "; ".join(report.lines) if report is not None and report.cause else None
+
+
+def _stall(loader: LiveLoader) -> str | None:
+    """
+    Say what the trainer waits for, if that takes longer than anything before.
+
+    A report knows only batches that have come, and may call a loop fast that has come to a halt.
+    """
+    if loader.trainer != "waiting" or loader.since_s is None or loader.since_s < _STALL_S:
+        return None
+    records = loader.records[loader.records["epoch"] == loader.epoch]
+    waits_ns = records["returned_ns"].astype(float) - records["asked_ns"].astype(float)
+    if len(waits_ns) and loader.since_s < 2 * float(waits_ns.max()) / 1e9:
+        return None
+    text = f"the trainer has waited {duration(loader.since_s)} for the next batch"
+    if len(waits_ns):
+        text += f", and {duration(float(waits_ns.max()) / 1e9)} at most for one before"
+    making = [worker for worker in loader.workers if worker.ticket is not None]
+    if not making:
+        return f"{text}; no worker has it in hand"
+    oldest = min(making, key=lambda worker: worker.ticket or 0)
+    return f"{text}; worker {oldest.worker} has it in hand ({oldest.state})"
 
 
 def report_of(loader: LiveLoader) -> Report | None:
@@ -31,7 +59,7 @@ def report_of(loader: LiveLoader) -> Report | None:
     view = loader.view
     if view is None or loader.epoch is None or not loader.plate.prefetch_factor:
         return None
-    timeline = timeline_over(loader.records, LAYOUT, loader.epoch)
+    timeline = timeline_over(loader.records, layout(), loader.epoch)
     return report_on(_epoch_of(loader, view, timeline), timeline, _setting_of(loader))
 
 
@@ -43,7 +71,7 @@ def _setting_of(loader: LiveLoader) -> Setting:
         prefetch_factor=plate.prefetch_factor,
         in_order=plate.in_order,
         assignment=DYNAMIC if plate.is_dynamic else CYCLE,
-        is_map_style=plate.is_map_style,
+        may_be_dynamic=plate.may_be_dynamic,
         slots=slots,
         chosen_slots=plate.chosen_slots,
         ring_bytes=plate.ring_bytes,

@@ -1,0 +1,58 @@
+"""One look at trainings after another, and when it is over."""
+
+from __future__ import annotations
+
+import time
+
+from shmloader.cli.attach.processes import lives
+from shmloader.cli.attach.trainers import LiveTrainer, find, find_all, none_found
+from shmloader.cli.command import CommandError
+from shmloader.cli.top.show import way_to_show
+from shmloader.metrics.live import HANGS_AFTER_S
+
+
+def show_trainings(
+    pid: int | None,
+    *,
+    once: bool = False,
+    as_json: bool = False,
+    interval_s: float = 1.0,
+    hangs_after_s: float = HANGS_AFTER_S,
+) -> int:
+    """
+    Show a training, or all, until it ends or Ctrl-C.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        CommandError: The process is not there, trains nothing, or may not be looked at.
+    """
+    has_seen = False
+    try:
+        with way_to_show(as_json, once) as show:
+            while True:
+                trainers, nothing, is_over = _look(pid, hangs_after_s, has_seen)
+                has_seen = has_seen or bool(trainers)
+                show(trainers, nothing)
+                if once or is_over:
+                    break
+                time.sleep(interval_s)
+    except KeyboardInterrupt:  # the way to leave
+        pass
+    return 0 if has_seen else 1
+
+
+def _look(
+    pid: int | None, hangs_after_s: float, has_seen: bool
+) -> tuple[list[LiveTrainer], str, bool]:
+    """Returns trainings, what to say if there are none, and True if there is no more to see."""
+    if pid is None:
+        trainers, forbidden = find_all(hangs_after_s)
+        return trainers, none_found(forbidden), False
+    try:
+        return [find(pid, hangs_after_s)], "", False
+    except CommandError as error:
+        if not has_seen:
+            raise
+        return [], str(error) if lives(pid) else f"process {pid} has ended", True

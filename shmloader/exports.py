@@ -1,0 +1,46 @@
+"""What the package exports. `import shmloader` runs this when the first of these names is used."""
+
+from shmloader.dataloader import DataLoader, wrap
+from shmloader.errors import (
+    BatchTooLarge,
+    OutOfSharedMemory,
+    RestartWarning,
+    RetentionWarning,
+    ShmloaderError,
+    UnsendableBatch,
+    WorkerBroken,
+)
+from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
+from shmloader.serving import close, install, report, stats, trace, uninstall
+from shmloader.tuning import Run, Tuned, tune
+from shmloader.worker.collate import empty
+from shmloader.worker.seeds import rng
+
+__all__ = [
+    "BatchTooLarge",
+    "DataLoader",
+    "Epoch",
+    "Held",
+    "OutOfSharedMemory",
+    "Report",
+    "RestartWarning",
+    "RetentionWarning",
+    "Run",
+    "ShmloaderError",
+    "Stats",
+    "Times",
+    "Tuned",
+    "UnsendableBatch",
+    "WorkerBroken",
+    "WorkerStats",
+    "close",
+    "empty",
+    "install",
+    "report",
+    "rng",
+    "stats",
+    "trace",
+    "tune",
+    "uninstall",
+    "wrap",
+]
