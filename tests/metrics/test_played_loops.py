@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from bench.questions.stalls.bound import best_waits
 from shmloader.metrics.model import play
 
 
@@ -132,6 +133,38 @@ def test_slow_batches_of_one_worker():
 
     assert [0.11, 0.11] == pytest.approx([played.wait_share for played in turns], abs=0.01)
     assert 0 == pytest.approx(free.wait_share)
+
+
+def test_the_bound_by_hand():
+    """The bench's bound: the first free worker takes the next request."""
+    making, steps = [5, 1, 1, 5, 1], [1] * 5
+
+    assert [5, 0, 0, 3, 0] == best_waits(making, steps, 2, 2, in_order=True)
+    assert [1, 0, 2, 0, 0] == best_waits(making, steps, 2, 2, in_order=False)
+    assert [5, 0, 0, 0, 0] == best_waits(making, steps, 2, 5, in_order=True)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_one_worker_is_its_own_bound(depth, in_order):
+    """With one worker there is nothing to assign: the model waits as the bench's bound does."""
+    draw = random.Random(depth)
+    making, steps = ([draw.randint(1, 9) for _ in range(50)] for _ in range(2))
+
+    expected = best_waits(making, steps, 1, depth, in_order)
+
+    assert expected == list(play(making, steps, 1, depth, in_order=in_order).waits_s)
+
+
+@pytest.mark.parametrize("depth", [2, 4, 8, 16])
+def test_dynamic_assignment_is_near_the_bound(depth):
+    """Behind the start of an epoch it takes 1 / 0.95 of the bound's time at most."""
+    draw = random.Random(depth)
+    making = [0.114 if draw.random() < 0.08 else 0.016 for _ in range(1000)]
+    waits = best_waits(making, [0.008] * 1000, 4, 4 * depth, in_order=True)
+    played = play(making, [0.008], 4, depth, assignment="dynamic").after(4 * depth)
+
+    assert 0.95 < (sum(waits[4 * depth :]) + sum(played.steps_s)) / played.total_s < 1.001
 
 
 def test_a_slow_worker_is_asked_less():

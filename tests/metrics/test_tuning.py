@@ -188,6 +188,7 @@ def test_a_loader_is_run(kind):
     assert len(seen) > 32
     assert "running 1 workers, prefetch_factor=2" == lines[0]
     assert (1, 2) == (loader.num_workers, loader.prefetch_factor)
+    assert "cycle" == getattr(loader, "assignment", "cycle")
     assert 100 == sum(1 for _ in loader)
 
 
