@@ -3,8 +3,10 @@
 from shmloader.core._core import (
     BatchLog,
     Desk,
+    Indices,
     Ledger,
     News,
+    Plan,
     Samples,
     Stopping,
     Taken,
@@ -27,10 +29,12 @@ from shmloader.core.protocol import Kind, Order, Verb
 __all__ = [
     "BatchLog",
     "Desk",
+    "Indices",
     "Kind",
     "Ledger",
     "News",
     "Order",
+    "Plan",
     "Progress",
     "Samples",
     "Stopping",

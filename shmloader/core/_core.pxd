@@ -3,6 +3,7 @@
 include "torch_fields.pxd"
 include "tensors.pxd"
 include "mapping.pxd"
+include "plans.pxd"
 include "requests.pxd"
 include "slot_memory.pxd"
 include "samples.pxd"

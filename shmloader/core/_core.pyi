@@ -1,8 +1,10 @@
 # Signatures only: each docstring stands once, in the .pyx, and tests/sources holds both together.
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, final
 
+from numpy import int64
+from numpy.typing import NDArray
 from torch import Tensor, dtype
 
 from shmloader.core.pickling import Pickler, Unpickler
@@ -176,6 +178,24 @@ class BatchLog:
     def durations(self) -> tuple[_Durations, _Durations]: ...
     def clocks(self) -> list[tuple[int, int, int, int, int, int]]: ...
     def views(self) -> list[_Bytes | None]: ...
+
+@final
+class Indices:
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[int]: ...
+    def tolist(self) -> list[int]: ...
+
+@final
+class Plan:
+    def __init__(
+        self,
+        draw: Callable[[], NDArray[int64]],
+        batch_size: int,
+        drop_last: bool,
+        end: Callable[[], object] | None = None,
+    ) -> None: ...
+    def __iter__(self) -> Plan: ...
+    def __next__(self) -> Indices: ...
 
 @final
 class Taken:

@@ -7,15 +7,18 @@ from multiprocessing.reduction import ForkingPickler
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from shmloader.core.csrc cimport (
-    REQUEST_INDEX, REQUEST_INDICES, REQUEST_NONES, REQUEST_PICKLED, words_load,
+    ORDER_NUMBERS_BYTES, REQUEST_INDEX, REQUEST_INDICES, REQUEST_NONES, REQUEST_PICKLED, words_load,
 )
 
 
 cdef object write_request(index, tuple numbers, Request *request):
     """Describe a request and its numbers, if any; returns what keeps their bytes alive."""
     cdef bytes kept
+    if type(index) is Indices:
+        return describe_indices(request, index, numbers)
     if type(index) is list and len(index) > 0 and type(index[0]) is int:
         kept = pack_ints(index, numbers)
         if kept is not None:
@@ -28,6 +31,21 @@ cdef object write_request(index, tuple numbers, Request *request):
         return describe(request, REQUEST_NONES, pack_ints([len(index)], numbers))
     kept = pack_ints([], numbers) + bytes(ForkingPickler.dumps(index))
     return describe(request, REQUEST_PICKLED, kept)
+
+
+cdef object describe_indices(Request *request, Indices indices, tuple numbers):
+    """Describe planned indices where they stand; behind numbers they are copied."""
+    cdef bytes kept
+    if numbers is not None:
+        kept = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>ORDER_NUMBERS_BYTES + 8 * indices.count)
+        (<int64_t *>PyBytes_AS_STRING(kept))[0] = numbers[0]
+        (<int64_t *>PyBytes_AS_STRING(kept))[1] = numbers[1]
+        memcpy(PyBytes_AS_STRING(kept) + ORDER_NUMBERS_BYTES, indices.start, 8 * indices.count)
+        return describe(request, REQUEST_INDICES, kept)
+    request.kind = REQUEST_INDICES
+    request.start = <char *>indices.start
+    request.length = 8 * indices.count
+    return indices
 
 
 cdef bytes describe(Request *request, int kind, bytes kept):

@@ -22,6 +22,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from shmloader.core import Indices
 from shmloader.worker import snapshot
 
 # These change nothing of their own by being iterated, so they need not be copied.
@@ -131,6 +132,8 @@ def _is_plain(request: Any) -> bool:
 
 def is_same(guessed: Any, drawn: Any) -> bool:
     """Returns True if a request was guessed, which is plain: of the same types, and equal."""
+    if type(drawn) is Indices:
+        drawn = drawn.tolist()
     if type(guessed) is not type(drawn):
         return False
     if type(guessed) not in (list, tuple):

@@ -11,6 +11,7 @@ import signal
 from typing import Any
 
 from shmloader import log
+from shmloader.core import Indices
 from shmloader.errors import RestartWarning, warn
 from shmloader.processes.nursery import Nursery
 from shmloader.trainer.transport import Transport
@@ -39,6 +40,8 @@ def describe_request(index: Any) -> str:
     """Say for which batch a request is, as a part of a sentence."""
     if index is None:
         return "no batch"
+    if isinstance(index, Indices):
+        index = index.tolist()
     if isinstance(index, list) and index and index.count(None) == len(index):
         return f"the next {len(index)} samples of its iterable dataset"
     if not isinstance(index, (list, tuple)):

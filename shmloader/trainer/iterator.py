@@ -11,7 +11,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
+from shmloader.trainer import planning
 from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
@@ -93,6 +94,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             begin()  # without one line more in the traceback of a sampler's error
         self._foreteller: Foreteller | None = None
         self._guess: list[Any] | None = None
+        self._plan: Iterator[Any] | None = None
         self._heals = options.restarts > 0
         self._is_dynamic = options.assignment == DYNAMIC
         self._is_seeded = options.seed_by == BY_BATCH
@@ -200,6 +202,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._processes.begin_epoch()
             self._tally.begin(length_of(loader), start)
             self._guess = None
+            self._plan = planning.plan(self._index_sampler)
             super()._reset(loader, first_iter)
             if self._foreteller is not None:
                 self._foreteller.begin_epoch(self._transport.settle())
@@ -258,6 +261,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _next_beyond_length(self) -> Any:
         """Have torch warn of more batches than the dataset said, at the line that iterates."""
         return at_users_line(super().__next__)
+
+    def _next_index(self) -> Any:
+        plan = self._plan
+        return super()._next_index() if plan is None else next(plan)  # type: ignore[no-untyped-call]
 
     def _try_put_index(self) -> None:
         if self._is_dynamic:

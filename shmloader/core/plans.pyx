@@ -1,0 +1,83 @@
+# Requests without a Python int for each index: a batch sampler whose indices are drawn as an array.
+
+from libc.stdint cimport int64_t
+
+
+@cython.final
+@cython.freelist(32)
+cdef class Indices:
+    """
+    The indices of one request; a worker gets them as a list of ints.
+
+    Two are equal if their numbers are, and equal to a list of them.
+    """
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        return iter(self.tolist())
+
+    def __eq__(self, other):
+        return self.tolist() == (other.tolist() if type(other) is Indices else other)
+
+    def __repr__(self):
+        return f"Indices({self.tolist()})"
+
+    def __reduce__(self):
+        return list, (self.tolist(),)
+
+    def tolist(self):
+        """Return them as a list of ints."""
+        cdef Py_ssize_t place
+        return [self.start[place] for place in range(self.count)]
+
+
+@cython.final
+cdef class Plan:
+    """
+    The requests of one epoch, as a batch sampler would draw them: an iterator of `Indices`.
+
+    Generators are drawn from at the moments at which torch's samplers draw from them.
+    """
+
+    def __init__(self, draw, Py_ssize_t batch_size, bint drop_last, end=None):
+        """
+        Draw nothing yet.
+
+        Args:
+            draw: Returns all indices, a contiguous int64 ndarray (n,); called for the first batch.
+            end: Called once when an index behind the last one is asked for.
+        """
+        self.draw, self.size, self.drop_last, self.end = draw, batch_size, drop_last, end
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Indices made
+        cdef Py_ssize_t count
+        if self.is_over:
+            raise StopIteration
+        if self.owner is None:
+            self.is_over = True  # as a generator is that raised
+            self.take(self.draw())
+            self.is_over = False
+        count = min(self.size, self.count - self.at)
+        if count < self.size:
+            self.is_over = True
+            if self.end is not None:
+                self.end()
+            if count == 0 or self.drop_last:
+                raise StopIteration
+        made = Indices.__new__(Indices)
+        made.owner, made.start, made.count = self.owner, self.start + self.at, count
+        self.at += count
+        return made
+
+    cdef int take(self, cnp.ndarray drawn) except -1:
+        if cnp.PyArray_TYPE(drawn) != cnp.NPY_INT64 or not cnp.PyArray_IS_C_CONTIGUOUS(drawn):
+            raise TypeError(f"a plan needs contiguous int64, but got {drawn.dtype}")
+        self.owner, self.start = drawn, <int64_t *>cnp.PyArray_DATA(drawn)
+        self.count = cnp.PyArray_SIZE(drawn)
+        return 0

@@ -1,0 +1,122 @@
+"""
+Requests of torch's own samplers drawn as arrays: the same indices from the same generators.
+
+Drawing the indices of a batch one by one, and packing them into a request, costs the trainer more
+than all the rest of a large batch. So where the sampler is exactly one of torch's, its arithmetic
+is done here on arrays. Whether this torch still draws what is drawn here is looked at once in each
+process; if not, and for every other sampler, torch's own path is taken.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+
+from shmloader.core import Plan
+
+_Indices = NDArray[numpy.int64]
+_BASE_SEEDS = (0, 2**31)
+
+
+def plan(sampler: Any) -> Iterator[Any] | None:
+    """Plan the requests of an epoch; None for a sampler that has to be iterated."""
+    return _plan(sampler) if _draws_like_torch() else None
+
+
+def _plan(sampler: Any) -> Iterator[Any] | None:
+    if type(sampler) is not BatchSampler:
+        return None
+    inner: Any = sampler.sampler
+    draw: Callable[[], _Indices]
+    end = None
+    if type(inner) is SequentialSampler:
+        draw = functools.partial(_sequence, inner)
+    elif type(inner) is RandomSampler and _is_one_permutation(inner):
+        draw = functools.partial(_permutation, inner)
+        if inner.generator is not None:
+            # What torch draws for the rest of a second permutation, of which nothing is taken.
+            end = functools.partial(_draw_permutation, inner)
+    elif type(inner) is DistributedSampler:
+        draw = functools.partial(_share, inner)
+    else:
+        return None
+    return Plan(draw, sampler.batch_size, sampler.drop_last, end)
+
+
+def _sequence(sampler: SequentialSampler) -> _Indices:
+    return numpy.arange(len(sampler.data_source), dtype=numpy.int64)
+
+
+def _is_one_permutation(sampler: RandomSampler) -> bool:
+    if sampler.replacement:
+        return False
+    try:
+        length = len(sampler.data_source)
+    except Exception:
+        return False  # of the user's; torch will raise it where it must
+    return 0 < length == sampler.num_samples
+
+
+def _permutation(sampler: RandomSampler) -> _Indices:
+    return _draw_permutation(sampler).numpy()
+
+
+def _draw_permutation(sampler: RandomSampler) -> torch.Tensor:
+    generator = sampler.generator
+    if generator is None:
+        seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+    return torch.randperm(len(sampler.data_source), generator=generator)
+
+
+def _share(sampler: DistributedSampler[Any]) -> _Indices:
+    """The indices of one rank, of which all ranks get equally many."""
+    length = len(sampler.dataset)  # type: ignore[arg-type]
+    if length > sampler.total_size and not sampler.drop_last:
+        return numpy.array(list(sampler), numpy.int64)  # torch raises: the dataset has grown
+    if sampler.shuffle:
+        generator = torch.Generator()
+        generator.manual_seed(sampler.seed + sampler.epoch)
+        indices = torch.randperm(length, generator=generator)
+    else:
+        indices = torch.arange(length)
+    if not sampler.drop_last and length > 0:
+        indices = indices.repeat(-(-sampler.total_size // length))
+    indices = indices[: sampler.total_size]
+    return indices[sampler.rank :: sampler.num_replicas].contiguous().numpy()
+
+
+@functools.cache
+def _draws_like_torch() -> bool:
+    """Compare with this torch, on samplers of a few indices with generators of their own."""
+    return all(
+        [request.tolist() for request in _plan(make()) or ()] == list(make())
+        for make in _samplers_to_compare()
+    )
+
+
+def _samplers_to_compare() -> Iterator[Callable[[], BatchSampler]]:
+    for length, drop_last in itertools.product((7, 8), (False, True)):
+        for seed in _BASE_SEEDS:
+            yield functools.partial(_random, length, seed, drop_last)
+        yield functools.partial(_batches, SequentialSampler(range(length)), drop_last)
+        for rank, shuffle in itertools.product((0, 2), (False, True)):
+            options = {"num_replicas": 3, "rank": rank, "shuffle": shuffle, "drop_last": drop_last}
+            inner: Any = DistributedSampler(range(length), seed=5, **options)  # type: ignore[arg-type]
+            yield functools.partial(_batches, inner, drop_last)
+
+
+def _random(length: int, seed: int, drop_last: bool) -> BatchSampler:
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    return _batches(RandomSampler(range(length), generator=generator), drop_last)
+
+
+def _batches(sampler: Any, drop_last: bool) -> BatchSampler:
+    return BatchSampler(sampler, 3, drop_last)

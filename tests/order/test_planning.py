@@ -1,0 +1,218 @@
+"""Planned requests: torch's indices from torch's generators, drawn at the same moments."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
+
+from shmloader import DataLoader
+from shmloader.core import Indices, Plan
+from shmloader.trainer import planning
+
+
+def generator_of(seed):
+    if seed is None:
+        return None
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    return generator
+
+
+def trace(requests, generators, most):
+    """Draw up to a number of requests; each with the state that the generators are left in."""
+    steps = []
+    for _ in range(most):
+        try:
+            request = next(requests)
+        except StopIteration:
+            request = None
+        steps.append(
+            (request and list(request), *(each.get_state().tolist() for each in generators))
+        )
+    return steps
+
+
+def compare(make, generators_of, most=40):
+    """Check that a plan and torch's own iterator do the same, step by step and beyond the end."""
+    traces = []
+    for plans in (False, True):
+        torch.manual_seed(8)
+        sampler = make()
+        requests = planning.plan(sampler) if plans else iter(sampler)
+        assert requests is not None
+        generators = [torch.default_generator, *generators_of(sampler)]
+        traces.append(trace(requests, generators, most))
+    assert traces[0] == traces[1]
+
+
+@given(
+    length=st.integers(1, 50),
+    size=st.integers(1, 20),
+    drop_last=st.booleans(),
+    seed=st.none() | st.integers(0, 2**63 - 1),
+)
+def test_permutations(length, size, drop_last, seed):
+    """One permutation, with a generator of the sampler's or the default one."""
+
+    def make():
+        inner = RandomSampler(range(length), generator=generator_of(seed))
+        return BatchSampler(inner, size, drop_last)
+
+    compare(make, lambda made: [] if seed is None else [made.sampler.generator])
+
+
+@given(length=st.integers(0, 50), size=st.integers(1, 20), drop_last=st.booleans())
+def test_sequences(length, size, drop_last):
+    """In order, an empty dataset included."""
+    compare(
+        lambda: BatchSampler(SequentialSampler(range(length)), size, drop_last), lambda made: []
+    )
+
+
+@given(
+    length=st.integers(1, 40),
+    replicas=st.integers(1, 50),
+    rank=st.integers(0, 49),
+    size=st.integers(1, 9),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    epoch=st.integers(0, 5),
+)
+def test_shares_of_ranks(length, replicas, rank, size, shuffle, drop_last, epoch):
+    """Each rank's share, with more ranks than samples too."""
+    options = {"num_replicas": replicas, "rank": rank % replicas, "seed": 3}
+
+    def make():
+        inner = DistributedSampler(range(length), shuffle=shuffle, drop_last=drop_last, **options)
+        inner.set_epoch(epoch)
+        return BatchSampler(inner, size, drop_last)
+
+    compare(make, lambda made: [])
+
+
+class OfTheUser(SequentialSampler):
+    """A subclass may draw otherwise."""
+
+
+class Batches(BatchSampler):
+    """And so may this one."""
+
+
+class WithoutLength:
+    """A source that fails when it is asked."""
+
+    def __len__(self):
+        raise RuntimeError("no length now")
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        BatchSampler(RandomSampler(range(9), replacement=True), 2, False),
+        BatchSampler(RandomSampler(range(9), num_samples=4), 2, False),
+        BatchSampler(RandomSampler(range(9), num_samples=20), 2, False),
+        BatchSampler(WeightedRandomSampler([1.0, 2.0], 5), 2, False),
+        BatchSampler(OfTheUser(range(9)), 2, False),
+        BatchSampler([3, 1, 2], 2, False),
+        BatchSampler(RandomSampler(WithoutLength(), num_samples=4), 2, False),
+        Batches(SequentialSampler(range(9)), 2, False),
+        SequentialSampler(range(9)),
+        [[0, 1], [2]],
+    ],
+    ids=lambda sampler: type(getattr(sampler, "sampler", sampler)).__name__,
+)
+def test_others_are_iterated(sampler):
+    """Only what is exactly torch's, and draws one permutation, is planned."""
+    assert planning.plan(sampler) is None
+
+
+def test_a_dataset_that_changed_its_length():
+    """torch's error is raised where torch raises it."""
+    data = list(range(10))
+    inner = DistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
+    data.append(10)
+    data.append(11)
+    data.append(12)
+    sampler = BatchSampler(inner, 2, False)
+    with pytest.raises(Exception) as expected:
+        list(sampler)
+    with pytest.raises(type(expected.value), match="Number of"):
+        list(planning.plan(sampler))
+
+
+def test_a_torch_that_draws_otherwise_is_left_to_itself():
+    """One look in each process decides; here torch draws a permutation backwards."""
+    program = """
+import torch
+from torch.utils.data import BatchSampler, RandomSampler
+drawn = RandomSampler.__iter__
+RandomSampler.__iter__ = lambda self: reversed(list(drawn(self)))
+from shmloader.trainer import planning
+assert planning.plan(BatchSampler(RandomSampler(range(9)), 2, False)) is None
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("seed_by", ["worker", "batch"])
+def test_workers_get_lists_of_ints(seed_by):
+    """User code sees what it sees with torch, and nothing that is an array."""
+    with DataLoader(
+        range(10), batch_size=4, num_workers=1, collate_fn=list, seed_by=seed_by
+    ) as loader:
+        batches = list(loader)
+    assert [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] == batches
+    assert {int} == {type(index) for batch in batches for index in batch}
+
+
+def test_indices_are_like_a_list():
+    """What looks into an iterator finds numbers that compare, print and pickle."""
+    first, second = Plan(lambda: numpy.arange(5), 3, False)
+
+    assert (3, [0, 1, 2], [3, 4]) == (len(first), list(first), second.tolist())
+    assert first == [0, 1, 2] != second
+    assert [0, 1, 2] == pickle.loads(pickle.dumps(first))
+    assert "Indices([3, 4])" == repr(second)
+
+
+@pytest.mark.parametrize(
+    "drawn", [numpy.arange(5, dtype=numpy.int32), numpy.arange(10)[::2], numpy.arange(3.0)]
+)
+def test_other_arrays_are_refused(drawn):
+    """A plan reads 64-bit integers that lie side by side."""
+    with pytest.raises(TypeError, match="contiguous int64"):
+        next(Plan(lambda: drawn, 2, False))
+
+
+def test_an_error_of_a_draw_ends_the_plan():
+    """As a generator that raised is over."""
+
+    def draw():
+        raise KeyboardInterrupt
+
+    plan = Plan(draw, 2, False)
+    with pytest.raises(KeyboardInterrupt):
+        next(plan)
+    assert [] == list(plan)
+
+
+def test_indices_outlive_their_plan():
+    """They keep what they point into."""
+    plan = Plan(lambda: numpy.arange(1000) * 7, 10, False)
+    kept = [next(plan) for _ in range(3)]
+    del plan
+    assert [list(range(10 * part * 7, 10 * (part + 1) * 7, 7)) for part in range(3)] == [
+        each.tolist() for each in kept
+    ]
+    assert all(type(each) is Indices for each in kept)
