@@ -14,6 +14,7 @@ from shmloader.metrics.case import Case, Setting
 from shmloader.metrics.model import CYCLE, DYNAMIC
 from shmloader.metrics.timeline import Column
 
+_NOTHING = 0.001  # of the time
 NEAR = 1.05  # times the best time: what is good enough if it is cheaper
 DEPTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _WORKERS_MAX = 64
@@ -31,12 +32,14 @@ class Prediction:
         wait_share: The part of the time that it would spend in next().
         batch_s: Seconds for each batch, its step included.
         is_bound_by_cores: True if more workers would only wait for cores.
+        is_least: True if no setting could be faster: it waits for nothing, or for cores alone.
     """
 
     setting: Setting
     wait_share: float
     batch_s: float
     is_bound_by_cores: bool
+    is_least: bool
 
 
 class Tuner:
@@ -120,9 +123,11 @@ class Tuner:
         """Predict the loop with other options."""
         paces = None if self._slow is None else [self._slow[1], *[1.0] * (setting.workers - 1)]
         played = self._case.play(self._making, setting, self._step, paces)
-        batch_s = max(played.total_s / len(played.waits_s), self.cores_bound_s)
+        bound_s = self.cores_bound_s
+        batch_s = max(played.total_s / len(played.waits_s), bound_s)
         share = max(0.0, 1 - self._use_s / batch_s) if batch_s > 0 else 0.0
-        return Prediction(setting, share, batch_s, self.cores_bound_s > 0.8 * batch_s)
+        is_least = played.wait_share < _NOTHING or batch_s <= bound_s
+        return Prediction(setting, share, batch_s, bound_s > 0.8 * batch_s, is_least)
 
     def choose(self, settings: Iterable[Setting]) -> Prediction:
         """
@@ -130,7 +135,11 @@ class Tuner:
 
         Settings for whose batches there is no memory are left out.
         """
-        tried = [self.predict(setting) for setting in settings if self.fits(setting)]
+        tried = []
+        for setting in filter(self.fits, settings):
+            tried.append(self.predict(setting))
+            if tried[-1].is_least:
+                break  # what comes behind it costs more and is no faster
         tried = tried or [self.predict(self._case.setting)]
         best_s = min(each.batch_s for each in tried)
         return next(each for each in tried if each.batch_s <= best_s * NEAR)
