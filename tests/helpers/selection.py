@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,12 @@ def covering(cases: Sequence[pytest.Item], size: int) -> list[pytest.Item]:
 
 
 def combinations_of(case: pytest.Item, size: int) -> set[tuple[tuple[str, int], ...]]:
-    """Returns the combinations of values in a case, each value as its parameter and its number."""
-    values = sorted(case.callspec.indices.items())  # type: ignore[attr-defined]
+    """
+    Returns the combinations of values in a case, each value as its parameter and its identity.
+
+    The cases share the objects of the decorators' lists; pytest's own numbers differ from case to
+    case where decorators are stacked.
+    """
+    parameters = sorted(case.callspec.params.items(), key=itemgetter(0))  # type: ignore[attr-defined]
+    values = [(name, id(value)) for name, value in parameters]
     return set(itertools.combinations(values, min(size, len(values))))

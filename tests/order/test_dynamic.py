@@ -84,8 +84,12 @@ def epochs(kind, dataset, plan=(None, None), **options):
         {"num_workers": 7},
         {"persistent_workers": True},
         {"slots": 2},
-        {"multiprocessing_context": "spawn", "num_workers": 2},
-        {"multiprocessing_context": "forkserver", "num_workers": 2},
+        pytest.param(
+            {"multiprocessing_context": "spawn", "num_workers": 2}, marks=pytest.mark.thorough
+        ),
+        pytest.param(
+            {"multiprocessing_context": "forkserver", "num_workers": 2}, marks=pytest.mark.thorough
+        ),
         {"batch_size": None, "shuffle": False},
         {"drop_last": True},
     ],

@@ -105,6 +105,7 @@ def batches(kind, dataset, count=2, **options):
     return taken
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("threads", [1, 3, 40, "auto"])
 @pytest.mark.parametrize(
     "options",
@@ -127,6 +128,7 @@ def test_batches_are_torchs(threads, options):
     assert expected == batches(DataLoader, Waiting(), fetch_threads=threads, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_start_methods(method):
     """They need no fork."""

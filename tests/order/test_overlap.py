@@ -147,7 +147,7 @@ def test_epochs_are_torchs(name):
         {"num_workers": 3, "prefetch_factor": 4},
         {"slots": 2},
         {"restarts": 2},
-        {"multiprocessing_context": "spawn"},
+        pytest.param({"multiprocessing_context": "spawn"}, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -230,6 +230,7 @@ def test_a_validation_loader_in_between():
     assert_same(LOADERS["shuffled by the default generator"][0], between=between)
 
 
+@pytest.mark.core(values=2)
 @pytest.mark.parametrize("way", ["SIGKILL", "sys.exit(0)"])
 @pytest.mark.parametrize("guess", [RIGHT, WRONG])
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])

@@ -121,6 +121,7 @@ def test_golden_draws(numbers, golden):
     assert golden == actual
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("kind", [Drawing, AtOnce])
 @pytest.mark.parametrize(
     "options",
@@ -204,11 +205,19 @@ def test_streams_draw_by_the_batch():
     """An iterable dataset draws the same each time, with the same workers."""
     first = epochs(Stream(), num_workers=2)
 
-    assert first == epochs(Stream(), num_workers=2, multiprocessing_context="spawn")
     assert first == epochs(Stream(), num_workers=2, restarts=2)
     assert epochs(Stream()) == epochs(Stream(), num_workers=1)
 
 
+@pytest.mark.thorough
+def test_streams_of_spawned_workers():
+    """They draw what forked ones draw."""
+    options = {"num_workers": 2, "multiprocessing_context": "spawn"}
+
+    assert epochs(Stream(), num_workers=2) == epochs(Stream(), **options)
+
+
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("kind", [Drawing, AtOnce])
 @pytest.mark.parametrize(
     "options",
@@ -216,7 +225,9 @@ def test_streams_draw_by_the_batch():
         {"num_workers": 2},
         {"num_workers": 3, "assignment": "dynamic"},
         {"num_workers": 2, "persistent_workers": True},
-        {"num_workers": 2, "multiprocessing_context": "spawn"},
+        pytest.param(
+            {"num_workers": 2, "multiprocessing_context": "spawn"}, marks=pytest.mark.thorough
+        ),
     ],
     ids=str,
 )

@@ -20,7 +20,7 @@ class Case:
 
     def __init__(self, number: int, marks: list[pytest.MarkDecorator], **values: int):
         self.number = number
-        self.callspec = SimpleNamespace(indices=values)
+        self.callspec = SimpleNamespace(params=values)
         self._marks = {mark.name: mark.mark for mark in marks}
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
@@ -35,7 +35,7 @@ def grid(rows: int, columns: int, *marks: pytest.MarkDecorator) -> list[Case]:
 
 def chosen(cases: list[Case]) -> list[tuple[int, int]]:
     """Returns the values of the cases that are in the core."""
-    return [tuple(case.callspec.indices.values()) for case in core_cases(cases)]
+    return [tuple(case.callspec.params.values()) for case in core_cases(cases)]
 
 
 def test_unmarked_cases_are_core():
@@ -69,6 +69,34 @@ def test_each_value_comes():
 def test_each_pair_comes():
     """With values=2 each pair of values comes, which for two parameters is every case."""
     assert 10 == len(set(chosen(grid(2, 5, pytest.mark.core(values=2)))))
+
+
+STACKED = """
+import pytest
+
+@pytest.mark.core(values=1)
+@pytest.mark.parametrize("row", ["a", "b"])
+@pytest.mark.parametrize("column", [1.5, [2], None, (3, 4)])
+def test_of_a_grid(row, column):
+    pass
+"""
+
+
+def test_cases_as_pytest_makes_them(tmp_path):
+    """Decorators that are stacked: four cases have all values, of eight."""
+    (tmp_path / "test_stacked.py").write_text(STACKED)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.helpers.selection", "--collect-only"]
+    run = subprocess.run(
+        [*command, "-q", "--rootdir", tmp_path, tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    names = [line for line in run.stdout.splitlines() if "::" in line]
+
+    assert 4 == len(names)
+    assert {"a", "b"} == {name.rpartition("-")[2].rstrip("]") for name in names}
 
 
 def collection(hash_seed: int, *options: str) -> subprocess.Popen[str]:
