@@ -61,8 +61,10 @@ struct nameplate {
   uint32_t ranges;
   uint32_t log_records;
   uint32_t prefetch_factor;
-  uint32_t in_order;     /* 1: batches come in the sampler's order */
-  uint32_t chosen_slots; /* that the user set; 0: none */
+  uint32_t in_order;       /* 1: batches come in the sampler's order */
+  uint32_t chosen_slots;   /* that the user set; 0: none */
+  uint32_t is_dynamic;     /* 1: the worker with the fewest unanswered requests gets the next */
+  uint32_t may_be_dynamic; /* 1: its dataset and its other options allow that */
   uint64_t ring_bytes;
   uint64_t worker_offset; /* of the first worker block */
   uint64_t worker_stride;

@@ -8,7 +8,7 @@ other numbers of workers and depths, the best one is run, and its times correct 
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.utils.data
@@ -16,15 +16,18 @@ import torch.utils.data
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics.case import Case, Setting
+from shmloader.metrics.model import CYCLE, DYNAMIC
 from shmloader.metrics.report import FEWEST_BATCHES
 from shmloader.metrics.timeline import timeline_of
 from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Tuner, counts_from
-from shmloader.metrics.words import cores, duration, percent, size
+from shmloader.metrics.words import argument, cores, duration, percent, size
 from shmloader.processes import scheduling
+from shmloader.trainer import together
 from shmloader.trainer.budget import spare_slots
 from shmloader.trainer.service import LAYOUT, why_unserved
 
 Step = Callable[[Any], Any] | float | None
+_Key = tuple[int, int, str]  # workers, depth, assignment
 
 _RUNS_MAX = 6
 _LIMITS = ("slots", "ring_bytes")
@@ -47,7 +50,7 @@ class Run:
     A loop that was run, or predicted.
 
     Attributes:
-        num_workers, prefetch_factor: Its options.
+        num_workers, prefetch_factor, assignment: Its options.
         batches_per_s: Its rate.
         wait_share: The part of the time that it waited, from 0 to 1.
         predicted: True if it was not run.
@@ -58,6 +61,7 @@ class Run:
     batches_per_s: float
     wait_share: float
     predicted: bool = False
+    assignment: str = CYCLE
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Tuned:
     Options for a loader. `str()` says them to people, with a line to paste.
 
     Attributes:
-        options: num_workers, prefetch_factor, slots and ring_bytes, by name.
+        options: num_workers, prefetch_factor, slots and ring_bytes, by name; and assignment, if it
+            is "dynamic".
         batches_per_s: The rate to expect.
         wait_share: The part of the time that the loop will wait.
         before: The loop as it was; with one worker, if it had none.
@@ -74,7 +79,7 @@ class Tuned:
         curve: What was run, and what is predicted around the choice.
     """
 
-    options: dict[str, int]
+    options: dict[str, Any]
     batches_per_s: float
     wait_share: float
     before: Run
@@ -84,7 +89,7 @@ class Tuned:
     @property
     def line(self) -> str:
         """The options as arguments to paste."""
-        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return ", ".join(argument(name, value) for name, value in self.options.items())
 
     def __str__(self) -> str:
         """Say the options, the reasons and the curve."""
@@ -92,6 +97,7 @@ class Tuned:
         rows = [
             f"  {run.num_workers:>7} {run.prefetch_factor:>8} {run.batches_per_s:>10.4g} "
             f"{percent(run.wait_share):>7}  {'predicted' if run.predicted else 'measured'}"
+            f"{', dynamic' if run.assignment == DYNAMIC else ''}"
             for run in self.curve
         ]
         return "\n".join(
@@ -100,7 +106,7 @@ class Tuned:
                 f"expected: {self.batches_per_s:.4g} batches/s, waiting {percent(self.wait_share)} "
                 f"of the time; before: {before.batches_per_s:.4g} batches/s, waiting "
                 f"{percent(before.wait_share)}, with num_workers={before.num_workers}, "
-                f"prefetch_factor={before.prefetch_factor}",
+                f"prefetch_factor={before.prefetch_factor}{_said(before.assignment)}",
                 *self.reasons,
                 "  workers prefetch  batches/s   waits",
                 *rows,
@@ -116,7 +122,7 @@ def tune(
     tell: Callable[[str], None] | None = None,
 ) -> Tuned:
     """
-    Find num_workers, prefetch_factor, slots and ring_bytes for a loader.
+    Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader.
 
     It is run several times, for some seconds each, with the step behind each batch.
 
@@ -157,10 +163,11 @@ class _Search:
         self._seconds = seconds / _RUNS_MAX
         self._deadline = time.monotonic() + seconds
         self._tell = tell
-        self._cases: dict[tuple[int, int], Case] = {}
+        self._cases: dict[_Key, Case] = {}
 
     def tuned(self) -> Tuned:
-        first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2)
+        assignment = getattr(self._loader, "assignment", CYCLE)
+        first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2, assignment)
         case = self._run(*first, as_it_is=True)
         before = self._ran(first)
         if self._has_limits:  # the other runs have none, and this one is no measure for them
@@ -185,21 +192,23 @@ class _Search:
         """True if the loader has a number of slots or of bytes of its own."""
         return any(getattr(self._loader, name, None) is not None for name in _LIMITS)
 
-    def _choose(self, case: Case) -> tuple[int, int]:
+    def _choose(self, case: Case) -> _Key:
         """
         Predict what is best: the fewest workers that come near the best rate, then the least depth.
 
-        Depth costs memory, workers cost processes; so single slow batches are met by depth.
+        Depth costs memory, workers cost processes; so single slow batches are met by dynamic
+        assignment, which costs neither, and by depth.
         """
         tuner = Tuner(case)
         least = self._loader.prefetch_factor or 2
         depths = [each for each in DEPTHS if each > least]
         # A worker without a batch in an epoch is of no use.
         counts = [each for each in counts_from(1) if each <= (case.epoch.length or math.inf)]
-        best = tuner.choose(tuner.settings(counts or [1], (least, *depths[1::2]))).setting
-        return best.workers, best.prefetch_factor
+        tried = tuner.settings(counts or [1], (least, *depths[1::2]), tuner.assignments)
+        best = tuner.choose(tried).setting
+        return best.workers, best.prefetch_factor, best.assignment
 
-    def _run(self, workers: int, depth: int, as_it_is: bool = False) -> Case:
+    def _run(self, workers: int, depth: int, assignment: str, as_it_is: bool = False) -> Case:
         """
         Run the loader for a while; what it did behind the start of its workers.
 
@@ -207,18 +216,18 @@ class _Search:
             as_it_is: Keep the limits of slots and bytes that it has, which were made for other
                 numbers of workers.
         """
-        self._tell(f"running {workers} workers, prefetch_factor={depth}")
+        self._tell(f"running {workers} workers, prefetch_factor={depth}{_said(assignment)}")
         loader = self._served()
-        names = ("num_workers", "prefetch_factor", *(() if as_it_is else _LIMITS))
-        before = {name: getattr(loader, name) for name in names}
-        wanted = {**dict.fromkeys(names), "num_workers": workers, "prefetch_factor": depth}
+        options = {"num_workers": workers, "prefetch_factor": depth, "assignment": assignment}
+        wanted = {**options, **({} if as_it_is else dict.fromkeys(_LIMITS))}
+        before = {name: getattr(loader, name) for name in wanted}
         _set(loader, wanted)
         try:
             case = self._measure(loader)
         finally:
             loader.close()
             _set(loader, before)
-        self._cases[workers, depth] = case
+        self._cases[workers, depth, assignment] = case
         return case
 
     def _served(self) -> DataLoader[Any]:
@@ -267,6 +276,8 @@ class _Search:
             workers=workers,
             prefetch_factor=depth,
             in_order=loader.in_order,
+            assignment=loader.assignment,
+            may_be_dynamic=together.may_be_dynamic(loader, loader._options()),
             slots=slots,
             chosen_slots=loader.slots,
             ring_bytes=loader.ring_bytes or default_ring_bytes(),
@@ -287,14 +298,16 @@ class _Search:
         chosen = min(good, key=lambda key: (key[0] * (1 + key[1] / 100), key))
         case, run = self._cases[chosen], runs[chosen]
         tuner = Tuner(case)
-        slots = tuner.slots_for(*chosen)
+        slots = tuner.slots_for(*chosen[:2])
         needed = tuner.bytes_for(slots)
-        options = {
+        options: dict[str, Any] = {
             "num_workers": chosen[0],
             "prefetch_factor": chosen[1],
             "slots": slots,
             "ring_bytes": min(max(needed, _RING_BYTES_MIN), default_ring_bytes()),
         }
+        if chosen[2] == DYNAMIC:
+            options["assignment"] = DYNAMIC
         return Tuned(
             options,
             run.batches_per_s,
@@ -304,39 +317,37 @@ class _Search:
             tuple(sorted([*runs.values(), *self._around(case, chosen)], key=_by_options)),
         )
 
-    def _ran(self, key: tuple[int, int]) -> Run:
+    def _ran(self, key: _Key) -> Run:
         case = self._cases[key]
-        facts, epoch, (workers, depth) = case.facts, case.epoch, key
+        facts, epoch, (workers, depth, assignment) = case.facts, case.epoch, key
         is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
         length = epoch.length or (epoch.batches if is_whole else math.inf)
+        rate, waits = facts["batches_per_s"], facts["wait_share"]
         if length < _STEADY * workers * depth and epoch.step.count:
             # Most batches were ordered at once, at its start: what came behind that is no rate.
             steps_s = epoch.step.total_s / epoch.step.count * epoch.batches
             both_s = epoch.next.total_s + steps_s
-            return Run(*key, epoch.batches / both_s, epoch.next.total_s / both_s)
-        return Run(*key, facts["batches_per_s"], facts["wait_share"])
+            rate, waits = epoch.batches / both_s, epoch.next.total_s / both_s
+        return Run(workers, depth, rate, waits, assignment=assignment)
 
-    def _around(self, case: Case, chosen: tuple[int, int]) -> list[Run]:
+    def _around(self, case: Case, chosen: _Key) -> list[Run]:
         tuner = Tuner(case)
-        workers, depth = chosen
+        workers, depth, assignment = chosen
+        counts = (workers // 2, workers - 1, workers + 1, 2 * workers)
         keys = {
-            *((each, depth) for each in (workers // 2, workers - 1, workers + 1, 2 * workers)),
-            *((workers, each) for each in (2, 4, 8, 16) if each != depth),
+            *((each, depth, assignment) for each in counts if each > 0),
+            *((workers, each, assignment) for each in (2, 4, 8, 16) if each != depth),
+            *((workers, depth, each) for each in tuner.assignments),
         }
         found = []
-        for count, ahead in keys:
-            if count > 0 and (count, ahead) not in self._cases:
-                setting = replace(
-                    case.setting,
-                    workers=count,
-                    prefetch_factor=ahead,
-                    slots=tuner.slots_for(count, ahead),
-                )
-                guess = tuner.predict(setting)
-                found.append(Run(count, ahead, 1 / guess.batch_s, guess.wait_share, True))
+        for key in keys - self._cases.keys():
+            count, ahead, who = key
+            (setting,) = tuner.settings([count], [ahead], [who])
+            guess = tuner.predict(setting)
+            found.append(Run(count, ahead, 1 / guess.batch_s, guess.wait_share, True, who))
         return found
 
-    def _reasons(self, case: Case, chosen: tuple[int, int]) -> tuple[str, ...]:
+    def _reasons(self, case: Case, chosen: _Key) -> tuple[str, ...]:
         facts, tuner = case.facts, Tuner(case)
         made = float(case.making.mean())
         lines = [
@@ -353,6 +364,11 @@ class _Search:
             f"prefetch_factor: the longest batch took {spread:.1f} times the mean; "
             f"{chosen[0] * chosen[1]} batches are ahead of the step"
         )
+        if chosen[2] == DYNAMIC:
+            lines.append(
+                "assignment: while a worker is at a slow sample, the others are asked; if samples "
+                'draw random numbers, pass seed_by="batch" too'
+            )
         lines.append(
             f"slots: those, and {facts['held_batches']:.1f} that the step holds at once; "
             f"ring_bytes: as many batches of {size(tuner.batch_bytes)}, and a quarter"
@@ -365,8 +381,12 @@ def _set(loader: Any, options: Mapping[str, Any]) -> None:
         setattr(loader, name, value)
 
 
-def _by_options(run: Run) -> tuple[int, int]:
-    return run.num_workers, run.prefetch_factor
+def _said(assignment: str) -> str:
+    return "" if assignment == CYCLE else f", {argument('assignment', assignment)}"
+
+
+def _by_options(run: Run) -> _Key:
+    return run.num_workers, run.prefetch_factor, run.assignment
 
 
 def _step_of(step: Step) -> Callable[[Any], Any]:

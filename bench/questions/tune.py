@@ -196,7 +196,10 @@ def _known_to_torch(changed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(loop: Loop, changed: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={({**loop.options, **changed})[name]}" for name in _TORCHS)
+    options = {**loop.options, **changed}
+    return ", ".join(
+        f"{each}={options[each]}" for each in (*_TORCHS, "assignment") if each in options
+    )
 
 
 def _ratio(own: list[tuple[float, float, bool]], other: list[tuple[float, float, bool]]) -> float:

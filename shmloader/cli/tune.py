@@ -42,7 +42,7 @@ short to measure; 2 for wrong options.
 )
 def tune(make_loader: str, step: str | None, step_seconds: float | None, seconds: float) -> int:
     """
-    Find num_workers, prefetch_factor, slots and ring_bytes for a loader.
+    Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader.
 
     MODULE:FUNCTION makes the loader: torch's class, a subclass or shmloader's. It is run several
     times with other options, with the step behind each batch. Without a step it is tuned for the

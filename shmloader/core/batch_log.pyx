@@ -58,8 +58,8 @@ cdef class BatchLog:
         Args:
             about: `loader`, its number in its process from 1; `owner_pid`; `owner_start`, when that
                 process began, in clock ticks after boot, or 0; `prefetch_factor`; `in_order`;
-                `chosen_slots`, 0 if the user chose none; `label`, UTF-8, of which 64 bytes are
-                kept.
+                `chosen_slots`, 0 if the user chose none; `is_dynamic`; `may_be_dynamic`; `label`,
+                UTF-8, of which 64 bytes are kept.
         """
         cdef nameplate known
         cdef bytes label = about["label"][:VIEW_LABEL_BYTES]
@@ -67,6 +67,7 @@ cdef class BatchLog:
         known.loader, known.owner_pid = about["loader"], about["owner_pid"]
         known.owner_start, known.in_order = about["owner_start"], about["in_order"]
         known.prefetch_factor, known.chosen_slots = about["prefetch_factor"], about["chosen_slots"]
+        known.is_dynamic, known.may_be_dynamic = about["is_dynamic"], about["may_be_dynamic"]
         memcpy(known.label, PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label))
         log_name(self.ledger.table, &known)
 

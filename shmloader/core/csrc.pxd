@@ -107,6 +107,8 @@ cdef extern from "times.h" nogil:
         uint32_t prefetch_factor
         uint32_t in_order
         uint32_t chosen_slots
+        uint32_t is_dynamic
+        uint32_t may_be_dynamic
         char *label
 
     struct trainer_view:

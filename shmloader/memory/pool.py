@@ -35,7 +35,8 @@ class SegmentPool:
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
         about: What viewers are told of the loader beside its number: a `label` of its dataset,
-            `prefetch_factor`, `in_order`, and `chosen_slots`, 0 for none.
+            `prefetch_factor`, `in_order`, `chosen_slots`, 0 for none, `is_dynamic`, and
+            `may_be_dynamic`.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
@@ -48,6 +49,8 @@ class SegmentPool:
             "prefetch_factor": 0,
             "in_order": True,
             "chosen_slots": 0,
+            "is_dynamic": False,
+            "may_be_dynamic": True,
         }
         self._start()
 

@@ -8,7 +8,7 @@ import numpy
 from shmloader.metrics.case import Case
 from shmloader.metrics.causes import FREE, most_spills, slow_worker
 from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Prediction, Tuner, counts_from
-from shmloader.metrics.words import cores, duration, percent, size, times
+from shmloader.metrics.words import argument, cores, duration, percent, size, times
 
 Advice = tuple[dict[str, Any], list[str]]
 
@@ -38,22 +38,25 @@ def _more_workers(case: Case, cause: str) -> Advice:
     slow = slow_worker(case) if cause == "worker" else None
     tuner = Tuner(case, slow=slow)
     counts = counts_from(setting.workers)
-    found = tuner.choose(tuner.settings(counts, (setting.prefetch_factor,)))
+    # Unequal workers are what the turns are wrong for; for unequal batches more workers will do.
+    assignments = tuner.assignments if slow is not None else None
+    depths = (setting.prefetch_factor,)
+    found = tuner.choose(tuner.settings(counts, depths, assignments))
     lines = []
     if cause == "worker":
         lines.append("look at that process: its node, its core, its share of the data")
-    if found.setting.workers == setting.workers:
+    advice = _changes(case, tuner, found)
+    if not advice:
         if found.is_bound_by_cores:
             return {}, [*lines, *_limits_of(case, tuner)]
         if not tuner.fits(replace(setting, workers=setting.workers + 1)):
             return {}, [*lines, _no_memory(tuner)]
         return {}, [*lines, "no other number of workers would help much"]
-    advice = _changes(case, tuner, found)
     now = f"now {times(setting.workers, 'worker')}, on {cores(setting.cores)}"
     line = f"{_said(case, advice, found)} ({now})"
     if found.wait_share > FREE and found.is_bound_by_cores:
         line += f"; no more can be had from {cores(tuner.cores)}"
-    return advice, [*lines, line]
+    return advice, [*lines, line, *_of_draws(advice)]
 
 
 def _other_workers(case: Case) -> Advice:
@@ -95,11 +98,12 @@ def _more_ahead(case: Case) -> Advice:
     tuner = Tuner(case)
     depths = [depth for depth in DEPTHS if depth >= setting.prefetch_factor]
     depths = depths or [setting.prefetch_factor]
-    found = tuner.choose(tuner.settings([setting.workers], depths))
+    choices = depths, tuner.assignments
+    found = tuner.choose(tuner.settings([setting.workers], *choices))
     if found.wait_share > 2 * FREE:
-        found = tuner.choose(tuner.settings(counts_from(setting.workers), depths))
+        found = tuner.choose(tuner.settings(counts_from(setting.workers), *choices))
     advice = _changes(case, tuner, found)
-    lines = [_said(case, advice, found)] if advice else []
+    lines = [_said(case, advice, found), *_of_draws(advice)] if advice else []
     if setting.in_order:
         free = tuner.predict(replace(setting, in_order=False))
         if free.wait_share < 0.5 * case.wait_share:
@@ -112,7 +116,10 @@ def _more_ahead(case: Case) -> Advice:
 
 def _changes(case: Case, tuner: Tuner, found: Prediction) -> dict[str, Any]:
     """List the options that are others than now, with the room for what is ahead then."""
-    setting, advice = case.setting, {}
+    setting = case.setting
+    advice: dict[str, Any] = {}
+    if found.setting.assignment != setting.assignment:
+        advice["assignment"] = found.setting.assignment
     if found.setting.prefetch_factor != setting.prefetch_factor:
         advice["prefetch_factor"] = found.setting.prefetch_factor
     if found.setting.workers != setting.workers:
@@ -123,6 +130,16 @@ def _changes(case: Case, tuner: Tuner, found: Prediction) -> dict[str, Any]:
     if setting.chosen_slots is not None and setting.chosen_slots < found.setting.slots:
         advice["slots"] = found.setting.slots
     return advice | _bytes_for(case, tuner, found.setting.slots)
+
+
+def _of_draws(advice: dict[str, Any]) -> list[str]:
+    """Say what dynamic assignment costs, if it is advised."""
+    if "assignment" not in advice:
+        return []
+    return [
+        "batches and their order stay the same; if samples draw random numbers, pass "
+        'seed_by="batch" too, or the draws depend on which worker happens to be free'
+    ]
 
 
 def _bytes_for(case: Case, tuner: Tuner, slots: int) -> dict[str, Any]:
@@ -140,7 +157,7 @@ def _said(case: Case, advice: dict[str, Any], found: Prediction) -> str:
 
 
 def _pairs(advice: dict[str, Any]) -> str:
-    return " and ".join(f"{name}={value}" for name, value in advice.items())
+    return " and ".join(argument(name, value) for name, value in advice.items())
 
 
 def _more_slots(case: Case) -> Advice:

@@ -1,5 +1,6 @@
 """One epoch of a loop before it is judged: its numbers, and its waits as the model plays them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ class Setting:
         workers: Number of workers.
         prefetch_factor: Batches ordered ahead for each.
         in_order: True if batches are returned in the sampler's order.
+        assignment: Which worker gets the next request: "cycle" or "dynamic".
+        may_be_dynamic: True if the dataset and the other options let assignment be "dynamic".
         slots: How many there are now.
         chosen_slots: What the user set; None: the loader chose.
         ring_bytes: The ceiling in bytes for what slots keep.
@@ -35,6 +38,8 @@ class Setting:
     workers: int
     prefetch_factor: int
     in_order: bool
+    assignment: str
+    may_be_dynamic: bool
     slots: int
     chosen_slots: int | None
     ring_bytes: int
@@ -77,10 +82,14 @@ class Case:
     # The model
 
     def play(
-        self, making: Column, setting: Setting | None = None, step: Column | None = None
+        self,
+        making: Column,
+        setting: Setting | None = None,
+        step: Column | None = None,
+        paces: Sequence[float] | None = None,
     ) -> Played:
         """
-        Play the loop with other times of a batch, with other options, or with other steps.
+        Play the loop with other times of a batch, other options, other steps or slower workers.
 
         What was ordered at its start is left out: it was made while nothing was used, and the more
         is ahead, the longer the loop would live on that.
@@ -93,6 +102,8 @@ class Case:
             setting.workers,
             setting.prefetch_factor,
             in_order=setting.in_order,
+            assignment=setting.assignment,
+            paces=paces,
             slots=setting.slots,
             batches=ahead + max(len(making), self.played_with(setting)),
         )

@@ -44,6 +44,8 @@ class Plate:
         loader: The loader's number in its process.
         prefetch_factor, in_order, chosen_slots, ring_bytes: Its options; chosen_slots is None if
             the user chose none.
+        is_dynamic: True if each request goes to the worker with the fewest unanswered ones.
+        may_be_dynamic: True if its dataset and its other options allow that.
     """
 
     owner_pid: int
@@ -60,6 +62,8 @@ class Plate:
     in_order: bool
     chosen_slots: int | None
     ring_bytes: int
+    is_dynamic: bool
+    may_be_dynamic: bool
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,8 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
         in_order=bool(plate["in_order"]),
         chosen_slots=plate["chosen_slots"] or None,
         ring_bytes=plate["ring_bytes"],
+        is_dynamic=bool(plate["is_dynamic"]),
+        may_be_dynamic=bool(plate["may_be_dynamic"]),
     )
 
 

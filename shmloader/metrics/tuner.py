@@ -10,11 +10,11 @@ comes near the best is taken, among those for whose batches there is memory.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy
-
 from shmloader.metrics.case import Case, Setting
+from shmloader.metrics.model import CYCLE, DYNAMIC
 from shmloader.metrics.timeline import Column
 
+_NOTHING = 0.001  # of the time
 NEAR = 1.05  # times the best time: what is good enough if it is cheaper
 DEPTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _WORKERS_MAX = 64
@@ -32,12 +32,14 @@ class Prediction:
         wait_share: The part of the time that it would spend in next().
         batch_s: Seconds for each batch, its step included.
         is_bound_by_cores: True if more workers would only wait for cores.
+        is_least: True if no setting could be faster: it waits for nothing, or for cores alone.
     """
 
     setting: Setting
     wait_share: float
     batch_s: float
     is_bound_by_cores: bool
+    is_least: bool
 
 
 class Tuner:
@@ -78,6 +80,9 @@ class Tuner:
         # What the model does not know of was mostly the shortage, where there was one.
         found = case.timeline.making if self._has_room else case.making * case.excess
         alone: Column = found * undelayed
+        if self._slow is not None:
+            # Its own pace is played, whichever batches it gets then.
+            alone = alone[case.timeline.worker != self._slow[0]]
         return alone
 
     @property
@@ -116,21 +121,13 @@ class Tuner:
 
     def predict(self, setting: Setting) -> Prediction:
         """Predict the loop with other options."""
-        played = self._case.play(self._made_with(setting), setting, self._step)
-        batch_s = max(played.total_s / len(played.waits_s), self.cores_bound_s)
+        paces = None if self._slow is None else [self._slow[1], *[1.0] * (setting.workers - 1)]
+        played = self._case.play(self._making, setting, self._step, paces)
+        bound_s = self.cores_bound_s
+        batch_s = max(played.total_s / len(played.waits_s), bound_s)
         share = max(0.0, 1 - self._use_s / batch_s) if batch_s > 0 else 0.0
-        return Prediction(setting, share, batch_s, self.cores_bound_s > 0.8 * batch_s)
-
-    def _made_with(self, setting: Setting) -> Column:
-        """How long each batch would take, if one of these workers is a slow one."""
-        if self._slow is None:
-            return self._making
-        worker, times = self._slow
-        count = max(len(self._making), self._case.played_with(setting))
-        turns = numpy.arange(count) % setting.workers
-        is_slow = self._case.timeline.worker == worker
-        others = numpy.resize(self._making[~is_slow], count)
-        return numpy.where(turns == 0, others * times, others)
+        is_least = played.wait_share < _NOTHING or batch_s <= bound_s
+        return Prediction(setting, share, batch_s, bound_s > 0.8 * batch_s, is_least)
 
     def choose(self, settings: Iterable[Setting]) -> Prediction:
         """
@@ -138,17 +135,45 @@ class Tuner:
 
         Settings for whose batches there is no memory are left out.
         """
-        tried = [self.predict(setting) for setting in settings if self.fits(setting)]
+        tried = []
+        for setting in filter(self.fits, settings):
+            tried.append(self.predict(setting))
+            if tried[-1].is_least:
+                break  # what comes behind it costs more and is no faster
         tried = tried or [self.predict(self._case.setting)]
         best_s = min(each.batch_s for each in tried)
         return next(each for each in tried if each.batch_s <= best_s * NEAR)
 
-    def settings(self, workers: Sequence[int], depths: Sequence[int]) -> Iterable[Setting]:
-        """List the settings of so many workers and depths, each with the slots that it needs."""
+    def settings(
+        self,
+        workers: Sequence[int],
+        depths: Sequence[int],
+        assignments: Sequence[str] | None = None,
+    ) -> Iterable[Setting]:
+        """
+        List the settings of so many workers and depths, each with the slots that it needs.
+
+        Assignments are those of the loop, or those that are given: they cost less than depth.
+        """
+        now = self._case.setting
         for count in workers:
             for depth in depths:
-                slots = self.slots_for(count, depth)
-                yield replace(self._case.setting, workers=count, prefetch_factor=depth, slots=slots)
+                for each in assignments or (now.assignment,):
+                    slots = self.slots_for(count, depth)
+                    yield replace(
+                        now, workers=count, prefetch_factor=depth, assignment=each, slots=slots
+                    )
+
+    @property
+    def assignments(self) -> tuple[str, ...]:
+        """
+        The assignments to try: what the user chose, or both.
+
+        The workers of an iterable-style dataset have shares of it, which no other can fetch.
+        """
+        now = self._case.setting
+        both = now.may_be_dynamic and now.assignment == CYCLE
+        return (CYCLE, DYNAMIC) if both else (now.assignment,)
 
     def fits(self, setting: Setting) -> bool:
         """Returns True if there is memory for what is on its way, or no more is than now."""

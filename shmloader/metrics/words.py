@@ -19,6 +19,11 @@ def size(count: float) -> str:
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
+def argument(name: str, value: object) -> str:
+    """Write an option as it is typed."""
+    return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
+
+
 def cores(count: float) -> str:
     number = f"{count:.1f}".removesuffix(".0")
     return f"{number} core" if number == "1" else f"{number} cores"

@@ -23,7 +23,7 @@ from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
 from shmloader.trainer import budget, together
 from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.options import Options
+from shmloader.trainer.options import DYNAMIC, Options
 
 LAYOUT = Layout(view_layout())
 
@@ -72,6 +72,8 @@ class Service:
             "prefetch_factor": int(loader.prefetch_factor or 0),
             "in_order": bool(loader.in_order),
             "chosen_slots": options.slots or 0,
+            "is_dynamic": options.assignment == DYNAMIC,
+            "may_be_dynamic": together.may_be_dynamic(loader, options),
         }
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
@@ -98,6 +100,8 @@ class Service:
             workers=shape.workers,
             prefetch_factor=depth,
             in_order=bool(loader.in_order),
+            assignment=options.assignment,
+            may_be_dynamic=together.may_be_dynamic(loader, options),
             slots=slots,
             chosen_slots=options.slots,
             ring_bytes=shape.ring_bytes,

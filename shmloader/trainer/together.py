@@ -29,7 +29,7 @@ def check(loader: Any, options: Options) -> None:
                 "overlap_epochs=True is for workers that live on between epochs: pass "
                 "persistent_workers=True"
             )
-        if _is_iterable(loader):
+        if is_iterable(loader):
             _check_for_iterable(loader, options)
 
 
@@ -71,14 +71,21 @@ def advise(loader: Any, options: Options) -> None:
 
 def fitting(loader: Any, options: Options) -> Options:
     """Leave out what a loader cannot have, where options are for all loaders of a process."""
-    left_out = _FOR_MAPS if _is_iterable(loader) else ()
+    left_out = _FOR_MAPS if is_iterable(loader) else ()
     if not loader.persistent_workers:
         left_out = (*left_out, "overlap_epochs")
     return replace(options, **{name: getattr(Options, name) for name in left_out})
 
 
-def _is_iterable(loader: Any) -> bool:
+def is_iterable(loader: Any) -> bool:
+    """Returns True if a loader's dataset is iterable-style."""
     return bool(loader._dataset_kind == _DatasetKind.Iterable)
+
+
+def may_be_dynamic(loader: Any, options: Options) -> bool:
+    """Returns True if the assignment of a loader may be "dynamic", with its other options."""
+    has_turns = options.overlap_epochs and options.seed_by != BY_BATCH
+    return not is_iterable(loader) and not has_turns
 
 
 def _check_for_iterable(loader: Any, options: Options) -> None:

@@ -48,6 +48,8 @@ def loop(
     late=0.0,
     prefetch_factor=2,
     in_order=True,
+    assignment="cycle",
+    may_be_dynamic=True,
     slots=None,
     cores=8.0,
     first_s=0.1,
@@ -85,6 +87,7 @@ def loop(
         workers,
         prefetch_factor,
         in_order=in_order,
+        assignment=assignment,
         slots=chosen,
     )
     waits = numpy.asarray(played.waits_s)
@@ -95,7 +98,7 @@ def loop(
     busy = float((fetching + collating).sum())
     timeline = Timeline(
         number=number,
-        worker=number % workers,
+        worker=numpy.asarray(played.workers),
         samples=numpy.full(BATCHES, 4),
         fetching=fetching,
         collating=collating,
@@ -143,6 +146,8 @@ def loop(
         workers=workers,
         prefetch_factor=prefetch_factor,
         in_order=in_order,
+        assignment=assignment,
+        may_be_dynamic=may_be_dynamic,
         slots=chosen,
         chosen_slots=slots,
         ring_bytes=ring_bytes,

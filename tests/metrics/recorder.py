@@ -15,6 +15,7 @@ import numpy
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from shmloader.metrics.model import CYCLE
 from shmloader.tuning import _Search
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -79,7 +80,7 @@ def record(name):
     """Run a loop with each setting; the first one's times are kept."""
     make, step_s, settings = LOOPS[name]
     search = _Search(make(), step_s, SECONDS * 6, lambda line: print(name, line, flush=True))
-    cases = [search._run(*setting) for setting in settings]
+    cases = [search._run(*setting, CYCLE) for setting in settings]
     first = cases[0]
     return {
         "setting": settings[0],

@@ -4,16 +4,31 @@ import random
 
 import pytest
 
+from bench.questions.stalls.bound import best_waits
 from shmloader.metrics.model import play
 
 
-def slowly(making, steps, workers, depth, in_order, count):
+def slowly(making, steps, workers, depth, in_order, count, assignment="cycle"):
     """Play a loop in ticks of one second, as one would with pen and paper."""
     orders = [[] for _ in range(workers)]
+    told, turn = [0] * workers, 0  # batches of each that were not returned
     ahead = min(workers * depth, count)
+
+    def order(number):
+        nonlocal turn
+        who = [(turn + each) % workers for each in range(workers)]
+        if assignment == "dynamic":
+            who = sorted(range(workers), key=lambda each: len(orders[each]))
+        who = [each for each in who if in_order or told[each] < depth]
+        turn = who[0] + 1
+        orders[who[0]].append(number)
+        told[who[0]] += 1
+        made_by[number] = who[0]
+
+    made_by = {}
     for number in range(ahead):
-        orders[number % workers].append(number)
-    done, left = set(), [0] * workers
+        order(number)
+    done, left = [], [0] * workers
     now, waits, free_at, asked_at, returned = 0, [], 0, 0, 0
     given = set()
     while returned < count:
@@ -22,38 +37,43 @@ def slowly(making, steps, workers, depth, in_order, count):
             if left[worker] == 0 and orders[worker]:
                 left[worker] = making[orders[worker][0] % len(making)]
         if now >= free_at:
-            ready = sorted(done - given)
+            ready = [number for number in done if number not in given]
             wanted = returned if in_order else (ready[0] if ready else None)
             if wanted in done:
                 waits.append(now - asked_at)
                 given.add(wanted)
+                told[made_by[wanted]] -= 1
                 if returned + ahead < count:
-                    number = returned + ahead
-                    orders[number % workers].append(number)
+                    order(returned + ahead)
                 free_at = asked_at = now + steps[returned % len(steps)]
                 returned += 1
                 continue
         now += 1
+        finished = []
         for worker in range(workers):
             if left[worker] > 0:
                 left[worker] -= 1
                 if left[worker] == 0:
-                    done.add(orders[worker].pop(0))
+                    finished.append(orders[worker].pop(0))
+        done += sorted(finished)
     return waits
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_model_is_the_scheduler(workers, depth):
-    """In order, the model waits exactly as a scheduler that goes second by second."""
+@pytest.mark.parametrize("assignment", ["cycle", "dynamic"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_model_is_the_scheduler(workers, depth, assignment, in_order):
+    """The model waits exactly as a scheduler that goes second by second."""
     draw = random.Random(workers * 10 + depth)
     for _ in range(20):
         making = [draw.randint(1, 9) for _ in range(23)]
         steps = [draw.randint(1, 4) for _ in range(23)]
 
-        played = play(making, steps, workers, depth)
+        options = {"in_order": in_order, "assignment": assignment}
+        played = play(making, steps, workers, depth, **options)
 
-        assert slowly(making, steps, workers, depth, True, 23) == list(played.waits_s)
+        assert slowly(making, steps, workers, depth, count=23, **options) == list(played.waits_s)
         assert sum(played.waits_s) + sum(steps) == played.total_s
 
 
@@ -88,6 +108,76 @@ def test_out_of_order_waits_less():
     )
 
     assert free.wait_share < 0.5 * ordered.wait_share
+
+
+def test_dynamic_assignment_hides_more_at_the_same_depth():
+    """Slow batches do not queue up behind each other at one worker while others are free."""
+    draw = random.Random(1)
+    making = [0.114 if draw.random() < 0.08 else 0.016 for _ in range(600)]
+    shares = {
+        (assignment, depth): play(making, [0.008], 4, depth, assignment=assignment).wait_share
+        for assignment in ("cycle", "dynamic")
+        for depth in (2, 4, 8)
+    }
+
+    assert shares["dynamic", 4] < 0.5 * shares["cycle", 4]
+    assert shares["dynamic", 4] <= shares["cycle", 8]
+    assert shares["dynamic", 2] > 0.1
+
+
+def test_slow_batches_of_one_worker():
+    """Batches that are slow at regular distances, all of one worker's turns: depth is no cure."""
+    making = [0.02] * 19 + [0.1]
+    turns = [play(making, [0.008], 4, depth, batches=800).after(150) for depth in (4, 16)]
+    free = play(making, [0.008], 4, 4, batches=800, assignment="dynamic").after(150)
+
+    assert [0.11, 0.11] == pytest.approx([played.wait_share for played in turns], abs=0.01)
+    assert 0 == pytest.approx(free.wait_share)
+
+
+def test_the_bound_by_hand():
+    """The bench's bound: the first free worker takes the next request."""
+    making, steps = [5, 1, 1, 5, 1], [1] * 5
+
+    assert [5, 0, 0, 3, 0] == best_waits(making, steps, 2, 2, in_order=True)
+    assert [1, 0, 2, 0, 0] == best_waits(making, steps, 2, 2, in_order=False)
+    assert [5, 0, 0, 0, 0] == best_waits(making, steps, 2, 5, in_order=True)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_one_worker_is_its_own_bound(depth, in_order):
+    """With one worker there is nothing to assign: the model waits as the bench's bound does."""
+    draw = random.Random(depth)
+    making, steps = ([draw.randint(1, 9) for _ in range(50)] for _ in range(2))
+
+    expected = best_waits(making, steps, 1, depth, in_order)
+
+    assert expected == list(play(making, steps, 1, depth, in_order=in_order).waits_s)
+
+
+@pytest.mark.parametrize("depth", [2, 4, 8, 16])
+def test_dynamic_assignment_is_near_the_bound(depth):
+    """Behind the start of an epoch it takes 1 / 0.95 of the bound's time at most."""
+    draw = random.Random(depth)
+    making = [0.114 if draw.random() < 0.08 else 0.016 for _ in range(1000)]
+    waits = best_waits(making, [0.008] * 1000, 4, 4 * depth, in_order=True)
+    played = play(making, [0.008], 4, depth, assignment="dynamic").after(4 * depth)
+
+    assert 0.95 < (sum(waits[4 * depth :]) + sum(played.steps_s)) / played.total_s < 1.001
+
+
+def test_a_slow_worker_is_asked_less():
+    """Dynamic assignment gives unequal workers what each can do; turns wait for the slowest."""
+    options = {"batches": 800, "paces": [1, 1, 5]}
+    turns, free = (
+        play([1.0], [0.5], 3, 4, assignment=assignment, **options)
+        for assignment in ("cycle", "dynamic")
+    )
+
+    assert turns.total_s > 1.5 * free.total_s
+    assert free.workers.count(2) < 0.15 * 800
+    assert abs(turns.workers.count(2) - 800 / 3) < 1
 
 
 def test_slots_bound_what_is_ahead():

@@ -231,11 +231,42 @@ def test_the_slow_worker_is_named():
 
 
 def test_a_slow_worker_stays_slow():
-    """Among more workers the slow one is still one of them: there must be enough for its pace."""
-    found = report(fetching=lambda n: 0.04 if n % 2 else 0.004, step=0.005, collating=0.0)
+    """Among more workers the slow one is still one of them: by turns there must be many."""
+    about = {"fetching": lambda n: 0.04 if n % 2 else 0.004, "step": 0.005, "collating": 0.0}
+    stream, free = (
+        report(**about, may_be_dynamic=may_be_dynamic) for may_be_dynamic in (False, True)
+    )
 
-    assert "worker" == found.cause
-    assert 7 <= found.advice["num_workers"] <= 9
+    assert "worker" == stream.cause == free.cause
+    assert 7 <= stream.advice["num_workers"] <= 9
+    assert "assignment" not in stream.advice
+    assert "dynamic" == free.advice["assignment"]
+    assert free.advice["num_workers"] <= 4
+
+
+def one_in_twelve(number):
+    return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
+
+
+def test_dynamic_assignment_is_advised():
+    """Where others could go on beside a slow sample, that costs less than more ahead."""
+    about = {"fetching": one_in_twelve, "collating": 0.0, "step": 0.008, "workers": 4}
+    found = report(**about, prefetch_factor=4)
+
+    assert ("sample", {"assignment": "dynamic"}) == (found.cause, found.advice)
+    assert 'set assignment="dynamic": it would wait about 0 % of the time' in str(found)
+    assert 'pass seed_by="batch" too' in str(found)
+    assert wait_with(found.advice, **about, prefetch_factor=4) < 0.02
+
+
+@pytest.mark.parametrize("about", [{"may_be_dynamic": False}, {"assignment": "dynamic"}], ids=str)
+def test_dynamic_assignment_is_not_advised(about):
+    """A stream's workers cannot stand in for each other; and what is set is not advised again."""
+    about = {"fetching": one_in_fifty, "step": 0.012, **about}
+    found = report(**about)
+
+    assert "sample" == found.cause
+    assert {"prefetch_factor"} == found.advice.keys()
 
 
 def test_slots_and_workers_may_both_be_short():

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import random
 import time
 import warnings
 from pathlib import Path
@@ -45,15 +46,15 @@ def test_model_predicts_what_was_measured(name, workers, depth, rate):
     assert rate == pytest.approx(count / played.total_s, rel=0.1)
 
 
-def searching(monkeypatch, made, **options):
+def searching(monkeypatch, made, kind=DataLoader, **options):
     """Make a search whose runs are loops that are made up."""
-    search = _Search(DataLoader([0], num_workers=2, **options), None, 60.0, lambda line: None)
+    search = _Search(kind([0], num_workers=2, **options), None, 60.0, lambda line: None)
     runs = []
 
-    def run(workers, depth, as_it_is=False):
-        runs.append((workers, depth))
-        search._cases[workers, depth] = Case(*made(workers, depth))
-        return search._cases[workers, depth]
+    def run(*key, as_it_is=False):
+        runs.append(key)
+        search._cases[key] = Case(*made(*key))
+        return search._cases[key]
 
     monkeypatch.setattr(search, "_run", run)
     return search, runs
@@ -64,8 +65,14 @@ def recorded(name):
     record = RECORDED[name]
     making = numpy.resize(record["making_s"], 200)
     step = float(numpy.mean(record["step_s"]))
-    return lambda workers, depth: loop(
-        making, 0.0, step, workers, prefetch_factor=depth, cores=record["cores"]
+    return lambda workers, depth, assignment: loop(
+        making,
+        0.0,
+        step,
+        workers,
+        prefetch_factor=depth,
+        assignment=assignment,
+        cores=record["cores"],
     )
 
 
@@ -80,14 +87,15 @@ def test_recorded_loops_are_tuned(monkeypatch, name, workers):
     assert found.options["num_workers"] in workers
     assert len(runs) == len(set(runs)) <= 6
     assert found.wait_share < 0.06
-    assert (2, 2) == runs[0] == (found.before.num_workers, found.before.prefetch_factor)
+    assert (2, 2, "cycle") == runs[0]
+    assert (2, 2) == (found.before.num_workers, found.before.prefetch_factor)
     if name == "heavy_tail":
         assert found.options["prefetch_factor"] > 2
 
 
 def test_a_good_loader_stays_as_it_is(monkeypatch):
     """Where nothing is gained the smallest setting is kept."""
-    search, runs = searching(monkeypatch, lambda n, depth: loop(0.001, 0.0, 0.05, n))
+    search, runs = searching(monkeypatch, lambda n, *others: loop(0.001, 0.0, 0.05, n))
     found = search.tuned()
 
     assert 1 == found.options["num_workers"]
@@ -97,7 +105,7 @@ def test_a_good_loader_stays_as_it_is(monkeypatch):
 def test_cores_bound_the_choice(monkeypatch):
     """More workers than the cores serve are not chosen, and the reason says so."""
 
-    def made(workers, depth):
+    def made(workers, depth, assignment):
         return loop(0.02, 0.0, 0.001, workers, cpu=1.0, cores=2.0, prefetch_factor=depth)
 
     search, _ = searching(monkeypatch, made)
@@ -105,6 +113,43 @@ def test_cores_bound_the_choice(monkeypatch):
 
     assert 2 == found.options["num_workers"]
     assert any("limited by 2 cores" in reason for reason in found.reasons)
+
+
+def one_in_twelve(number):
+    return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
+
+
+@pytest.mark.parametrize(("may", "chosen"), [(True, "dynamic"), (False, None)])
+def test_dynamic_assignment_is_found(monkeypatch, may, chosen):
+    """Slow batches that would queue up at one worker are met by assignment, not by more depth."""
+
+    def made(workers, depth, assignment):
+        options = {
+            "prefetch_factor": depth,
+            "assignment": assignment,
+            "may_be_dynamic": may,
+        }
+        return loop(one_in_twelve, 0.0, 0.008, workers, **options)
+
+    search, runs = searching(monkeypatch, made, prefetch_factor=4)
+    found = search.tuned()
+
+    assert chosen == found.options.get("assignment")
+    assert found.wait_share < 0.12
+    assert may == any(run[2] == "dynamic" for run in runs)
+    assert ('assignment="dynamic"' in str(found).splitlines()[0]) == may
+    if may:
+        assert 4 == found.options["prefetch_factor"]
+
+
+def test_a_dynamic_loader_stays_so(monkeypatch):
+    """A loader that is dynamic already is tuned as it is."""
+    options = {"kind": shmloader.DataLoader, "assignment": "dynamic"}
+    search, runs = searching(monkeypatch, recorded("uneven"), **options)
+    found = search.tuned()
+
+    assert {"dynamic"} == {run[2] for run in runs} == {run.assignment for run in found.curve}
+    assert "dynamic" == found.options["assignment"]
 
 
 def test_the_text_has_a_line_to_paste(monkeypatch):
@@ -143,6 +188,7 @@ def test_a_loader_is_run(kind):
     assert len(seen) > 32
     assert "running 1 workers, prefetch_factor=2" == lines[0]
     assert (1, 2) == (loader.num_workers, loader.prefetch_factor)
+    assert "cycle" == getattr(loader, "assignment", "cycle")
     assert 100 == sum(1 for _ in loader)
 
 
@@ -161,10 +207,10 @@ def test_a_run_that_is_too_short_ends_the_search(monkeypatch):
     search, runs = searching(monkeypatch, recorded("records"))
     measured, lines = search._run, []
 
-    def run(workers, depth, as_it_is=False):
+    def run(*key, as_it_is=False):
         if runs:
             raise TooFewBatches("3 batches came")
-        return measured(workers, depth)
+        return measured(*key)
 
     monkeypatch.setattr(search, "_run", run)
     monkeypatch.setattr(search, "_tell", lines.append)

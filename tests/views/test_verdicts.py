@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
@@ -80,6 +80,32 @@ def test_the_verdict_is_that_of_the_report(cause, seconds, step_s, options):
     assert verdict(seen).startswith(f"{cause}: the trainer waits ")
     assert options["num_workers"] == seen.plate.workers
     assert options.get("slots") == seen.plate.chosen_slots
+
+
+class Stream(IterableDataset):
+    """Numbers."""
+
+    def __iter__(self):
+        return iter(range(100))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "is_dynamic", "may_be_dynamic"),
+    [
+        (Sleepy(0.0), {}, False, True),
+        (Sleepy(0.0), {"assignment": "dynamic"}, True, True),
+        (Stream(), {}, False, False),
+        (Sleepy(0.0), {"overlap_epochs": True, "persistent_workers": True}, False, False),
+    ],
+    ids=["cycle", "dynamic", "stream", "overlap"],
+)
+def test_the_assignment_is_seen(dataset, options, is_dynamic, may_be_dynamic):
+    """Who looks from outside knows the assignment, and if "dynamic" may be advised."""
+    with DataLoader(dataset, num_workers=1, **options) as loader:
+        next(iter(loader))
+        plate = looked_at(loader._service.pool.number).plate
+
+    assert (is_dynamic, may_be_dynamic) == (plate.is_dynamic, plate.may_be_dynamic)
 
 
 def test_no_verdict_of_a_few_batches():

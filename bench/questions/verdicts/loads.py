@@ -195,6 +195,31 @@ LOADS = (
         step_s=0.01,
         batches=240,
     ),
+    # The same, and the batches behind them wait for their workers: dynamic assignment is the cure.
+    Load(
+        "slow samples in one worker's turns only",
+        ("sample",),
+        _sleepy(0.005, slow_s=0.1, every=80),
+        _workers(4, prefetch_factor=4),
+        step_s=0.008,
+        batches=240,
+    ),
+    Load(
+        "many slow samples at no regular distance",
+        ("sample",),
+        _sleepy(0.004, slow_s=0.1, every=50, scattered=True),
+        _workers(4, prefetch_factor=4),
+        step_s=0.008,
+        batches=240,
+    ),
+    Load(
+        "many slow samples, in whole requests",
+        ("sample",),
+        _of(Batched, sleep_s=0.004, slow_s=0.1, every=50, scattered=True),
+        _workers(4, prefetch_factor=4),
+        step_s=0.008,
+        batches=240,
+    ),
     # One worker is slow.
     Load(
         "one of 2 workers is slow", ("worker",), _sleepy(0.001, slow_s=0.008, worker=1), _workers(2)

@@ -25,6 +25,7 @@ class Cost:
         burn_s: Seconds of processor time.
         slow_s: Seconds more for a slow sample.
         every: One sample in so many is slow; 0: none.
+        scattered: Slow samples come at no regular distance.
         worker: Samples of this worker are slow; None: of all.
         spread: Each wait is drawn from 1 - spread to 1 + spread times sleep_s.
     """
@@ -37,9 +38,11 @@ class Cost:
         every: int = 0,
         worker: int | None = None,
         spread: float = 0.0,
+        scattered: bool = False,
     ) -> None:
         self._sleep_s, self._burn_s, self._slow_s = sleep_s, burn_s, slow_s
         self._every, self._worker, self._spread = every, worker, spread
+        self._scattered = scattered
 
     def pay(self, index: int) -> None:
         waits_s = self._sleep_s
@@ -56,6 +59,8 @@ class Cost:
         info = get_worker_info()
         if self._worker is not None:
             return info is not None and info.id == self._worker
+        if self._scattered:
+            return random.Random(index).random() * self._every < 1
         return self._every > 0 and index % self._every == self._every // 2
 
 

@@ -11,6 +11,7 @@ from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics import Epoch, Report, Times, WorkerStats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.live import LiveLoader, LiveWorker
+from shmloader.metrics.model import CYCLE, DYNAMIC
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import Timeline, timeline_over
 from shmloader.metrics.words import duration
@@ -69,6 +70,8 @@ def _setting_of(loader: LiveLoader) -> Setting:
         workers=plate.workers,
         prefetch_factor=plate.prefetch_factor,
         in_order=plate.in_order,
+        assignment=DYNAMIC if plate.is_dynamic else CYCLE,
+        may_be_dynamic=plate.may_be_dynamic,
         slots=slots,
         chosen_slots=plate.chosen_slots,
         ring_bytes=plate.ring_bytes,
