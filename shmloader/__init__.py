@@ -6,6 +6,7 @@ from shmloader import requirements
 
 requirements.check()
 
+from shmloader.data import downloaded
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,
@@ -42,6 +43,7 @@ __all__ = [
     "WorkerBroken",
     "WorkerStats",
     "close",
+    "downloaded",
     "empty",
     "install",
     "report",
