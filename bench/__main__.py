@@ -5,8 +5,8 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | start | verdicts
-                                                           one question each, see README.md
+    python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | start
+                    | streaming | threads | verdicts       one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
 """
 
@@ -45,6 +45,8 @@ _QUESTIONS = (
     "scale",
     "scaling",
     "start",
+    "streaming",
+    "threads",
     "verdicts",
 )
 _COMMANDS = {

@@ -304,7 +304,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
     """The error comes at once and names the folder."""
     (tmp_path / "taken").write_text("")
 
-    with pytest.raises(FileExistsError, match="folder for downloads cannot be used.*taken"):
+    with pytest.raises(FileExistsError, match=r"folder for downloads cannot be used.*taken"):
         downloaded(value_of, tmp_path / "taken", ROOM)
 
 

@@ -1,6 +1,7 @@
 """`downloaded()` under force: many processes in one folder, killed at any moment."""
 
 import contextlib
+import mmap
 import multiprocessing
 import os
 import random
@@ -27,7 +28,7 @@ def ask(cache, seed, seconds, wrong):
     while time.monotonic() < end:
         key = random.randrange(KEYS)
         if cache(key) != value_of(key):
-            wrong.value = 1
+            wrong[0] = 1
 
 
 def held_bytes(cache):
@@ -51,7 +52,7 @@ def test_two_runs_share_a_limit(tmp_path, stress_seconds):
     """Processes of two runs at once never take more together than the folder may."""
     most_bytes = 200 * BLOCK
     caches = [downloaded(value_of, tmp_path, most_bytes) for _ in range(2)]
-    wrong = FORK.RawValue("i")
+    wrong = mmap.mmap(-1, 1)
     running = [
         begin(caches[number % 2], number, stress_seconds, wrong) for number in range(PROCESSES)
     ]
@@ -64,7 +65,7 @@ def test_two_runs_share_a_limit(tmp_path, stress_seconds):
 
     assert [0] * PROCESSES == [process.exitcode for process in running]
     assert max(looks) <= most_bytes
-    assert 0 == wrong.value
+    assert 0 == wrong[0]
     assert caches[0].stats().bytes == taken_bytes(tmp_path)
     assert 0 < min(cache.stats().hits for cache in caches)
 
@@ -73,7 +74,7 @@ def test_kills_cost_no_value_and_no_bytes(tmp_path, stress_seconds):
     """Whatever a kill leaves: values are right, and the files within their limit."""
     most_bytes = 200 * BLOCK
     cache = downloaded(value_of, tmp_path, most_bytes)
-    wrong = FORK.RawValue("i")
+    wrong = mmap.mmap(-1, 1)
     end = time.monotonic() + 2 * stress_seconds
     running = [begin(cache, number, 600, wrong) for number in range(PROCESSES)]
     kills = 0
@@ -90,7 +91,7 @@ def test_kills_cost_no_value_and_no_bytes(tmp_path, stress_seconds):
         process.join()
 
     assert kills > 10
-    assert 0 == wrong.value
+    assert 0 == wrong[0]
     # A new run: what is whole is right, what is not is fetched, and it may fill the folder again.
     again = downloaded(value_of, tmp_path, most_bytes)
     assert [zlib.crc32(value_of(key)) for key in range(KEYS)] == [
