@@ -114,6 +114,10 @@ class FetchThreads:
         """Have a task fetched."""
         self._tasks.put(task)
 
+    def end(self) -> None:
+        """Let the threads leave when they have fetched what they were given."""
+        self._set_count(0)
+
     def _set_count(self, count: int) -> None:
         while self._count < count:
             name = f"shmloader fetch {self._count}"

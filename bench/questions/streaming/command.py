@@ -1,5 +1,5 @@
 """
-Pictures from an HTTP server that waits before each answer: two workers, eight, and two with threads.
+Pictures from an HTTP server that waits before each answer: few workers, many, and threads.
 
     python -m bench streaming
     python -m bench streaming --link 20 --quick
@@ -34,8 +34,8 @@ _ROWS = (
     Row("ours, 2 workers, 32 threads", "ours", 2, threads=32, epochs=2),
     Row("ours, 2 workers, auto", "ours", 2, threads="auto", epochs=2),
     Row("ours, 8 workers, auto", "ours", 8, threads="auto", epochs=2),
-    Row("ours, 2 workers, auto, downloaded()", "ours", 2, threads="auto", downloads="kept", epochs=2),
-)  # fmt: skip
+    Row("ours, 2, auto, downloaded()", "ours", 2, threads="auto", downloads="kept", epochs=2),
+)
 _COLUMNS = {
     "loader": "name",
     "download, s": "download_s",
@@ -115,9 +115,14 @@ def _record(
     seconds = [epoch["seconds"] for epoch in ran["epochs"]]
     rate = len(right) / seconds[-1]
     record = {
-        **{"name": row.name, "download_s": ran["download_s"] if row.downloads == "first" else None},
-        **{"first_s": seconds[0], "second_s": seconds[1] if len(seconds) > 1 else None},
-        **{"rate": rate, "rate_0": None, "rate_in_flight": None, "share": None},
+        "name": row.name,
+        "download_s": ran["download_s"] if row.downloads == "first" else None,
+        "first_s": seconds[0],
+        "second_s": seconds[1] if len(seconds) > 1 else None,
+        "rate": rate,
+        "rate_0": None,
+        "rate_in_flight": None,
+        "share": None,
         "warnings": ran["warnings"],
         "correct": all(epoch["checksums"] == right for epoch in ran["epochs"]),
     }

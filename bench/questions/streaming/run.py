@@ -1,7 +1,7 @@
 """
 One row: a loader's epochs, in a process of its own, so that what it writes at its end is seen.
 
-    python -m bench.questions.streaming.run '{"port": ..., "loader": "ours", ...}'
+    python -m bench.questions.streaming '{"port": ..., "loader": "ours", ...}'
 
 prints a JSON line: seconds and checksums of each epoch.
 """
@@ -53,14 +53,15 @@ class Row:
 
 
 def command(row: Row, port: int, latency_ms: float, count: int, folder: Path) -> list[str]:
-    """Say how to run a row; every warning is shown."""
+    """Say how to run a row."""
     spec = {**asdict(row), "port": port, "latency_ms": latency_ms, "count": count}
     text = json.dumps({**spec, "folder": str(folder)})
-    return [sys.executable, "-W", "always", "-m", "bench.questions.streaming.run", text]
+    return [sys.executable, "-m", "bench.questions.streaming", text]
 
 
-def main() -> None:
-    spec = json.loads(sys.argv[1])
+def main(text: str) -> None:
+    """Run what a command says."""
+    spec = json.loads(text)
     torch.set_num_threads(1)
     where = (spec.pop("port"), spec.pop("latency_ms"))
     count, folder = spec.pop("count"), Path(spec.pop("folder"))
@@ -125,7 +126,3 @@ def _epoch(loader, net: torch.nn.Module) -> dict:
         look_at(net, batch)
         checksums.append(checksum(batch))
     return {"seconds": time.perf_counter() - begin, "checksums": checksums}
-
-
-if __name__ == "__main__":
-    main()
