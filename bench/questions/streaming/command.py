@@ -30,17 +30,18 @@ _ROWS = (
     Row("torch, 2 workers, downloaded first", "torch", 2, downloads="first"),
     Row("ours, 2 workers", "ours", 2),
     Row("ours, 8 workers", "ours", 8),
-    Row("ours, 2 workers, 8 threads", "ours", 2, threads=8, epochs=2),
-    Row("ours, 2 workers, 32 threads", "ours", 2, threads=32, epochs=2),
-    Row("ours, 2 workers, auto", "ours", 2, threads="auto", epochs=2),
-    Row("ours, 8 workers, auto", "ours", 8, threads="auto", epochs=2),
-    Row("ours, 2, auto, downloaded()", "ours", 2, threads="auto", downloads="kept", epochs=2),
+    Row("ours, 2 workers, 8 threads", "ours", 2, threads=8, epochs=3),
+    Row("ours, 2 workers, 32 threads", "ours", 2, threads=32, epochs=3),
+    Row("ours, 2 workers, auto", "ours", 2, threads="auto", epochs=3),
+    Row("ours, 8 workers, auto", "ours", 8, threads="auto", epochs=3),
+    Row("ours, 2, auto, downloaded()", "ours", 2, threads="auto", downloads="kept", epochs=3),
 )
+_NAMED = {row.name: row for row in _ROWS}
 _COLUMNS = {
     "loader": "name",
     "download, s": "download_s",
     "first epoch, s": "first_s",
-    "second epoch, s": "second_s",
+    "best of two later ones, s": "later_s",
     "batches/s": "rate",
     "at latency 0": "rate_0",
     "in flight / latency": "rate_in_flight",
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> int:
         )
         rows = Rows(_COLUMNS, options.json)
         link_rate = None if link is None else link / size / BATCH
-        for row in _ROWS:
+        for row in _ROWS if options.row is None else [_NAMED[name] for name in options.row]:
             record = _record(row, port, options, latency_s, link_rate, right)
             rows.add(record)
             all_right = all_right and record["correct"] and not record["warnings"]
@@ -83,6 +84,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--row", action="append", choices=_NAMED, help="may be repeated")
     parser.add_argument("--pictures", type=int, help="in an epoch, default 999")
     parser.add_argument("--latency", type=float, default=20.0, help="the server's, in ms")
     parser.add_argument("--link", type=float, help="most MB that the server sends in a second")
@@ -113,12 +115,12 @@ def _record(
 ) -> dict:
     ran = _run(row, port, options.latency, options.pictures)
     seconds = [epoch["seconds"] for epoch in ran["epochs"]]
-    rate = len(right) / seconds[-1]
+    rate = len(right) / min(seconds[-2:])
     record = {
         "name": row.name,
         "download_s": ran["download_s"] if row.downloads == "first" else None,
         "first_s": seconds[0],
-        "second_s": seconds[1] if len(seconds) > 1 else None,
+        "later_s": min(seconds[1:], default=None),
         "rate": rate,
         "rate_0": None,
         "rate_in_flight": None,
@@ -128,7 +130,7 @@ def _record(
     }
     if row.loader == "ours" and row.threads and not row.downloads:
         at_0 = _run(row, port, 0, options.pictures)
-        record["rate_0"] = len(right) / at_0["epochs"][-1]["seconds"]
+        record["rate_0"] = len(right) / min(epoch["seconds"] for epoch in at_0["epochs"][1:])
         if row.in_flight is not None:
             record["rate_in_flight"] = row.in_flight / latency_s / BATCH
         bounds = [record["rate_0"], record["rate_in_flight"], link_rate]
