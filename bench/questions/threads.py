@@ -81,7 +81,7 @@ def _record(latency_ms: float, jpegs: list[bytes], repeats: int) -> dict:
     possible = min(_WORKERS * _COUNTS[-1] / latency_ms * 1e3, most)
     batches = max(8, round(possible * _EPOCH_S / BATCH))
     dataset = Waiting(latency_ms / 1e3, jpegs, batches * BATCH)
-    record = {"latency_ms": latency_ms, "decodes": bool(jpegs)}
+    record = {"latency_ms": latency_ms, "decodes": "yes" if jpegs else "no"}
     for count in _COUNTS:
         hopeless = _WORKERS * count / latency_ms * 1e3 < _SLOWEST * possible
         record[f"rate_{count}"] = None if hopeless else _rates(dataset, count, repeats)[1]
