@@ -24,7 +24,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-peers bench-real kept
-.PHONY: cliffs verdicts soak lint sanitize fuzz package wheel clean always
+.PHONY: cliffs verdicts workloads soak lint sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -82,6 +82,14 @@ cliffs: build
 # machine: fails if fewer than 95 % of either are right.
 verdicts: build
 	$(venv)/python -m bench verdicts $(ARGS)
+
+# Loads that others described in public: large arrays, samples behind a network, one slow sample in
+# many; torch beside ours in the same run.
+workloads: build
+	$(venv)/python -m bench scaling
+	$(venv)/python -m bench streaming
+	$(venv)/python -m bench threads
+	$(venv)/python -m bench stalls
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows.
 soak: build

@@ -49,6 +49,8 @@ _QUESTIONS = (
     "scaling",
     "stalls",
     "start",
+    "streaming",
+    "threads",
     "trainer",
     "tune",
     "verdicts",

@@ -48,6 +48,7 @@ __all__ = [
     "WorkerBroken",
     "WorkerStats",
     "close",
+    "downloaded",
     "empty",
     "install",
     "report",

@@ -1,5 +1,6 @@
 """What the package exports. `import shmloader` runs this when the first of these names is used."""
 
+from shmloader.data import downloaded
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,
@@ -34,6 +35,7 @@ __all__ = [
     "WorkerBroken",
     "WorkerStats",
     "close",
+    "downloaded",
     "empty",
     "install",
     "report",

@@ -7,20 +7,25 @@ blocked in user code would keep the worker from leaving.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from queue import SimpleQueue
+from statistics import median
 from typing import Any
 
 import torch
 
 from shmloader.worker.seeds import Turn, taking
 
-_AT_FIRST, _AT_MOST = 4, 512  # threads, where their number is to be found
-_WINDOW_S = 0.02  # shortest time over which a count is judged
-_BUSY = 0.8  # of a core: from here on more threads must show that they pay
-_GROWTH, _GROWTH_AT_MOST = 1.5, 4.0
-_BETTER, _WORSE = 1.03, 0.95  # of the best rate so far
+_AT_FIRST, _AT_MOST = 2, 512  # threads, where their number is to be found
+_WINDOW_S = 0.05  # shortest time over which a count is judged
+_RATES = 5  # windows of which the middle rate counts
+_AT_START, _GREW = 4, 2.0  # times as many threads each time, as long as they fetch twice as much
+_KEPT = 0.85  # of a rate, or fewer threads are slower
+_SPARE = 1.5  # threads per task that is needed on its way
+_ABOUT = 0.75  # of a count: what is nearer is the same
+_STALE_S, _PROBE = 10.0, 0.75  # after this time fewer threads show how long a task takes now
 
 
 class Task:
@@ -109,6 +114,10 @@ class FetchThreads:
         """Have a task fetched."""
         self._tasks.put(task)
 
+    def end(self) -> None:
+        """Let the threads leave when they have fetched what they were given."""
+        self._set_count(0)
+
     def _set_count(self, count: int) -> None:
         while self._count < count:
             name = f"shmloader fetch {self._count}"
@@ -121,18 +130,20 @@ class FetchThreads:
     def _work(self) -> None:
         self._modes.enter()
         while (task := self._tasks.get()) is not None:
+            begin = time.monotonic()
             task.run()
+            task_s = time.monotonic() - begin
             self._done(task)
             del task  # or the sample would live until the next one
             if self._pace is not None:
-                self._adjust(self._pace)
+                self._adjust(self._pace, task_s)
 
-    def _adjust(self, pace: "_Pace") -> None:
+    def _adjust(self, pace: "_Pace", task_s: float) -> None:
         if not self._turn.acquire(blocking=False):
             pace.note_late()
             return
         try:
-            count = pace.judge(self._count, self._tasks.qsize())
+            count = pace.judge(self._count, self._tasks.qsize(), task_s)
             if count != self._count:
                 self._set_count(count)
         finally:
@@ -141,52 +152,80 @@ class FetchThreads:
 
 class _Pace:
     """
-    Finds how many threads a worker needs.
+    Finds how many threads a worker needs: the rate times the shortest mean time of a task.
 
-    While samples wait and the worker leaves its core idle, more threads pay. Beyond that they do
-    only if the rate says so, because threads that compute take turns at Python's lock.
+    By Little's law as many tasks are begun and not done at that rate if none waits for another: for
+    Python's lock, for a core, or for a server that has enough to do. More threads would only wait
+    for each other. It is the rule of BBR for the packets that a network should hold.
     """
 
     def __init__(self) -> None:
-        self._late = 0
-        self._best_rate, self._best_count = 0.0, _AT_FIRST
-        self._is_settled = False
-        self._begin()
+        self._rates: deque[float] = deque(maxlen=_RATES)
+        self._task_s = 0.0  # shortest mean time of a task; 0: not known
+        self._noted_at = 0.0
+        self._is_starting = True
+        self._is_probing = False
+        self._rate_before = 0.0  # that of more threads, when some were taken away
+        self._begin(0.0)
 
-    def _begin(self) -> None:
-        self._fetched = 0
-        self._since, self._cpu = time.monotonic(), time.process_time()
+    def _begin(self, at: float) -> None:
+        self._since = at
+        self._fetched = self._late = 0
+        self._tasks_s = 0.0
 
     def note_late(self) -> None:
         """Count a sample that was fetched while another thread judged."""
         self._late += 1
 
-    def judge(self, count: int, waiting: int) -> int:
+    def judge(self, count: int, waiting: int, task_s: float) -> int:
         """
         Count a sample that was fetched, and return how many threads there should be.
 
         Args:
             count: How many there are.
             waiting: How many samples no thread has begun.
+            task_s: How long this one took.
         """
-        self._fetched += 1
         now = time.monotonic()
-        if self._fetched + self._late < count or now - self._since < _WINDOW_S:
+        if not self._since:
+            self._begin(now)
+        if now < self._since:  # begun with another number of threads
+            self._late = 0
             return count
-        seconds = now - self._since
-        rate = (self._fetched + self._late) / seconds
-        busy = (time.process_time() - self._cpu) / seconds
-        self._late = 0
-        self._begin()
-        return self._next(count, waiting, rate, busy)
+        self._fetched += 1
+        self._tasks_s += task_s
+        fetched = self._fetched + self._late
+        if fetched < count or now - self._since < _WINDOW_S:
+            return count
+        rate, mean_s = fetched / (now - self._since), self._tasks_s / self._fetched
+        wanted = count
+        if rate * mean_s >= _ABOUT * count:  # or threads had nothing to do: the trainer is slower
+            wanted = min(self._next(count, rate, mean_s, now), count + waiting, _AT_MOST)
+        if _ABOUT < wanted / count < 1 / _ABOUT and not self._is_probing:
+            wanted = count  # a new thread has to connect to its server first
+        if wanted < count and not self._rate_before:
+            self._rate_before = rate
+        elif wanted >= count:
+            self._rate_before = 0.0
+        self._begin(now if wanted == count else now + mean_s)
+        return wanted
 
-    def _next(self, count: int, waiting: int, rate: float, busy: float) -> int:
-        if rate > self._best_rate * _BETTER:
-            self._best_rate, self._best_count = rate, count
-        elif count != self._best_count and busy >= _BUSY:
-            self._is_settled = True
-            return self._best_count if rate < self._best_rate * _WORSE else count
-        if waiting == 0 or (self._is_settled and busy >= _BUSY):
-            return count
-        growth = _GROWTH if busy >= _BUSY else min(_GROWTH_AT_MOST, max(_GROWTH, 1 / (busy + 1e-9)))
-        return min(_AT_MOST, count + waiting, int(count * growth + 1))
+    def _next(self, count: int, rate: float, mean_s: float, now: float) -> int:
+        is_slower = rate < _KEPT * self._rate_before
+        if is_slower and not self._is_probing:
+            self._rates.clear()  # tasks take longer than they did: find out anew
+            self._task_s, self._is_starting = 0.0, True
+        self._is_starting &= rate > _GREW * max(self._rates, default=0.0)
+        if self._is_starting:
+            self._rates.clear()
+        if self._is_probing or not 0 < self._task_s < mean_s:
+            self._task_s = mean_s
+        if self._is_starting or is_slower:
+            self._noted_at = now  # tasks do not wait for each other
+        if not is_slower:
+            self._rates.append(rate)
+        self._is_probing = now - self._noted_at > _STALE_S
+        if self._is_starting:
+            return count * _AT_START
+        need = median(self._rates) * self._task_s
+        return max(1, round(need * (_PROBE if self._is_probing else _SPARE) + 0.5))

@@ -1,0 +1,206 @@
+"""`--threads`: are the samples of a dataset the same when threads fetch them?"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import IterableDataset
+
+from shmloader.cli.command import CommandError
+from shmloader.cli.doctor.finding import Finding
+from shmloader.worker.loop import is_fetched_singly
+from shmloader.worker.seeds import Turn
+from shmloader.worker.threads import FetchThreads, Task
+
+_NAME = "fetch threads"
+_COUNTS = (2, 8, 32)
+_ROUNDS = 2  # of each count
+_SAMPLES, _AT_ONCE = 512, 8
+_SECONDS = 10.0  # for the samples that are fetched by one thread
+_SWITCH_S = 1e-5  # between Python's threads, so that those meet that would once in an epoch
+_REMEDY = (
+    "something in the dataset is shared by the threads, such as an open file: give each thread its "
+    "own, by threading.local(), or leave fetch_threads=0"
+)
+
+
+def compare_threads(made: Any) -> Finding:
+    """
+    Fetch the same samples with one thread and with several, and compare every bit.
+
+    Args:
+        made: A dataset, or a loader of one.
+
+    Raises:
+        CommandError: It is neither, or has no samples.
+    """
+    dataset = getattr(made, "dataset", made)
+    if isinstance(dataset, IterableDataset):
+        raise CommandError("an iterable dataset is read in order: fetch_threads does not serve it")
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise CommandError(
+            f"the function returned {type(made).__name__}: let it return a map-style dataset with "
+            "a length, or a loader of one"
+        )
+    tasks = _Tasks(dataset)
+    expected = tasks.fetch(1, _SECONDS)
+    if not expected:
+        raise CommandError("the dataset has no samples")
+    again = tasks.fetch(1, 2 * _SECONDS, len(expected))
+    fixed = [
+        number
+        for number, (left, right) in enumerate(zip(expected, again, strict=False))
+        if difference(left, right) is None
+    ]
+    return _judge(tasks, expected, fixed)
+
+
+def _judge(tasks: _Tasks, expected: Sequence[Any], fixed: Sequence[int]) -> Finding:
+    if not fixed:
+        fact = "no sample is the same twice, even with one thread, so nothing can be compared"
+        remedy = "turn random augmentations off for this check, or let them draw from rng()"
+        return Finding(_NAME, "note", fact, remedy)
+    with _switching_often():
+        for count in _COUNTS * _ROUNDS:
+            found = tasks.fetch(count, float("inf"), len(expected))
+            for number in fixed:
+                what = difference(expected[number], found[number])
+                if what is not None:
+                    index = tasks.indices[number]
+                    fact = (
+                        f"the sample of index {index} is another one with {count} threads: {what}"
+                    )
+                    return Finding(_NAME, "problem", fact, _REMEDY)
+    most = max(_COUNTS)
+    fact = f"{len(fixed)} fetches gave the same bits with 1 and with up to {most} threads"
+    if len(fixed) == len(expected):
+        return Finding(_NAME, "ok", fact)
+    fact += f"; {len(expected) - len(fixed)} differ with one thread, too, and were not compared"
+    return Finding(_NAME, "note", fact, "turn random augmentations off to compare all")
+
+
+class _Tasks:
+    """The fetches that are compared: samples, or lists of them where the dataset takes those."""
+
+    def __init__(self, dataset: Any) -> None:
+        count = min(len(dataset), _SAMPLES)
+        self.indices: list[Any] = list(range(count))
+        self._fetch: Callable[[Any], Any] = dataset.__getitem__
+        if not is_fetched_singly(dataset, False):
+            self.indices = [self.indices[at : at + _AT_ONCE] for at in range(0, count, _AT_ONCE)]
+            self._fetch = dataset.__getitems__
+
+    def fetch(self, threads: int, seconds: float, most: int = _SAMPLES) -> list[Any]:
+        """Fetch by so many threads, for about so long; what is raised stands for the sample."""
+        tasks = [
+            Task(self._fetch, index, Turn((0, 0, 0), None, number))
+            for number, index in enumerate(self.indices[:most])
+        ]
+        if threads == 1:
+            self._run(tasks, time.monotonic() + seconds)
+        else:
+            self._run_on_threads(tasks, threads)
+        return [_outcome(task) for task in tasks if task.is_done]
+
+    def _run(self, tasks: Sequence[Task], deadline: float) -> None:
+        for task in tasks:
+            task.run()
+            if time.monotonic() > deadline:
+                return
+
+    def _run_on_threads(self, tasks: Sequence[Task], count: int) -> None:
+        done: SimpleQueue[Task] = SimpleQueue()
+        threads = FetchThreads(count, done.put)
+        for task in tasks:
+            threads.put(task)
+        for _ in tasks:
+            done.get()
+        threads.end()
+
+
+def _outcome(task: Task) -> Any:
+    try:
+        return task.take()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        return error
+
+
+@contextmanager
+def _switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def difference(expected: Any, found: Any, where: str = "sample") -> str | None:
+    """Compare two samples bit for bit. Returns None if they are the same, or what differs."""
+    if isinstance(found, BaseException) and not isinstance(expected, BaseException):
+        return f"{where} raised {type(found).__name__}: {found}"
+    if type(expected) is not type(found):
+        return f"{where} is {type(found).__name__} and was {type(expected).__name__}"
+    if isinstance(expected, torch.Tensor | numpy.ndarray):
+        return _difference_of_arrays(expected, found, where)
+    if isinstance(expected, dict):
+        if list(expected) != list(found):
+            return f"{where} has the keys {list(found)} and had {list(expected)}"
+        return _first(
+            difference(expected[key], found[key], f"{where}[{key!r}]") for key in expected
+        )
+    if isinstance(expected, list | tuple):
+        if len(expected) != len(found):
+            return f"{where} has {len(found)} parts and had {len(expected)}"
+        pairs = zip(expected, found, strict=True)
+        return _first(
+            difference(left, right, f"{where}[{place}]")
+            for place, (left, right) in enumerate(pairs)
+        )
+    return (
+        None if _are_same(expected, found) else f"{where} is {found!r:.60} and was {expected!r:.60}"
+    )
+
+
+def _first(found: Iterator[str | None]) -> str | None:
+    return next((each for each in found if each is not None), None)
+
+
+def _difference_of_arrays(expected: Any, found: Any, where: str) -> str | None:
+    for name in ("dtype", "shape"):
+        before, now = (getattr(each, name) for each in (expected, found))
+        if before != now:
+            return f"{where} has the {name} {now} and had {before}"
+    left, right = (_bytes_of(each) for each in (expected, found))
+    if left == right:
+        return None
+    return f"{where} has other values of {expected.dtype}, of shape {tuple(expected.shape)}"
+
+
+def _bytes_of(array: Any) -> bytes:
+    if isinstance(array, torch.Tensor):
+        if array.layout is not torch.strided or array.is_quantized:
+            return pickle.dumps(array)
+        array = array.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    packed: bytes = pickle.dumps(array) if array.dtype.hasobject else array.tobytes()
+    return packed
+
+
+def _are_same(expected: Any, found: Any) -> bool:
+    if isinstance(expected, BaseException):
+        return str(expected) == str(found)
+    try:
+        # A float that is no number equals nothing, and -0.0 equals 0.0.
+        return pickle.dumps(expected) == pickle.dumps(found)
+    except Exception:
+        return bool(expected == found)

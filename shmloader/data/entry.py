@@ -1,0 +1,88 @@
+"""
+A value as a file: a header with its length and checksum, then its bytes.
+
+The checksum begins with the file's name, so a file that has another one's name is damaged too.
+"""
+
+import contextlib
+import os
+import struct
+import zlib
+
+_HEADER = struct.Struct("<8sQI4x")  # magic, length, checksum
+_MAGIC = b"shmload1"
+_BLOCK_BYTES = 4096  # what most file systems give to a file is a multiple of this
+
+
+def path_of(folder: str, name: str) -> str:
+    """Return where the value of a name lies: 256 folders keep each of them short."""
+    return os.path.join(folder, name[:2], name[2:])
+
+
+def file_bytes(length: int) -> int:
+    """Return how long the file of a value is, in bytes."""
+    return _HEADER.size + length
+
+
+def taken_bytes(length: int) -> int:
+    """Return what a file of some length takes on a disk, in bytes."""
+    return -(-length // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+def read(path: str, name: str, since_ns: int) -> bytes | None:
+    """
+    Read a value.
+
+    Args:
+        path: Its file.
+        name: What it was kept as.
+        since_ns: A file that was last used before gets the time of now.
+
+    Returns:
+        The value; None if the file is damaged.
+
+    Raises:
+        OSError: There is no such file, or it cannot be read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        header = file.read(_HEADER.size)
+        value = file.readall()
+        if not _is_whole(header, value, name):
+            return None
+        if os.fstat(file.fileno()).st_mtime_ns < since_ns:
+            _touch(file.fileno())
+    return value
+
+
+def _is_whole(header: bytes, value: bytes, name: str) -> bool:
+    if len(header) < _HEADER.size:
+        return False
+    magic, length, checksum = _HEADER.unpack(header)
+    return bool(magic == _MAGIC and length == len(value) and checksum == _checksum(value, name))
+
+
+def _touch(descriptor: int) -> None:
+    # Another user's file, or a disk that became read-only: it seems older than it is.
+    with contextlib.suppress(OSError):
+        os.utime(descriptor)
+
+
+def _checksum(value: bytes, name: str) -> int:
+    return zlib.crc32(value, zlib.crc32(name.encode()))
+
+
+def write(descriptor: int, name: str, value: bytes) -> None:
+    """
+    Write a value from the beginning of a file.
+
+    Raises:
+        OSError: The disk is full, or fails.
+    """
+    parts = [_HEADER.pack(_MAGIC, len(value), _checksum(value, name)), value]
+    views = [memoryview(part) for part in parts]
+    while views:
+        count = os.writev(descriptor, views)
+        while views and count >= len(views[0]):
+            count -= len(views.pop(0))
+        if views:
+            views[0] = views[0][count:]

@@ -1,0 +1,181 @@
+"""`shmloader doctor --threads`: datasets that are safe for threads, and those that are not."""
+
+import json
+import os
+import random
+import re
+import threading
+import time
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from shmloader.cli import main
+from shmloader.cli.command import CommandError
+from shmloader.cli.doctor.threads import compare_threads, difference
+
+LENGTH, COUNT = 4000, 64
+
+
+class Handle:
+    """An open file, closed with the object."""
+
+    def __init__(self, path):
+        self.file = os.open(path, os.O_RDONLY)
+
+    def __del__(self):
+        os.close(self.file)
+
+    def read(self, place):
+        os.lseek(self.file, place, os.SEEK_SET)
+        time.sleep(1e-4)
+        return os.read(self.file, LENGTH)
+
+
+class OneFile(Dataset):
+    """Samples are parts of a file that all threads read through one handle."""
+
+    def __init__(self, path):
+        self.path = path
+        self.made = Handle(path)
+
+    def handle(self):
+        return self.made
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        read = self.handle().read(index * LENGTH)
+        return torch.frombuffer(bytearray(read), dtype=torch.uint8), index
+
+
+class FileOfEachThread(OneFile):
+    """The same with a handle for each thread."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.here = threading.local()
+
+    def handle(self):
+        if not hasattr(self.here, "handle"):
+            self.here.handle = Handle(self.path)
+        return self.here.handle
+
+
+class OneFileAtOnce(OneFile):
+    """The shared handle, for lists of indices."""
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Drawing(Dataset):
+    """Every second sample is drawn at random."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return random.random() if index % 2 else index
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(bytes([number]) * LENGTH for number in range(COUNT)))
+    return path
+
+
+@pytest.mark.parametrize("kind", [OneFile, OneFileAtOnce])
+def test_a_shared_handle_is_found(path, kind):
+    """The finding is a problem that names an index and what differs there."""
+    finding = compare_threads(kind(path))
+
+    assert "problem" == finding.verdict
+    assert "index" in finding.fact
+    assert "other values of torch.uint8" in finding.fact or "shape" in finding.fact
+    assert "threading.local()" in finding.remedy
+
+
+@pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda dataset: DataLoader(dataset, 4)])
+def test_a_handle_for_each_thread_is_right(path, wrap):
+    """A dataset that is safe is found safe, also inside of a loader."""
+    finding = compare_threads(wrap(FileOfEachThread(path)))
+
+    assert ("ok", f"{COUNT} fetches gave the same bits with 1 and with up to 32 threads") == (
+        finding.verdict,
+        finding.fact,
+    )
+
+
+def test_samples_drawn_at_random_are_not_compared():
+    """What differs with one thread too says nothing about threads."""
+    finding = compare_threads(Drawing())
+
+    assert "note" == finding.verdict
+    assert "32 differ with one thread" in finding.fact
+
+
+def test_no_thread_is_left(path):
+    """The threads of the check end with it."""
+    compare_threads(FileOfEachThread(path))
+    deadline = time.monotonic() + 20
+    while threading.active_count() > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert [] == [each.name for each in threading.enumerate() if "fetch" in each.name]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+
+
+@pytest.mark.parametrize("made", [Stream(), 5, [], None])
+def test_what_cannot_be_compared_is_refused(made):
+    """Iterable datasets, other objects and empty datasets have an error that says so."""
+    with pytest.raises(CommandError):
+        compare_threads(made)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "what"),
+    [
+        (torch.tensor([1.0, float("nan")]), torch.tensor([1.0, float("nan")]), None),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), "sample has other values"),
+        (torch.zeros(2), torch.zeros(3), "sample has the shape"),
+        (numpy.zeros(2), numpy.zeros(2, "f4"), "sample has the dtype float32"),
+        ({"a": [1, 2]}, {"a": [1, 3]}, r"sample\['a'\]\[1\] is 3 and was 2"),
+        ({"a": 1}, {"b": 1}, "has the keys"),
+        ((1, 2), (1,), "has 1 parts"),
+        (1, True, "is bool and was int"),
+        (b"x", ValueError("closed"), "raised ValueError: closed"),
+        (ValueError("a"), ValueError("a"), None),
+        (float("nan"), float("nan"), None),
+    ],
+)
+def test_differences_are_named(expected, found, what):
+    """Every kind of difference is found, and said where it is."""
+    told = difference(expected, found)
+    assert told is None if what is None else re.search(what, told)
+
+
+@pytest.mark.parametrize(("kind", "status"), [("OneFile", 1), ("FileOfEachThread", 0)])
+def test_the_command_has_doctors_exit_codes(path, tmp_path, monkeypatch, capsys, kind, status):
+    """1 for a problem, 0 otherwise; --json has the finding."""
+    name = f"made_{os.getpid()}_{kind.lower()}"
+    (tmp_path / f"{name}.py").write_text(
+        "from tests.commands import test_doctor_threads as kinds\n"
+        f"def make(): return kinds.{kind}({str(path)!r})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert status == main(["doctor", "--json", "--threads", f"{name}:make"])
+    told = json.loads(capsys.readouterr().out)
+    assert (status, ["fetch threads"]) == (
+        told["problems"],
+        [finding["name"] for finding in told["findings"]],
+    )

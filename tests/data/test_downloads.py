@@ -1,0 +1,433 @@
+"""`downloaded()`: what it returns, keeps, counts, refuses, and does when the disk fails."""
+
+import os
+import pickle
+import resource
+import shutil
+import sys
+import threading
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+import shmloader
+from shmloader import DataLoader, downloaded
+from shmloader.data import index
+from shmloader.data.downloads import name_of
+
+BLOCK = 4096
+ROOM = 1 << 20
+
+
+def value_of(key):
+    """A value that differs for all keys of a test, of several lengths."""
+    return repr(key).encode() * (1 + zlib.crc32(repr(key).encode()) % 300)
+
+
+class Source:
+    """Fetches, and notes for what."""
+
+    def __init__(self, fetch=value_of):
+        self.fetch = fetch
+        self.asked = []
+
+    def __call__(self, key):
+        self.asked.append(key)
+        return self.fetch(key)
+
+
+def files_in(folder):
+    """List the files of values, whole ones and others."""
+    return sorted(path for path in Path(folder).glob("[0-9a-f][0-9a-f]/*"))
+
+
+def taken_bytes(folder):
+    """Sum what the files of values take in blocks."""
+    return sum(-(-path.stat().st_size // BLOCK) * BLOCK for path in files_in(folder))
+
+
+def file_of(folder, key):
+    name = name_of(key)
+    return Path(folder) / name[:2] / name[2:]
+
+
+@pytest.mark.parametrize("key", ["a/b.jpg", "", "ü\udc80", b"\x00\xff", 0, -5, 2**70, True])
+def test_a_value_is_fetched_once(tmp_path, key):
+    """A key of each type is fetched the first time and read the second time."""
+    source = Source(lambda key: b"value")
+    cache = downloaded(source, tmp_path, ROOM)
+
+    assert [b"value", b"value"] == [cache(key), cache(key)]
+    assert [key] == source.asked
+
+
+def test_keys_of_different_types_are_different(tmp_path):
+    """The text, the bytes and the number 1 have a value each."""
+    cache = downloaded(lambda key: repr(key).encode(), tmp_path, ROOM)
+
+    assert [b"1", b"'1'", b"b'1'", b"1"] == [cache(key) for key in (1, "1", b"1", numpy.int64(1))]
+
+
+@pytest.mark.parametrize("length", [0, 1, BLOCK - 24, BLOCK - 23, 3_000_000])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_values_of_any_length(tmp_path, length, kind):
+    """A value comes back as bytes, whatever its length and its kind of buffer."""
+    value = os.urandom(length)
+    cache = downloaded(lambda key: kind(value), tmp_path, 1 << 23)
+
+    assert [value, value] == [cache("k"), cache("k")]
+    assert {bytes} == {type(cache("k"))}
+
+
+def test_stats_count_hits_misses_and_bytes(tmp_path):
+    """Hits, misses, and the bytes of the files, in blocks."""
+    cache = downloaded(value_of, tmp_path, ROOM)
+    for key in (1, 2, 3, 2, 1, 1):
+        cache(key)
+
+    assert (3, 3, taken_bytes(tmp_path)) == cache.stats()
+
+
+def test_a_new_run_finds_the_values(tmp_path):
+    """Another object with the same folder reads what the first has fetched, and counts anew."""
+    downloaded(value_of, tmp_path, ROOM)(7)
+    source = Source()
+    cache = downloaded(source, str(tmp_path), ROOM)
+
+    assert value_of(7) == cache(7)
+    assert [] == source.asked
+    assert (1, 0) == cache.stats()[:2]
+
+
+def damage_by_cutting(path):
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def damage_by_growing(path):
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+def damage_by_flipping(path):
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+def damage_of_header(path):
+    raw = bytearray(path.read_bytes())
+    raw[3] ^= 1
+    path.write_bytes(raw)
+
+
+def damage_by_emptying(path):
+    os.truncate(path, 0)
+
+
+def damage_by_another(path):
+    """A whole value, but that of another key."""
+    cache = downloaded(value_of, path.parents[1], ROOM)
+    cache("another")
+    shutil.copy(file_of(path.parents[1], "another"), path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_by_cutting,
+        damage_by_growing,
+        damage_by_flipping,
+        damage_of_header,
+        damage_by_emptying,
+        damage_by_another,
+    ],
+)
+def test_damage_is_fetched_again(tmp_path, damage):
+    """A damaged file is never returned, and replaced by what is fetched."""
+    source = Source()
+    cache = downloaded(source, tmp_path, ROOM)
+    cache("key")
+    damage(file_of(tmp_path, "key"))
+
+    assert [value_of("key")] * 2 == [cache("key"), cache("key")]
+    assert ["key", "key"] == source.asked
+
+
+@pytest.mark.parametrize("place", [0, 20, 60, 90, 100])
+def test_a_damaged_index_is_made_anew(tmp_path, place):
+    """The records come back from the files, so the bytes stay within their limit."""
+    cache = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
+    for key in range(10):
+        cache(key)
+    raw = bytearray((tmp_path / "index").read_bytes())
+    raw[place] ^= 0x55
+    (tmp_path / "index").write_bytes(raw)
+
+    again = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
+    for key in range(10, 40):
+        again(key)
+
+    assert taken_bytes(tmp_path) <= 20 * BLOCK
+    assert again.stats().bytes == taken_bytes(tmp_path)
+
+
+def test_an_index_of_another_boot_is_made_anew(tmp_path, monkeypatch):
+    """After a crash of the system the files count, not what the index kept of them."""
+    downloaded(value_of, tmp_path, ROOM)(1)
+    lost = file_of(tmp_path, 2)
+    lost.parent.mkdir()
+    shutil.copy(file_of(tmp_path, 1), lost)
+    monkeypatch.setattr(index, "_boot", lambda: b"b" * 36)
+
+    assert taken_bytes(tmp_path) == downloaded(value_of, tmp_path, ROOM).stats().bytes
+
+
+def test_the_oldest_of_earlier_runs_give_way(tmp_path):
+    """A run deletes the oldest of what it has not used, and keeps what it has."""
+    before = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
+    for key in range(10):
+        before(key)
+    source = Source(lambda key: b"x" * BLOCK)
+    cache = downloaded(source, tmp_path, 20 * BLOCK)
+    cache(0)
+    for key in range(10, 14):
+        cache(key)
+
+    assert [True, *[False] * 4, *[True] * 5] == [
+        file_of(tmp_path, key).exists() for key in range(10)
+    ]
+
+
+def test_an_epoch_larger_than_the_folder_finds_most_of_it(tmp_path):
+    """Values that are asked for in turn are not all deleted before their next turn."""
+    cache = downloaded(lambda key: b"x" * BLOCK, tmp_path, 400 * BLOCK)
+    found = []
+    for _ in range(3):
+        before = cache.stats().hits
+        for key in range(400):
+            cache(key)
+        found.append(cache.stats().hits - before)
+
+    assert 0 == found[0]
+    assert all(150 <= hits <= 200 for hits in found[1:])  # 200 have room
+
+
+def test_other_data_take_the_place_of_what_this_run_has_used(tmp_path):
+    """In the end new keys are kept, even if the old ones were of the same run."""
+    source = Source(lambda key: b"x" * BLOCK)
+    cache = downloaded(source, tmp_path, 20 * BLOCK)
+    for key in range(10):
+        cache(key)
+    for _ in range(30):
+        for key in range(100, 105):
+            cache(key)
+    source.asked.clear()
+    for key in range(100, 105):
+        cache(key)
+
+    assert [] == source.asked
+
+
+def test_a_value_that_never_fits_is_passed_on(tmp_path):
+    """A value larger than the folder is returned, and drives out nothing."""
+    cache = downloaded(lambda key: b"x" * key, tmp_path, 4 * BLOCK)
+    cache(10)
+    cache(4 * BLOCK)
+
+    assert [file_of(tmp_path, 10)] == files_in(tmp_path)
+
+
+def test_a_smaller_limit_shrinks_the_folder(tmp_path):
+    """A run with fewer bytes deletes what is more when it begins."""
+    cache = downloaded(lambda key: b"x" * BLOCK, tmp_path, 40 * BLOCK)
+    for key in range(20):
+        cache(key)
+    downloaded(value_of, tmp_path, 6 * BLOCK)
+
+    assert [file_of(tmp_path, key) for key in (17, 18, 19)] == sorted(
+        files_in(tmp_path), key=lambda path: path.stat().st_mtime_ns
+    )
+
+
+def test_the_index_stays_short(tmp_path, monkeypatch):
+    """Records of deleted values leave the index's file."""
+    monkeypatch.setattr(index, "_COMPACT_AFTER", 8)
+    for run in range(60):
+        downloaded(lambda key: b"x" * BLOCK, tmp_path, 6 * BLOCK)(run)
+
+    assert (tmp_path / "index").stat().st_size < 1000
+    assert 3 == len(files_in(tmp_path))
+
+
+@pytest.mark.parametrize("error", [KeyError("no such"), SystemExit(3), StopIteration()])
+def test_errors_of_fetch_pass_through(tmp_path, error):
+    """The very exception arrives, nothing is kept, and the next call fetches."""
+
+    def fail(key):
+        raise error
+
+    cache = downloaded(fail, tmp_path, ROOM)
+    for _ in range(2):
+        with pytest.raises(type(error)) as raised:
+            cache("key")
+        assert raised.value is error
+    assert (0, 0, 0) == cache.stats()
+
+
+@pytest.mark.parametrize("value", ["text", None, 3])
+def test_what_is_no_bytes_is_refused(tmp_path, value):
+    """The error names the type and the key."""
+    cache = downloaded(lambda key: value, tmp_path, ROOM)
+
+    with pytest.raises(TypeError, match=rf"{type(value).__name__} for the key 'k', not bytes"):
+        cache("k")
+
+
+@pytest.mark.parametrize("key", [None, 1.5, ("a", 1)])
+def test_other_keys_are_refused(tmp_path, key):
+    """The error says what a key can be."""
+    with pytest.raises(TypeError, match="give a str, bytes or an int"):
+        downloaded(value_of, tmp_path, ROOM)(key)
+
+
+def test_a_limit_of_nothing_is_refused(tmp_path):
+    """max_bytes is at least 1."""
+    with pytest.raises(ValueError, match="max_bytes is 0"):
+        downloaded(value_of, tmp_path, 0)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    """The error comes at once and names the folder."""
+    (tmp_path / "taken").write_text("")
+
+    with pytest.raises(FileExistsError, match=r"folder for downloads cannot be used.*taken"):
+        downloaded(value_of, tmp_path / "taken", ROOM)
+
+
+def test_a_full_disk_warns_once(tmp_path):
+    """Values are fetched and returned as before, with one warning that says what to do."""
+    cache = downloaded(lambda key: bytes(200_000), tmp_path, 1 << 22)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert [bytes(200_000)] * 3 == [cache(key) for key in (1, 2, 2)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert [__file__] == [each.filename for each in caught]
+    assert "are not kept in" in str(caught[0].message)
+    assert [] == files_in(tmp_path)
+    assert (0, 3) == cache.stats()[:2]
+
+
+def test_a_folder_that_is_gone_warns_once(tmp_path):
+    """The same for a folder that was deleted while it was used."""
+    cache = downloaded(value_of, tmp_path / "gone", ROOM)
+    cache(1)
+    shutil.rmtree(tmp_path / "gone")
+
+    with pytest.warns(UserWarning, match="are not kept in") as caught:
+        assert [value_of(1), value_of(2)] == [cache(1), cache(2)]
+    assert 1 == len(caught)
+
+
+def test_a_lock_that_is_not_given_stops_nobody(tmp_path, monkeypatch):
+    """A process that holds the lock and is stopped costs the others the keeping alone."""
+    from shmloader.data import shelf
+
+    monkeypatch.setattr(shelf, "_PATIENCE_S", 0.05)
+    cache = downloaded(value_of, tmp_path, ROOM)
+    with cache._shelf._locked(1.0):
+        assert [value_of(1)] * 2 == [cache(1), cache(1)]
+    assert value_of(1) == cache(1)
+    assert 1 == len(files_in(tmp_path))
+
+
+def test_counts_are_swept(tmp_path):
+    """A run's file of counts goes with its object; those that runs left go after a week."""
+    cache = downloaded(value_of, tmp_path, ROOM)
+    cache(1)
+    left = tmp_path / "counts.left"
+    left.write_bytes(b"")
+    os.utime(left, (1, 1))
+    assert 2 == len([*tmp_path.glob("counts.*")])
+
+    other = downloaded(value_of, tmp_path, ROOM)
+    del cache
+
+    assert 1 == len([*tmp_path.glob("counts.*")])
+    assert (0, 0) == other.stats()[:2]
+
+
+def test_threads_ask_for_the_same_keys(tmp_path):
+    """Each gets the value of its key, and each call is counted."""
+    cache = downloaded(value_of, tmp_path, 50 * BLOCK)
+    wrong = []
+
+    def ask(seed):
+        for key in numpy.random.default_rng(seed).integers(0, 60, 200).tolist():
+            if cache(key) != value_of(key):
+                wrong.append(key)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [] == wrong
+    assert 8 * 200 == sum(cache.stats()[:2])
+    assert taken_bytes(tmp_path) <= 50 * BLOCK
+
+
+class Values(Dataset):
+    """Samples are the lengths of downloaded values."""
+
+    def __init__(self, folder):
+        self.cache = downloaded(value_of, folder, ROOM)
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return torch.tensor(len(self.cache(index)))
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_share_values_and_counts(tmp_path, context):
+    """The second epoch reads what the workers of the first have fetched, and all is counted."""
+    dataset = Values(tmp_path)
+    loader = DataLoader(
+        dataset,
+        batch_size=4,
+        num_workers=2,
+        multiprocessing_context=context,
+        fetch_threads=3,
+    )
+    lengths = [torch.cat(list(loader)).tolist() for _ in range(2)]
+    loader.close()
+
+    assert [[len(value_of(index)) for index in range(24)]] * 2 == lengths
+    assert (24, 24) == dataset.cache.stats()[:2]
+
+
+def test_a_pickle_is_the_same_cache(tmp_path):
+    """What was pickled reads the same folder and counts in the same place."""
+    cache = downloaded(value_of, tmp_path, ROOM)
+    cache(5)
+    copy = pickle.loads(pickle.dumps(cache))
+
+    assert value_of(5) == copy(5)
+    assert cache.stats() == copy.stats() == (1, 1, taken_bytes(tmp_path))
+
+
+def test_it_is_public():
+    """It is a function of the package, and needs nothing that is not installed."""
+    assert downloaded is shmloader.downloaded
+    assert "lmdb" not in sys.modules
