@@ -19,7 +19,7 @@ from bench.report.rows import Rows, add_json_option
 from shmloader import DataLoader
 
 _WORKERS, _AHEAD = 2, 4
-_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 _LATENCIES_MS = (1.0, 5.0, 20.0, 50.0, 200.0)
 _EPOCH_S = 1.0  # about, with the best count
 _SLOWEST = 0.3  # of the best rate that is possible: a count that cannot reach it is not tried

@@ -115,7 +115,8 @@ def _record(
 ) -> dict:
     ran = _run(row, port, options.latency, options.pictures)
     seconds = [epoch["seconds"] for epoch in ran["epochs"]]
-    rate = len(right) / min(seconds[-2:])
+    fastest_s = min(seconds[-2:])
+    rate = len(right) / fastest_s
     record = {
         "name": row.name,
         "download_s": ran["download_s"] if row.downloads == "first" else None,
@@ -129,13 +130,21 @@ def _record(
         "correct": all(epoch["checksums"] == right for epoch in ran["epochs"]),
     }
     if row.loader == "ours" and row.threads and not row.downloads:
-        at_0 = _run(row, port, 0, options.pictures)
-        record["rate_0"] = len(right) / min(epoch["seconds"] for epoch in at_0["epochs"][1:])
+        # Another one of each, in turns: a noisy minute must not hit one of them alone.
+        at_0 = [_later_s(row, port, 0, options.pictures)]
+        fastest_s = min(fastest_s, _later_s(row, port, options.latency, options.pictures))
+        at_0.append(_later_s(row, port, 0, options.pictures))
+        record["rate"] = rate = len(right) / fastest_s
+        record["rate_0"] = len(right) / min(at_0)
         if row.in_flight is not None:
             record["rate_in_flight"] = row.in_flight / latency_s / BATCH
         bounds = [record["rate_0"], record["rate_in_flight"], link_rate]
         record["share"] = rate / min(bound for bound in bounds if bound is not None)
     return record
+
+
+def _later_s(row: Row, port: int, latency_ms: float, count: int) -> float:
+    return min(epoch["seconds"] for epoch in _run(row, port, latency_ms, count)["epochs"][1:])
 
 
 def _run(row: Row, port: int, latency_ms: float, count: int) -> dict:
