@@ -23,6 +23,7 @@ class Foretold:
 
     Attributes:
         is_compared: True while torch draws, and each draw is kept to be compared.
+        is_spoilt: True if a part is missing, so that nothing of it can be used.
         drawn: What torch drew meanwhile: the worker, and (number, index).
     """
 
@@ -31,7 +32,7 @@ class Foretold:
         self.is_compared = False
         self._guesses: dict[int, Guess] = {}
         self.drawn: list[tuple[int, tuple[int, Any]]] = []
-        self._is_spoilt = False
+        self.is_spoilt = False
 
     def __len__(self) -> int:
         return len(self._guesses)
@@ -62,8 +63,15 @@ class Foretold:
         return next((guess.worker for guess in guesses if guess.number == number), None)
 
     def spoil(self, ticket: int) -> None:
-        """Note that a request could not be sent, so that nothing of it can be used."""
-        self._is_spoilt = ticket in self._guesses
+        """Note that a request could not be sent."""
+        self.is_spoilt |= ticket in self._guesses
+
+    def give_up(self) -> set[int]:
+        """Spoil it, and return the slots of its answers, to be freed."""
+        slots, self.is_spoilt = self.slots(), True
+        for guess in self._guesses.values():
+            guess.slot = None
+        return slots
 
     def draw(self, worker: int, message: tuple[int, Any]) -> None:
         """Keep what torch drew: the worker, and (number, index)."""
@@ -71,7 +79,7 @@ class Foretold:
 
     def is_right(self) -> bool:
         """Returns True if torch drew all that was foretold, for the same workers."""
-        if self._is_spoilt or len(self.drawn) < len(self._guesses):
+        if self.is_spoilt or len(self.drawn) < len(self._guesses):
             return False
         return all(
             guess.number == number and guess.worker == worker and is_same(guess.index, index)

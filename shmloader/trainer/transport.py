@@ -287,6 +287,17 @@ class Transport:
         self.pump()
         return is_right
 
+    def _keep_foretold(self, ticket: int, slot: int) -> None:
+        if self.foretold.is_spoilt:
+            self.ledger.discard(slot)
+        else:
+            self.foretold.answer(ticket, slot)
+
+    def _give_up_foretold(self) -> None:
+        """Free what foretold answers hold, because this epoch needs it."""
+        for slot in self.foretold.give_up():
+            self.ledger.discard(slot)
+
     def _adopt(self) -> None:
         for ticket, guess in self.foretold:
             if guess.slot is None:
@@ -389,7 +400,7 @@ class Transport:
         if self._undoing and ticket > self._undoing.get(news.worker, ticket):
             del self._undoing[news.worker]
         if number is None and ticket in self.foretold and kind is not _END and kind is not _NOTHING:
-            self.foretold.answer(ticket, news.slot)
+            self._keep_foretold(ticket, news.slot)
             return None
         if number is None or kind is _END or kind is _NOTHING:
             self._accept_empty(news, kind, number)
@@ -519,6 +530,8 @@ class Transport:
         refused if it waits in vain.
         """
         self.budget.make_room()
+        if len(self.foretold):
+            self._give_up_foretold()
         oldest = self.ledger.oldest()
         for slot, ticket in self.ledger.short_slots():
             if ticket == oldest and self.budget.waited_in_vain(ticket):
@@ -526,6 +539,8 @@ class Transport:
 
     def _spill_for(self, slot: int, want_bytes: int) -> None:
         """Copy later answers out of their slots until the oldest ticket has what it needs."""
+        if len(self.foretold) and not self.budget.fits(slot, want_bytes):
+            self._give_up_foretold()
         for pending in list(self._received.values()):
             if self.budget.fits(slot, want_bytes):
                 return

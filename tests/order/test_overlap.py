@@ -309,6 +309,27 @@ def test_out_of_order():
         assert sorted(batch[0][0] for batch in epoch) == sorted(batch[0][0] for batch in other)
 
 
+class LargeAtTheEnd(torch.utils.data.Dataset):
+    """Samples (n,) uint8 of the index, of which the last is nearly as large as the budget."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return torch.full((200_000 if index == COUNT - 1 else 20_000,), index, dtype=torch.uint8)
+
+
+def test_a_batch_that_needs_what_foretold_ones_hold():
+    """They are given up: the epoch that runs comes first."""
+    options = {"batch_size": None, "num_workers": 2, "prefetch_factor": 4}
+    expected, _ = run(TorchDataLoader, LargeAtTheEnd(), options)
+    options |= {"ring_bytes": 260_000, "overlap_epochs": True}
+    actual, foretold = run(DataLoader, LargeAtTheEnd(), options)
+
+    assert expected == actual
+    assert foretold["sent"] >= foretold.get("discarded", 0) + foretold.get("used", 0)
+
+
 def test_what_cannot_be_foretold_costs_nothing():
     """A loader whose epoch is empty, or that ends with its last epoch, leaves nothing behind."""
     batches, foretold = run(DataLoader, Mortal(alive, 0), {"overlap_epochs": True}, (None,) * 2)
