@@ -200,6 +200,36 @@ static void request_of_another_length_is_refused(void) {
   fixture_close(&fixture);
 }
 
+/* Two numbers stand before a numbered request, and are no part of it. */
+static void numbered_request_of_another_length_is_refused(void) {
+  static const struct {
+    uint32_t kind;
+    uint64_t bytes;
+    const char *reason; /* NULL: it is accepted */
+  } requests[] = {
+      {REQUEST_INDICES, 0, "a part of its numbers"},  {REQUEST_INDICES, 15, "a part of its numbers"},
+      {REQUEST_PICKLED, 8, "a part of its numbers"},  {REQUEST_INDICES, 20, "a part of an index"},
+      {REQUEST_INDEX, 16, "not one number"},          {REQUEST_NONES, 32, "not one number"},
+      {REQUEST_INDICES, 40, NULL},                    {REQUEST_INDEX, 24, NULL},
+      {REQUEST_NONES, 24, NULL},                      {REQUEST_PICKLED, 17, NULL},
+  };
+  struct fixture fixture = fixture_open(1, 1, 1, 40);
+  uint32_t slot = place(&fixture, 0, 0);
+  struct slot_order *order = order_of(&fixture, slot);
+  order->mode |= ORDER_NUMBERED;
+  for (size_t i = 0; i < LENGTH(requests); i++) {
+    struct slot_order copy;
+    order->request_kind = requests[i].kind;
+    order->request_bytes = requests[i].bytes;
+    fixture.desks[0].next_ticket = 0;
+    const char *fault = desk_accept(&fixture.desks[0], slot, &copy);
+    CHECK((fault == NULL) == (requests[i].reason == NULL));
+    if (fault != NULL) CHECK(strcmp(fault, requests[i].reason) == 0);
+  }
+  ledger_restart(fixture.ledger);
+  fixture_close(&fixture);
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(order_is_copied_out);
@@ -212,4 +242,5 @@ int main(int argc, char **argv) {
   RUN(marks_tell_workers_and_tickets_apart);
   RUN(forged_words_are_refused);
   RUN(request_of_another_length_is_refused);
+  RUN(numbered_request_of_another_length_is_refused);
 }
