@@ -5,8 +5,8 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | gil | kinds | retention | scale | scaling | start | tune
-    python -m bench verdicts
+    python -m bench cliffs | collates | gil | kinds | polite | retention | scale | scaling | start
+    python -m bench tune | verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
@@ -43,6 +43,7 @@ _QUESTIONS = (
     "collates",
     "gil",
     "kinds",
+    "polite",
     "retention",
     "scale",
     "scaling",

@@ -1,4 +1,4 @@
-"""How long a process ran, and how long it was ready to run while no core was free."""
+"""Who gets a core: how long a process ran or was ready to, how many cores there are, niceness."""
 
 import contextlib
 import math
@@ -26,6 +26,29 @@ def scheduled_ns(thread: int) -> tuple[int, int]:
 def all_scheduled_ns(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
     """Read the same of several processes, by number."""
     return {pid: scheduled_ns(pid) for pid in pids}
+
+
+def yield_cores(nice: int) -> None:
+    """
+    Add to the niceness of every thread of this process, up to the kernel's 19.
+
+    On Linux niceness is a thread's own. Later threads inherit it from the one that starts them, but
+    in a worker that was not forked, libraries such as numpy's have started theirs at their import.
+
+    Raises:
+        OSError: The system does not let this process, such as under a filter of system calls.
+    """
+    try:
+        for thread in map(int, os.listdir("/proc/self/task")):
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                own = os.getpriority(os.PRIO_PROCESS, thread)
+                os.setpriority(os.PRIO_PROCESS, thread, own + nice)
+    except OSError as error:
+        kept = os.strerror(error.errno or 0)
+        raise type(error)(
+            f"nice={nice} cannot be added to this worker's niceness: {kept}. Leave the option out, "
+            "or allow the system calls getpriority and setpriority"
+        ) from error
 
 
 def cores() -> float:
