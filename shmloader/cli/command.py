@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -60,19 +57,6 @@ def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> in
         error.show()
         return error.exit_code
     return status or 0
-
-
-@contextlib.contextmanager
-def until_reader_leaves() -> Iterator[None]:
-    """End the block without an error as soon as what reads its output has seen enough."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python would try to write the rest when it exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def positive_integer(text: str) -> int:

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shmloader.cli.attach.trainers import LiveTrainer, find
-from shmloader.cli.command import CommandError, positive_number, until_reader_leaves
+from shmloader.cli.command import CommandError, positive_number
+from shmloader.cli.output import until_reader_leaves
 from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
 
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")

@@ -7,6 +7,7 @@ It exits with 0 if the file was written.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,5 +66,7 @@ def trace_process(pid: int, path: Path) -> int:
         batches = write_trace(path, traced, layout())
     except (NothingToTrace, OSError) as error:
         raise CommandError(f"no trace of process {pid} was written: {error}") from None
-    print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev")
+    # Beside the trace, not in it, if that goes to standard output.
+    where = sys.stdout if path.is_file() else sys.stderr
+    print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev", file=where)
     return 0

@@ -49,10 +49,10 @@ def _more_workers(case: Case, cause: str) -> Advice:
             return {}, [*lines, _no_memory(tuner)]
         return {}, [*lines, "no other number of workers would help much"]
     advice = _changes(case, tuner, found)
-    now = f"now {times(setting.workers, 'worker')}, on {cores(setting.cores)}"
+    now = f"now {times(setting.workers, 'worker')}, on {cores(setting.cores, setting.ranks)}"
     line = f"{_said(case, advice, found)} ({now})"
     if found.wait_share > FREE and found.is_bound_by_cores:
-        line += f"; no more can be had from {cores(tuner.cores)}"
+        line += f"; no more can be had from {cores(tuner.cores, setting.ranks)}"
     return advice, [*lines, line]
 
 
@@ -73,12 +73,12 @@ def _other_workers(case: Case) -> Advice:
 
 def _limits_of(case: Case, tuner: Tuner) -> list[str]:
     lines = [
-        f"limited by {cores(tuner.cores)}: a batch costs a worker "
+        f"limited by {cores(tuner.cores, case.setting.ranks)}: a batch costs a worker "
         f"{duration(tuner.worker_cpu_s)} of processor time, and the trainer "
         f"{duration(tuner.trainer_cpu_s)}. Make a sample cheaper, cache it, or use more cores"
     ]
     if tuner.cores < case.setting.cores:
-        rest = f"which use the rest of {cores(case.setting.cores)}"
+        rest = f"which use the rest of {cores(case.setting.cores, case.setting.ranks)}"
         lines.append(f"look at the other programs, {rest}")
     return lines
 

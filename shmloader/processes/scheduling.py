@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterable
 
-from shmloader.memory import groups
+from shmloader.memory import groups, limits
 
 
 def scheduled_ns(thread: int) -> tuple[int, int]:
@@ -51,15 +51,48 @@ def yield_cores(nice: int) -> None:
         ) from error
 
 
-def cores() -> float:
-    """How many cores this process may use: those of its affinity, or its group's share of time."""
-    allowed = float(len(os.sched_getaffinity(0)))
-    return min(allowed, _group_share())
+def cores(process: int | None = None) -> float:
+    """
+    How many cores a process may use: those of its affinity, or its group's share of time.
+
+    Ranks of a training on one machine have an equal part each, at least one core; but a launcher
+    may have given each a part already, and then its affinity is not its parent's.
+
+    Args:
+        process: One that may be looked at; default: this process.
+
+    Raises:
+        OSError: That process is gone.
+    """
+    ranks = limits.ranks(process)
+    allowed = float(len(os.sched_getaffinity(process or 0)))
+    share = _group_share(process)
+    if ranks == 1:
+        return min(allowed, share)
+    shared = max(allowed, _cores_of_parent(process))
+    return min(allowed, _part(shared, ranks), _part(share, ranks))
 
 
-def _group_share() -> float:
-    """The least share of time that a control group of this process has, in cores."""
-    return min((_share(folder) for folder in groups.folders("cpu")), default=math.inf)
+def _part(cores: float, ranks: int) -> float:
+    return max(cores / ranks, min(cores, 1.0))
+
+
+def _cores_of_parent(process: int | None) -> float:
+    """How many cores the launcher of a rank may use; 0 if that is not to be seen."""
+    with contextlib.suppress(OSError, KeyError):
+        parent = os.getppid() if process is None else _parent(process)
+        return float(len(os.sched_getaffinity(parent)))
+    return 0.0
+
+
+def _parent(process: int) -> int:
+    return groups.read_fields(f"{groups.PROC}/{process}/status")["PPid:"]
+
+
+def _group_share(process: int | None) -> float:
+    """The least share of time that a control group of a process has, in cores."""
+    found = groups.folders("cpu", process)
+    return min((_share(folder) for folder in found), default=math.inf)
 
 
 def _share(folder: str) -> float:

@@ -77,11 +77,12 @@ def test_threads_that_fetch_have_it_too():
 def test_a_replacement_is_as_nice(tmp_path, method):
     """A worker that heals another's death is as nice as that was."""
     script = Script(tmp_path, "item 1", "item 7")
-    with DataLoader(
-        Niceness(script), 3, num_workers=2, nice=5, restarts=2, multiprocessing_context=method
-    ) as loader:
-        with pytest.warns(RestartWarning):
-            found = samples(loader)
+    options = {"nice": 5, "restarts": 2, "multiprocessing_context": method}
+    with (
+        DataLoader(Niceness(script), 3, num_workers=2, **options) as loader,
+        pytest.warns(RestartWarning),
+    ):
+        found = samples(loader)
 
     assert ([], expected(5)) == (script.left, found)
 
@@ -143,9 +144,9 @@ def refuse(*_):
 def test_a_refusal_of_the_system_is_an_error_in_the_trainer(monkeypatch):
     """Under a filter that forbids the call, next() raises what the option could not do."""
     monkeypatch.setattr(os, "setpriority", refuse)  # the forked worker has it
-    with DataLoader(Niceness(), 3, num_workers=1, nice=5) as loader:
-        with pytest.raises(PermissionError, match="nice=5 .* Operation not permitted. Leave"):
-            next(iter(loader))
+    refused = pytest.raises(PermissionError, match=r"nice=5 .* Operation not permitted\. Leave")
+    with DataLoader(Niceness(), 3, num_workers=1, nice=5) as loader, refused:
+        next(iter(loader))
 
 
 @pytest.mark.parametrize(
@@ -154,11 +155,11 @@ def test_a_refusal_of_the_system_is_an_error_in_the_trainer(monkeypatch):
 )
 def test_bad_values_are_refused(nice, error):
     """Less than 0 would need a right that trainings do not have; more than 19 there is not."""
-    with pytest.raises(error, match="^nice should be "):
+    with pytest.raises(error, match=r"^nice should be "):
         DataLoader(Niceness(), nice=nice)
-    with pytest.raises(error, match="^nice should be "):
+    with pytest.raises(error, match=r"^nice should be "):
         shmloader.wrap(TorchDataLoader(Niceness()), nice=nice)
-    with pytest.raises(error, match="^nice should be "):
+    with pytest.raises(error, match=r"^nice should be "):
         shmloader.install(nice=nice)
 
 

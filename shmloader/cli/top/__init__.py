@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from shmloader.cli.command import positive_number, until_reader_leaves
+from shmloader.cli.command import positive_number
+from shmloader.cli.output import until_reader_leaves
 from shmloader.metrics.live import HANGS_AFTER_S
 
 _EPILOG = """\
