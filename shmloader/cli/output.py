@@ -18,18 +18,21 @@ class OutputLost(CommandError):
 
     Attributes:
         has_no_reader: True if what reads the output has left, as `head` does.
+        matters: False if the command had shown enough, and may go on.
     """
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"its output cannot be written: {error.strerror}")
         self.has_no_reader = error.errno == errno.EPIPE
+        self.matters = True
 
 
 class _Output:
-    """Standard output as it was, but for its errors."""
+    """Standard output as it was, but for its errors: what takes one for another gets it again."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._lost: OutputLost | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -48,6 +51,8 @@ class _Output:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
+        if self._lost is not None and self._lost.matters:
+            raise self._lost
         try:
             yield
         except OSError as error:
@@ -55,7 +60,8 @@ class _Output:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
-            raise OutputLost(error) from None
+            self._lost = OutputLost(error)
+            raise self._lost from None
 
 
 @contextlib.contextmanager
@@ -89,3 +95,4 @@ def until_reader_leaves() -> Iterator[None]:
     except OutputLost as lost:
         if not lost.has_no_reader:
             raise
+        lost.matters = False
