@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -57,6 +58,15 @@ def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> in
         error.show()
         return error.exit_code
     return status or 0
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Breaks a paragraph that is one long line, and leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" not in text:
+            return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
+        return super()._fill_text(text, width, indent)
 
 
 def positive_integer(text: str) -> int:

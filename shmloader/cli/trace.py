@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
-from shmloader.cli.command import CommandError
+from shmloader.cli.command import CommandError, HelpFormatter
 from shmloader.metrics.trace import NothingToTrace, Traced, write_trace
 
 _EPILOG = """\
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write what the workers and the trainer of a running training did for its last "
         "batches.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("pid", type=int, help="the training's process")
     parser.add_argument(

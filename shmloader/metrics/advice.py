@@ -61,8 +61,8 @@ def _other_workers(case: Case) -> Advice:
     setting = case.setting
     tuner = Tuner(case, own_delays_only=False)
     found = tuner.choose(tuner.settings(counts_from(1), (setting.prefetch_factor,)))
-    if found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
-        advice = _changes(case, tuner, found)
+    advice = _changes(case, tuner, found)
+    if advice and found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
         return advice, [_said(case, advice, found)]
     lines = _limits_of(case, tuner)
     # Beside other programs each worker more is a larger part of the cores.

@@ -148,6 +148,16 @@ def test_cores_that_others_use_are_not_promised():
     assert "would do" not in str(found)
 
 
+def test_no_advice_is_empty():
+    """Where the same number of workers is the best one, the cores are what is missing."""
+    found = report(
+        fetching=0.15, step=0.08, workers=1, cpu=0.4, delayed=0.5, trainer_cpu=0.4, cores=2.0
+    )
+
+    assert ("cpu", {}) == (found.cause, found.advice)
+    assert found.lines[1].startswith("limited by 2 cores: ")
+
+
 def test_workers_that_delay_the_step_become_fewer():
     """A step that finds no core beside workers which are mostly idle gets one back."""
     about = {"step": 0.05, "cpu": 0.4, "delayed": 0.5, "late": 0.5, "cores": 2.0}

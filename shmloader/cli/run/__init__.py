@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shmloader.cli.command import CommandError
+from shmloader.cli.command import CommandError, HelpFormatter
 from shmloader.cli.run.settings import VARIABLE, Settings
 from shmloader.trainer.options import Options
 
@@ -49,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Run a script or module unchanged, with every torch DataLoader in it served by "
         "shmloader, and say at the end what they did.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "--compare",
