@@ -74,6 +74,7 @@ void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t 
   memset(&log->nexts, 0, sizeof log->nexts);
   memset(&log->steps, 0, sizeof log->steps);
   log->has_draft = log->has_returned = false;
+  log->in_vain_ns = 0;
   log->view.epoch = epoch;
   log->view.begun_ns = begun_ns;
   log->view.length = length;
@@ -97,7 +98,7 @@ void log_ask(struct ledger *ledger) {
     log->view.step_ns += now - log->view.since_ns;
   }
   log->has_draft = false;
-  log->parked_before_ns = log->view.parked_ns;
+  if (log->in_vain_ns == 0) log->parked_before_ns = log->view.parked_ns;
   enter(ledger, TRAINER_WAITING, now);
 }
 
@@ -147,7 +148,7 @@ static void write_record(struct ledger *ledger, uint64_t now) {
   struct log_record *record = record_at(ledger, number);
   bool stays = is_in_slot(ledger);
   log->draft.epoch = log->view.epoch;
-  log->draft.asked_ns = log->view.since_ns;
+  log->draft.asked_ns = log->view.since_ns - log->in_vain_ns;
   log->draft.returned_ns = now;
   log->draft.parked_ns = log->view.parked_ns - log->parked_before_ns;
   /* relaxed: a private copy. */
@@ -164,8 +165,12 @@ void log_return(struct ledger *ledger) {
   uint64_t now = now_ns();
   log->has_returned = log->has_draft;
   if (log->has_draft) {
-    histogram_add(&log->nexts, now - log->view.since_ns);
+    histogram_add(&log->nexts, log->in_vain_ns + now - log->view.since_ns);
     write_record(ledger, now);
+    log->in_vain_ns = 0;
+  } else {
+    /* A user who catches timeouts and asks again has waited all the time. */
+    log->in_vain_ns += now - log->view.since_ns;
   }
   log->has_draft = false;
   log->view.next_ns += now - log->view.since_ns;

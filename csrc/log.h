@@ -17,8 +17,9 @@ struct log {
   uint32_t draft_slot;      /* where it stays; LOG_NO_SLOT: it was copied out */
   bool has_draft;
   bool has_returned;         /* the last next() returned a batch, or an error in its place */
-  uint64_t parked_before_ns; /* view.parked_ns when the current next() began */
-  struct histogram nexts;    /* how long each next() of this epoch took */
+  uint64_t in_vain_ns;       /* in calls of next() for this batch that raised, as timeouts do */
+  uint64_t parked_before_ns; /* view.parked_ns when the first next() for this batch began */
+  struct histogram nexts;    /* how long it took to get each batch of this epoch */
   struct histogram steps;    /* how long the user had each batch of this epoch */
 };
 

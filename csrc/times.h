@@ -36,7 +36,7 @@ struct log_record {
   uint64_t fetched_ns;
   uint64_t written_ns;
   uint64_t received_ns;
-  uint64_t asked_ns; /* next() was called */
+  uint64_t asked_ns; /* next() was called; earlier by all calls for this batch that raised */
   uint64_t returned_ns;
   _Atomic uint64_t released_ns; /* 0: held, as far as the trainer has seen */
   uint64_t blocked_ns;

@@ -69,6 +69,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         overlap_epochs: True has persistent workers fetch the first batches of the next epoch while
             the last ones of this epoch are used, by a guess of what the sampler will draw; a wrong
             guess costs time and changes nothing. Map-style datasets only.
+        nice: Added to the trainer's niceness in each worker, 0 to 19. With 19, workers hardly take
+            a core from a training step that computes on all of them.
 
     Raises:
         ValueError: As torch's, and for options out of range or that do not go together.
@@ -90,6 +92,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     seed_by: str
     fetch_threads: int | str
     overlap_epochs: bool
+    nice: int
 
     def __init__(
         self,
@@ -120,10 +123,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         seed_by: str = "worker",
         fetch_threads: int | str = 0,
         overlap_epochs: bool = False,
+        nice: int = 0,
     ) -> None:
         options = Options(
             *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
-            *(assignment, seed_by, fetch_threads, overlap_epochs),
+            *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
         )
         self._set_options(options)
         super().__init__(
@@ -374,6 +378,7 @@ def wrap(
     seed_by: str = "worker",
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
+    nice: int = 0,
 ) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
@@ -384,7 +389,7 @@ def wrap(
     Args:
         loader: A `torch.utils.data.DataLoader`.
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs: As for `DataLoader`.
+        assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
@@ -404,7 +409,7 @@ def wrap(
     wrapped.__dict__.update(state, _iterator=None)
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
-        *(assignment, seed_by, fetch_threads, overlap_epochs),
+        *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
     )
     wrapped._set_options(options)
     together.check(wrapped, options)

@@ -52,6 +52,7 @@ def install(
     seed_by: str = "worker",
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
+    nice: int = 0,
 ) -> None:
     """
     Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
@@ -63,15 +64,15 @@ def install(
 
     Args:
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs: As for `DataLoader`, for each loader
-            that can have them.
+        assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`, for each
+            loader that can have them.
 
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
     """
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
-        *(assignment, seed_by, fetch_threads, overlap_epochs),
+        *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
     )
     together.check_alone(options)
     _hook.options = options

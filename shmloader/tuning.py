@@ -14,6 +14,7 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader, wrap
+from shmloader.memory import limits
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics.case import Case, Setting
 from shmloader.metrics.model import CYCLE, DYNAMIC
@@ -282,6 +283,7 @@ class _Search:
             chosen_slots=loader.slots,
             ring_bytes=loader.ring_bytes or default_ring_bytes(),
             cores=scheduling.cores(),
+            ranks=limits.ranks(),
             persistent=bool(loader.persistent_workers),
             spare=spare_slots(workers, depth, slots),
             most_bytes=default_ring_bytes(),
@@ -356,7 +358,7 @@ class _Search:
         ]
         if tuner.cores_bound_s > 0.8 / facts["batches_per_s"]:
             lines.append(
-                f"  limited by {cores(tuner.cores)}: a batch costs "
+                f"  limited by {cores(tuner.cores, case.setting.ranks)}: a batch costs "
                 f"{duration(tuner.worker_cpu_s)} of processor time"
             )
         spread = float(case.making.max() / max(made, 1e-9))

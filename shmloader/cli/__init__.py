@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from shmloader.cli.command import CommandError, require_extra, run_click
+from shmloader.cli.output import watched_output
 
 
 class Command(NamedTuple):
@@ -114,6 +115,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         it does not take, 130 after Ctrl-C.
     """
     name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
+    try:
+        with watched_output():
+            return _run(name, arguments)
+    except CommandError as error:
+        typed = f"shmloader {name}" if name in COMMANDS else "shmloader"
+        print(f"{typed}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
     if name in ("-h", "--help"):
         print(help_text(), end="")
         return 0
@@ -123,13 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"shmloader: no command {name}: one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    try:
-        return COMMANDS[name].run(name, arguments)
-    except CommandError as error:
-        print(f"shmloader {name}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return COMMANDS[name].run(name, arguments)
 
 
 def help_text() -> str:

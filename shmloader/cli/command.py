@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -62,17 +60,13 @@ def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> in
     return status or 0
 
 
-@contextlib.contextmanager
-def until_reader_leaves() -> Iterator[None]:
-    """End the block without an error as soon as what reads its output has seen enough."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python would try to write the rest when it exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Breaks a paragraph that is one long line, and leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" not in text:
+            return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
+        return super()._fill_text(text, width, indent)
 
 
 def positive_integer(text: str) -> int:

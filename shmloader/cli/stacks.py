@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shmloader.cli.attach.trainers import LiveTrainer, find
-from shmloader.cli.command import CommandError, positive_number, until_reader_leaves
+from shmloader.cli.command import CommandError, HelpFormatter, positive_number
+from shmloader.cli.output import until_reader_leaves
 from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
 
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -44,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="shmloader stacks",
         description="Print the Python stacks of a training's workers that hang, with py-spy.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("pid", type=int, help="the training's process")
     parser.add_argument("--all", action="store_true", help="all workers, not only those that hang")

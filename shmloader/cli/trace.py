@@ -7,12 +7,13 @@ It exits with 0 if the file was written.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
-from shmloader.cli.command import CommandError
+from shmloader.cli.command import CommandError, HelpFormatter
 from shmloader.metrics.trace import NothingToTrace, Traced, write_trace
 
 _EPILOG = """\
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write what the workers and the trainer of a running training did for its last "
         "batches.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("pid", type=int, help="the training's process")
     parser.add_argument(
@@ -65,5 +66,7 @@ def trace_process(pid: int, path: Path) -> int:
         batches = write_trace(path, traced, layout())
     except (NothingToTrace, OSError) as error:
         raise CommandError(f"no trace of process {pid} was written: {error}") from None
-    print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev")
+    # Beside the trace, not in it, if that goes to standard output.
+    where = sys.stdout if path.is_file() else sys.stderr
+    print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev", file=where)
     return 0

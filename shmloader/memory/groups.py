@@ -143,13 +143,16 @@ def groups() -> list[Group]:
     return _groups(PROC, read_text(f"{PROC}/self/cgroup"))
 
 
-def folders(controller: str) -> list[str]:
+def folders(controller: str, process: int | None = None) -> list[str]:
     """
-    List the folders of this process's groups for a controller such as "cpu", the outermost first.
+    List the folders of a process's groups for a controller such as "cpu", the outermost first.
 
     Those of version 2 are there for any controller, and may have no files of this one.
+
+    Args:
+        process: Default: this process.
     """
-    found = _find(PROC, read_text(f"{PROC}/self/cgroup"), controller)
+    found = _find(PROC, read_text(f"{PROC}/{process or 'self'}/cgroup"), controller)
     return [folder for mount, name in found for folder in mount.folders(name)]
 
 

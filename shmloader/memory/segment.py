@@ -81,15 +81,14 @@ class Shape:
         return segment_bytes(self.workers, self.ranges, self.range_bytes)
 
 
-def default_ring_bytes() -> int:
+def default_ring_bytes(ranks: int | None = None) -> int:
     """
     Half of the memory that this process could ever have, in bytes.
 
-    The ranks that torchrun starts on one machine share that half.
+    Args:
+        ranks: How many share that half; default: those that torchrun started on this machine.
     """
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    half = (limits.total_bytes() or 8 << 30) // 2
-    return half // int(ranks) if ranks.isdecimal() and int(ranks) > 0 else half
+    return (limits.total_bytes() or 8 << 30) // 2 // (ranks or limits.ranks())
 
 
 def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:

@@ -52,10 +52,10 @@ def _more_workers(case: Case, cause: str) -> Advice:
         if not tuner.fits(replace(setting, workers=setting.workers + 1)):
             return {}, [*lines, _no_memory(tuner)]
         return {}, [*lines, "no other number of workers would help much"]
-    now = f"now {times(setting.workers, 'worker')}, on {cores(setting.cores)}"
+    now = f"now {times(setting.workers, 'worker')}, on {cores(setting.cores, setting.ranks)}"
     line = f"{_said(case, advice, found)} ({now})"
     if found.wait_share > FREE and found.is_bound_by_cores:
-        line += f"; no more can be had from {cores(tuner.cores)}"
+        line += f"; no more can be had from {cores(tuner.cores, setting.ranks)}"
     return advice, [*lines, line, *_of_draws(advice)]
 
 
@@ -64,8 +64,8 @@ def _other_workers(case: Case) -> Advice:
     setting = case.setting
     tuner = Tuner(case, own_delays_only=False)
     found = tuner.choose(tuner.settings(counts_from(1), (setting.prefetch_factor,)))
-    if found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
-        advice = _changes(case, tuner, found)
+    advice = _changes(case, tuner, found)
+    if advice and found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
         return advice, [_said(case, advice, found)]
     lines = _limits_of(case, tuner)
     # Beside other programs each worker more is a larger part of the cores.
@@ -76,12 +76,12 @@ def _other_workers(case: Case) -> Advice:
 
 def _limits_of(case: Case, tuner: Tuner) -> list[str]:
     lines = [
-        f"limited by {cores(tuner.cores)}: a batch costs a worker "
+        f"limited by {cores(tuner.cores, case.setting.ranks)}: a batch costs a worker "
         f"{duration(tuner.worker_cpu_s)} of processor time, and the trainer "
         f"{duration(tuner.trainer_cpu_s)}. Make a sample cheaper, cache it, or use more cores"
     ]
     if tuner.cores < case.setting.cores:
-        rest = f"which use the rest of {cores(case.setting.cores)}"
+        rest = f"which use the rest of {cores(case.setting.cores, case.setting.ranks)}"
         lines.append(f"look at the other programs, {rest}")
     return lines
 

@@ -30,6 +30,7 @@ class Setting:
         chosen_slots: What the user set; None: the loader chose.
         ring_bytes: The ceiling in bytes for what slots keep.
         cores: How many the process may use; a fraction is a share of time.
+        ranks: How many processes of the training share the machine, which have as many each.
         persistent: True if workers live on between epochs.
         spare: Slots of them that the user may hold; the others are the workers'.
         most_bytes: What ring_bytes may be at most, for the memory that there is.
@@ -47,6 +48,7 @@ class Setting:
     persistent: bool
     spare: int
     most_bytes: int
+    ranks: int = 1
 
 
 class Case:

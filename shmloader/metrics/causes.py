@@ -28,7 +28,7 @@ def cause_of(case: Case) -> tuple[str, str]:
         return "cpu", (
             f"cpu: {waits}; the training step finds no core for "
             f"{percent(facts['step_delayed_share'])} of the time, beside "
-            f"{times(setting.workers, 'worker')} on {cores(setting.cores)}; {made}"
+            f"{times(setting.workers, 'worker')} on {cores(setting.cores, setting.ranks)}; {made}"
         )
     if case.wait_share < FREE:
         return "step", f"step: {waits}; {made}. Faster data would change nothing"
@@ -80,7 +80,7 @@ def _cause_of_parking(case: Case, waits: str, made: str) -> tuple[str, str]:
             f"cpu: {waits}; the workers are ready to run but find no core for "
             f"{percent(facts['delayed_share'])} of their time: "
             f"{times(setting.workers, 'worker')} and "
-            f"the trainer on {cores(setting.cores)}; {made}"
+            f"the trainer on {cores(setting.cores, setting.ranks)}; {made}"
         )
     bad = _bad_samples(case)
     if bad is not None:

@@ -112,7 +112,8 @@ class Epoch:
         wall_s: Seconds from its iter() to its end, or until now.
         first_s: Seconds from its iter() to the first batch; None before that.
         wait_s: Seconds the trainer was parked, waiting for a batch.
-        next: How long each next() took, the wait included.
+        next: How long each next() took, the wait included; with the calls before it that raised,
+            such as by a timeout.
         step: How long the user had each batch before asking for the next one.
         workers: For each worker what it did meanwhile.
         spills: Batches that were copied out of their slots, by reason: `kept_by_worker`,

@@ -8,7 +8,7 @@ def percent(share: float) -> str:
 def duration(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def times(count: int, thing: str) -> str:
@@ -24,6 +24,8 @@ def argument(name: str, value: object) -> str:
     return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
 
 
-def cores(count: float) -> str:
+def cores(count: float, ranks: int = 1) -> str:
+    """Returns a number of cores; of several ranks on a machine, each has only its part of them."""
     number = f"{count:.1f}".removesuffix(".0")
-    return f"{number} core" if number == "1" else f"{number} cores"
+    text = f"{number} core" if number == "1" else f"{number} cores"
+    return text if ranks == 1 else f"this rank's {text}"

@@ -167,6 +167,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             is_seeded=self._is_seeded,
             fetch_threads=options.fetch_threads,
             can_undo=options.overlap_epochs and not self._is_seeded,
+            nice=options.nice,
         )
         context = loader.multiprocessing_context or torch.multiprocessing
         self._processes.start(context, spec, self._transport, options.restarts)

@@ -8,6 +8,7 @@ _RING_BYTES_MIN = 1 << 16
 _SLOTS_MAX = 1 << 20
 _BYTES_MAX = 1 << 62
 _THREADS_MAX = 1 << 12
+_NICE_MAX = 19  # the kernel has no more
 
 CYCLE, DYNAMIC = "cycle", "dynamic"
 BY_WORKER, BY_BATCH = "worker", "batch"
@@ -33,6 +34,7 @@ class Options:
     seed_by: str = BY_WORKER
     fetch_threads: int | str = 0
     overlap_epochs: bool = False
+    nice: int = 0
 
     def __post_init__(self) -> None:
         self._settle("restarts", _count("restarts", self.restarts, 0, None))
@@ -52,6 +54,7 @@ class Options:
             kind = 'an int or "auto"'
             threads = _count("fetch_threads", self.fetch_threads, 0, _THREADS_MAX, kind)
             self._settle("fetch_threads", threads)
+        self._settle("nice", _count("nice", self.nice, 0, _NICE_MAX))
 
     def _settle(self, name: str, value: int | None) -> None:
         object.__setattr__(self, name, value)  # as the dataclass itself does when it is frozen

@@ -10,7 +10,7 @@ import torch.utils.data
 
 from shmloader.core import view_layout
 from shmloader.errors import at_users_line
-from shmloader.memory import sending
+from shmloader.memory import limits, sending
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
 from shmloader.metrics import Epoch, Held, Report, Stats
@@ -106,6 +106,7 @@ class Service:
             chosen_slots=options.slots,
             ring_bytes=shape.ring_bytes,
             cores=scheduling.cores(),
+            ranks=limits.ranks(),
             persistent=bool(loader.persistent_workers),
             spare=budget.spare_slots(shape.workers, depth, slots),
             most_bytes=default_ring_bytes(),

@@ -21,6 +21,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
+from shmloader.processes import scheduling
 from shmloader.processes.watching import ParentWatch
 from shmloader.worker import collate, heap, snapshot, storages
 from shmloader.worker.ahead import LookAhead
@@ -53,6 +54,7 @@ class WorkerSpec:
     is_seeded: bool  # draws are seeded by the batch
     fetch_threads: int | str  # threads that fetch samples; 0: none; "auto"
     can_undo: bool  # foretold requests may be undone, and draws with them
+    nice: int  # added to the niceness that it starts with
 
 
 class _Interrupts:
@@ -162,6 +164,9 @@ class Worker:
             self._init_error = ExceptionWrapper(where=self._where)
 
     def _run_init_function(self) -> None:
+        # Before any code of the user's, and where an error reaches the trainer.
+        if self._spec.nice:
+            scheduling.yield_cores(self._spec.nice)
         if self._spec.worker_init_fn is not None:
             self._spec.worker_init_fn(self._spec.worker_id)
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -9,7 +10,7 @@ import tomllib
 import click
 import pytest
 
-from shmloader import cli
+from shmloader import DataLoader, cli
 from shmloader.cli import command
 from tests.helpers.programs import ROOT, search_path
 
@@ -25,14 +26,15 @@ print(json.dumps([status, sorted(modules)]))
 """
 
 
-def run(*arguments, script=None, folder=None):
+def run(*arguments, script=None, folder=None, stdout=subprocess.PIPE):
     """Run the command in a process of its own."""
     program = ["-c", script] if script else ["-m", "shmloader"]
     return subprocess.run(
         [sys.executable, *program, *arguments],
         cwd=folder,
         env={"PYTHONPATH": search_path(), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=100,
     )
@@ -85,7 +87,7 @@ def test_help_lists_all_commands_and_imports_none():
     status, modules = json.loads(last)
 
     assert (0, "") == (status, said.stderr)
-    assert ["shmloader.cli", "shmloader.cli.command"] == modules
+    assert ["shmloader.cli", "shmloader.cli.command", "shmloader.cli.output"] == modules
     assert {*cli.COMMANDS} <= {line.split()[0] for line in lines if line.startswith("  ")}
 
 
@@ -191,3 +193,73 @@ def test_a_commands_status_is_kept(monkeypatch):
         monkeypatch.setattr("shmloader.cli.bench.bench", clicked)
 
         assert status == cli.main(["bench"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["doctor"], ["top", "--once"], ["top", "--once", "--json"]]
+    + [[name, "--help"] for name in cli.COMMANDS],
+    ids=" ".join,
+)
+def test_output_that_cannot_be_written_is_one_sentence(arguments):
+    """On a full disk a command says so and exits with 1, whatever it has to say."""
+    with open("/dev/full", "w") as full, DataLoader(range(8), num_workers=1) as loader:
+        iterator = iter(loader)  # what `top` shows
+        said = run(*arguments, stdout=full)
+        del iterator
+    name = "shmloader" if arguments[0].startswith("-") else f"shmloader {arguments[0]}"
+
+    assert f"{name}: its output cannot be written: No space left on device\n" == said.stderr
+    assert 1 == said.returncode
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["doctor"], 1), (["top", "--once"], 0)])
+def test_a_reader_that_is_gone(arguments, status):
+    """It is an error of every command but of those that show what goes on until one has enough."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe, DataLoader(range(8), num_workers=1) as loader:
+        iterator = iter(loader)
+        said = run(*arguments, stdout=pipe)
+        del iterator
+
+    sentence = f"shmloader {arguments[0]}: its output cannot be written: Broken pipe\n"
+    assert (status, sentence if status else "") == (said.returncode, said.stderr)
+
+
+LOSES = """
+import sys
+from shmloader.cli.output import OutputLost, watched_output
+
+def write():
+    try:
+        print("x", flush=True)
+    except OutputLost:
+        return 1
+    return 0
+
+try:
+    with watched_output():
+        found = [write(), write()]
+except OutputLost:
+    found.append("lost")
+print(found, file=sys.stderr)
+"""
+
+
+def test_lost_output_stays_lost():
+    """A library that takes the error for something else does not hide it."""
+    with open("/dev/full", "w") as full:
+        said = run(script=LOSES, stdout=full)
+
+    assert (0, "[1, 1, 'lost']\n") == (said.returncode, said.stderr)
+
+
+def test_a_closed_output_is_no_error():
+    """Started with `>&-`, a command does what it does."""
+    command = f"{sys.executable} -m shmloader --version >&-"
+    done = subprocess.run(
+        ["bash", "-c", command], env={"PYTHONPATH": search_path()}, capture_output=True, text=True
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)

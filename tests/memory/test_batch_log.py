@@ -1,5 +1,6 @@
 """What can be looked at while a loader runs: the records of its batches, and where workers are."""
 
+import contextlib
 import os
 import signal
 import time
@@ -89,6 +90,27 @@ def test_a_batch_that_is_held_has_no_release():
         del held
         assert [False, True] == released
         assert all(records_of(loader)["released_ns"])
+
+
+def test_a_wait_goes_on_behind_a_timeout():
+    """Calls of next() that gave up are a part of the wait for the batch, and not of the step."""
+    timeout_ns, calls_ns = 200_000_000, []
+    with DataLoader(Slow(4, lasts_s=1.0), 4, num_workers=1, timeout=timeout_ns / 1e9) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        batch = None
+        while batch is None:
+            begin_ns = time.monotonic_ns()
+            with contextlib.suppress(RuntimeError):
+                batch = next(iterator)
+            calls_ns.append(time.monotonic_ns() - begin_ns)
+            time.sleep(0.05)  # what the user does meanwhile is no waiting
+        _, late = records_of(loader)[:2]
+
+    gave_up = len(calls_ns) - 1
+    assert gave_up > 0
+    assert gave_up * timeout_ns <= late["returned_ns"] - late["asked_ns"] <= sum(calls_ns)
+    assert gave_up * timeout_ns / 2 <= late["parked_ns"] <= sum(calls_ns)
 
 
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda it: Subset(it, range(24))])

@@ -57,6 +57,7 @@ def loop(
     ring_bytes=256 * MIB,
     size=1000,
     most_bytes=16 << 30,
+    ranks=1,
     length=BATCHES,
 ):
     """
@@ -155,6 +156,7 @@ def loop(
         persistent=persistent,
         spare=spare_slots(workers, prefetch_factor, chosen),
         most_bytes=most_bytes,
+        ranks=ranks,
     )
     return epoch, timeline, setting
 

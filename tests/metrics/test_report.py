@@ -6,9 +6,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from shmloader.cli.top.text import seconds
 from shmloader.metrics.case import Case
 from shmloader.metrics.report import FEWEST_BATCHES, report_on
 from shmloader.metrics.tuner import Tuner
+from shmloader.metrics.words import duration
 
 from .loops import BATCHES, MIB, loop, report, times_of
 
@@ -102,6 +104,13 @@ def test_workers_for_equal_batches():
     assert "instead of 20 (now 2 workers, on 8 cores)" in str(found)
 
 
+def test_a_rank_is_told_of_its_own_cores():
+    """What the cores of a machine with several ranks are shared by is not promised to each."""
+    found = report(fetching=0.1, collating=0.0, step=0.02, workers=2, cores=4.0, ranks=2)
+
+    assert "(now 2 workers, on this rank's 4 cores)" in str(found)
+
+
 def test_cores_bound_the_workers():
     """Where workers compute, no more are advised than the cores can serve."""
     found = report(fetching=0.04, step=0.002, workers=1, cpu=1.0, cores=2.0)
@@ -137,6 +146,16 @@ def test_cores_that_others_use_are_not_promised():
     assert f"limited by {found.facts['cores_used']:.1f} cores" in str(found)
     assert "look at the other programs, which use the rest of 2 cores" in str(found)
     assert "would do" not in str(found)
+
+
+def test_no_advice_is_empty():
+    """Where the same number of workers is the best one, the cores are what is missing."""
+    found = report(
+        fetching=0.15, step=0.08, workers=1, cpu=0.4, delayed=0.5, trainer_cpu=0.4, cores=2.0
+    )
+
+    assert ("cpu", {}) == (found.cause, found.advice)
+    assert found.lines[1].startswith("limited by 2 cores: ")
 
 
 def test_workers_that_delay_the_step_become_fewer():
@@ -399,6 +418,15 @@ def test_waiting_at_the_start_of_an_epoch_is_said():
     # Of an epoch that runs, or is not all in the log, that is not known.
     assert said not in str(report_on(replace(late, is_over=False), timeline, setting))
     assert said not in str(report_on(late, timeline.after(50), setting))
+
+
+def test_durations_have_one_unit_each():
+    """In a report and in `top` a duration is written with the same units."""
+    seconds_of = ["µs", "ms", "s"]
+    found = [5e-5, 5e-3, 5.0]
+
+    assert seconds_of == [duration(each).split()[1] for each in found]
+    assert seconds_of == [seconds(each).split()[1] for each in found]
 
 
 def test_nothing_to_report():

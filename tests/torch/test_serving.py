@@ -253,6 +253,24 @@ def test_program_runs_as_it_is(script, compare, arguments):
     assert compare == ("times its CPU" in said)
 
 
+ANEW = """
+from torch.utils.data import DataLoader
+
+for _ in range(3):
+    list(DataLoader(range(8), num_workers=1))
+"""
+
+
+def test_loaders_of_one_epoch_cannot_be_compared(tmp_path):
+    """A program that makes its loader anew for each epoch is told why torch had none."""
+    (tmp_path / "anew.py").write_text(ANEW)
+    _, said = run(tmp_path, "-m", "shmloader", "run", "--compare", "anew.py")
+    _, without = run(tmp_path, "-m", "shmloader", "run", "anew.py")
+
+    assert "(3 times): nothing to compare: torch takes every second epoch of a loader" in said
+    assert "compare" not in without
+
+
 SLOW = """
 import time
 from torch.utils.data import DataLoader, Dataset

@@ -21,6 +21,8 @@ from shmloader.cli import main, stacks
 from shmloader.cli.attach.processes import process
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
+from shmloader.cli.top.text import wrapped
+from shmloader.cli.top.verdicts import report_of
 from tests.helpers.programs import LONGEST_WAIT_S, ROOT, Program, search_path, wait_until
 
 LOOKS = 10
@@ -117,6 +119,46 @@ def test_a_hung_worker_is_named_at_every_look(tmp_path, options):
     line = re.compile(rf"worker {hung.worker}, process {hung.pid}, hangs: .* index 4711 of")
     assert LOOKS == sum(bool(line.search(frame)) for frame in frames)
     assert (0, 4711) == (status, hung.index)
+
+
+SLOW_THEN_HANGING = HANGING.replace(
+    "        return torch", "        time.sleep(0.002)\n        return torch"
+)
+
+
+def test_a_hang_comes_first_and_alone(tmp_path, capsys):
+    """While a worker hangs no option is advised, and its line is the first below its loader."""
+    options = "dict(batch_size=16, num_workers=1)"
+    with Program(tmp_path, SLOW_THEN_HANGING.replace("{OPTIONS}", options)) as training:
+        assert "reached" == training.line()
+        (seen,) = find(training.pid).loaders
+        advice = report_of(seen).advice
+        assert wait_until(lambda: find(training.pid, hangs_after_s=0.2).hung())
+        main(["top", str(training.pid), "--once", "--hangs-after", "0.2"])
+        lines = capsys.readouterr().out.splitlines()
+        main(["top", str(training.pid), "--once", "--hangs-after", "0.2", "--json"])
+        record = json.loads(capsys.readouterr().out)["trainers"][0]["loaders"][0]
+
+    assert advice  # which would be shown
+    (loader,) = [number for number, line in enumerate(lines) if line.startswith("  loader ")]
+    assert re.match("    worker 0, process .* hangs: .* index 4711 ", lines[loader + 1])
+    assert not any(name in line for name in advice for line in lines)
+    assert "set " not in (record["verdict"] or "")
+
+
+@pytest.mark.parametrize("width", [40, 60, 79, 80, 200])
+def test_lines_keep_their_indent(width):
+    """What is broken goes on two columns further to the right, and loses no word."""
+    line = (
+        "    worker 0, process 17, hangs: for 11.6 s it fetches index 4711 of the dataset, sample 7"
+    )
+    first, *more = wrapped(line, width)
+
+    assert all(len(part) <= width for part in (first, *more))
+    assert first.startswith("    worker 0")
+    assert all(re.match("      [^ ]", part) for part in more)
+    assert line.split() == [word for part in (first, *more) for word in part.split()]
+    assert [""] == wrapped("", width)
 
 
 def test_stacks_of_a_hung_worker(tmp_path, capfd):

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
+from shmloader.cli.command import HelpFormatter
 from shmloader.cli.doctor.finding import Finding
 
 _EPILOG = """\
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         description="Look at what a loader needs of this machine, as this process sees it: run it "
         "where the training runs, in the same container and with the same limits.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument(

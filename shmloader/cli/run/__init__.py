@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shmloader.cli.command import CommandError
+from shmloader.cli.command import CommandError, HelpFormatter
 from shmloader.cli.run.settings import VARIABLE, Settings
 from shmloader.trainer.options import Options
 
@@ -49,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Run a script or module unchanged, with every torch DataLoader in it served by "
         "shmloader, and say at the end what they did.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "--compare",
@@ -62,6 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("slot-bytes", "bytes touched ahead in each slot"),
         ("ring-bytes", "ceiling in bytes for what the slots of a loader keep"),
         ("restarts", "deaths of workers that are healed in each epoch"),
+        ("nice", "added to the niceness of each worker, 0 to 19"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
     parser.add_argument("-m", dest="is_module", action="store_true", help="as with `python -m`")
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"there is no file {program[0]}")
     options = {
         name: value
-        for name in ("slots", "slot_bytes", "ring_bytes", "restarts")
+        for name in ("slots", "slot_bytes", "ring_bytes", "restarts", "nice")
         if (value := getattr(arguments, name)) is not None
     }
     try:

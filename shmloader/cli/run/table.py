@@ -8,12 +8,15 @@ from shmloader.metrics.report import report_on
 _HEADINGS = ("loader", "by", "epochs", "batches", "waited, s", "ms a batch", "CPU ms a batch")
 
 
-def lines(seen: Sequence[Watched], seconds: float, process: str = "") -> list[str]:
+def lines(
+    seen: Sequence[Watched], seconds: float, process: str = "", compares: bool = False
+) -> list[str]:
     """
     Say what the loaders of a process did; alike ones, as those made anew, are one.
 
     Args:
         process: Which one, if it is not the program's first.
+        compares: torch was to iterate every second epoch of each loader.
     """
     rows: list[tuple[str, ...]] = [_HEADINGS]
     remarks: list[str] = []
@@ -21,7 +24,8 @@ def lines(seen: Sequence[Watched], seconds: float, process: str = "") -> list[st
         for whose, passes in _sums(watched):
             rows.append((title, whose, *_figures(passes)))
         remarks += [f"{title}: stays torch's: {reason}" for reason in _reasons(watched)]
-        remarks += [f"{title}: {text}" for text in (*_comparison(watched), *_verdicts(watched))]
+        found = _comparison(watched) or (_why_none(watched) if compares else [])
+        remarks += [f"{title}: {text}" for text in (*found, *_verdicts(watched))]
     loaders = "1 loader" if len(seen) == 1 else f"{len(seen)} loaders"
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
     return [
@@ -88,3 +92,14 @@ def _comparison(group: Sequence[Watched]) -> list[str]:
     waited = (ours.waited_s / ours.batches) / max(torchs.waited_s / torchs.batches, 1e-9)
     cpu = (ours.cpu_s / ours.batches) / max(torchs.cpu_s / torchs.batches, 1e-9)
     return [f"a batch waits {waited:.3g} times as long as torch's, for {cpu:.3g} times its CPU"]
+
+
+def _why_none(group: Sequence[Watched]) -> list[str]:
+    """Say why there is no comparison, of loaders that torch never came to iterate."""
+    ours, torchs = (dict(_sums(group)).get(whose, Passes()) for whose in group[0].passes)
+    if _reasons(group) or torchs.epochs or not ours.epochs:
+        return []
+    return [
+        "nothing to compare: torch takes every second epoch of a loader, and this one had no "
+        "second; a program that makes its loader anew for each epoch can make it once, before them"
+    ]

@@ -179,7 +179,7 @@ def begin(text: str) -> Watch:
             _watch = _begin(settings)
             # A dataset may have loaders too: its workers would say so in every epoch.
             if _is_first_rank() and torch.utils.data.get_worker_info() is None:
-                _at_exit(_watch, settings.pid)
+                _at_exit(_watch, settings)
         return _watch
 
 
@@ -204,15 +204,16 @@ def _state_before(loader: Any, watched: Watched) -> torch.Tensor | None:
     return generator_of(loader).get_state() if watched.kept else None
 
 
-def _at_exit(watch: Watch, first_pid: int) -> None:
+def _at_exit(watch: Watch, settings: Settings) -> None:
     pid = os.getpid()
-    process = "" if pid == first_pid else f"process {pid}"
+    process = "" if pid == settings.pid else f"process {pid}"
 
     def say() -> None:
         # Not the program's own sys.stderr, which may be a file, or closed. None: there was none.
         if os.getpid() == pid and sys.__stderr__ is not None:
             watch.take_evidence()
-            text = "\n".join(lines(watch.seen, time.monotonic() - watch.begun, process))
+            seconds = time.monotonic() - watch.begun
+            text = "\n".join(lines(watch.seen, seconds, process, settings.compare))
             print(text, file=sys.__stderr__, flush=True)
 
     if multiprocessing.parent_process() is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from shmloader.cli.command import positive_number, until_reader_leaves
+from shmloader.cli.command import HelpFormatter, positive_number
+from shmloader.cli.output import until_reader_leaves
 from shmloader.metrics.live import HANGS_AFTER_S
 
 _EPILOG = """\
@@ -34,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Show what trainings that run wait for. It reads them from outside, and "
         "changes nothing in them.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "pid", nargs="?", type=int, help="the training's process; default: all of this user's"

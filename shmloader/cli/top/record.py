@@ -46,7 +46,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
         "spilled": loader.spilled,
         "resident_bytes": loader.resident_bytes,
         "caches": [],
-        "verdict": verdict(loader) if trainer.state != "stopped" else None,
+        "verdict": verdict(loader, trainer.process.pid) if trainer.state != "stopped" else None,
         "workers": [_worker(worker) for worker in loader.workers],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.command import require_extra
 from shmloader.cli.top.record import as_record
-from shmloader.cli.top.text import Line, lines_of
+from shmloader.cli.top.text import Line, lines_of, wrapped
 
 _STYLES = {"": "", "bold": "bold", "alarm": "bold red"}
 
@@ -27,8 +28,11 @@ def show_json(trainers: list[LiveTrainer], _: str) -> None:
 
 def show_lines(trainers: list[LiveTrainer], nothing: str) -> None:
     """Print lines below those of the look before."""
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns
     for line in _lines(trainers, nothing):
-        print(line.text)
+        for part in wrapped(line.text, width) if is_terminal else [line.text]:
+            print(part)
     sys.stdout.flush()
 
 
@@ -52,12 +56,14 @@ def in_place() -> Iterator[Show]:
     from rich.text import Text
 
     # Without its thread: a look is drawn when it was taken.
-    live = Live(console=Console(), auto_refresh=False, vertical_overflow="ellipsis")
+    console = Console()
+    live = Live(console=console, auto_refresh=False, vertical_overflow="ellipsis")
 
     def show(trainers: list[LiveTrainer], nothing: str) -> None:
         drawn = Text()
         for line in _lines(trainers, nothing):
-            drawn.append(f"{line.text}\n", style=_STYLES[line.style])
+            for part in wrapped(line.text, console.width):
+                drawn.append(f"{part}\n", style=_STYLES[line.style])
         drawn.append(time.strftime("%H:%M:%S, Ctrl-C ends this"), style="dim")
         live.update(drawn, refresh=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -42,21 +43,30 @@ def lines_of(trainers: Iterable[LiveTrainer]) -> Iterator[Line]:
 
 def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
     yield Line(f"  loader {loader.loader}  {loader.label}  {_epoch(loader)}; {_trainer(loader)}")
-    yield Line(f"    {_pace(loader)}")
-    if loader.slots:
-        used = [f"{count} {state}" for state, count in loader.slots.items() if count]
-        yield Line(f"    slots: {', '.join(used)}; {loader.ahead} batches ahead; {_memory(loader)}")
-    line = verdict(loader)
-    if line and trainer.state != "stopped":
-        yield Line(f"    {line}", "bold")
     for worker in loader.workers:
         if worker.hangs:
             yield Line(f"    {_alarm(trainer, loader, worker)}", "alarm")
         elif worker.state == "stopped":
             yield Line(f"    {_stopped(f'worker {worker.worker}', worker.pid)}", "alarm")
+    yield Line(f"    {_pace(loader)}")
+    if loader.slots:
+        used = [f"{count} {state}" for state, count in loader.slots.items() if count]
+        yield Line(f"    slots: {', '.join(used)}; {loader.ahead} batches ahead; {_memory(loader)}")
+    line = verdict(loader, trainer.process.pid)
+    if line and trainer.state != "stopped":
+        yield Line(f"    {line}", "bold")
     yield Line("    " + _row(_COLUMNS))
     for worker in loader.workers:
         yield Line("    " + _row(_cells(worker)), "alarm" if worker.hangs else "")
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a line for a terminal; what goes on below stands two columns further to the right."""
+    deeper = " " * (len(text) - len(text.lstrip()) + 2)
+    wrapper = textwrap.TextWrapper(
+        max(width, 2 * len(deeper)), subsequent_indent=deeper, break_on_hyphens=False
+    )
+    return wrapper.wrap(text) or [""]
 
 
 def _epoch(loader: LiveLoader) -> str:

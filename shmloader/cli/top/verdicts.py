@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from shmloader.cli.attach.segments import layout
+from shmloader.memory import limits
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics import Epoch, Report, Times, WorkerStats
 from shmloader.metrics.case import Setting
@@ -23,12 +24,19 @@ _STALL_S = 1.0  # a shorter wait is seen as one of many
 _REASONS = {number_of(reason): reason.label for reason in Spill}  # as the log has them
 
 
-def verdict(loader: LiveLoader) -> str | None:
-    """Say what limits a loader and what to change; None if that is not known."""
+def verdict(loader: LiveLoader, process: int | None = None) -> str | None:
+    """
+    Say what limits a loader and what to change; None if that is not known.
+
+    While a worker hangs no option helps, so none is advised.
+
+    Args:
+        process: The trainer; default: this process.
+    """
     stall = _stall(loader)
-    if stall is not None:
+    if stall is not None or any(worker.hangs for worker in loader.workers):
         return stall
-    report = report_of(loader)
+    report = report_of(loader, process)
     return "; ".join(report.lines) if report is not None and report.cause else None
 
 
@@ -54,16 +62,21 @@ def _stall(loader: LiveLoader) -> str | None:
     return f"{text}; worker {oldest.worker} has it in hand ({oldest.state})"
 
 
-def report_of(loader: LiveLoader) -> Report | None:
+def report_of(loader: LiveLoader, process: int | None = None) -> Report | None:
     """Judge the epoch that runs, as the trainer's own report would, as far as it shows outside."""
     view = loader.view
     if view is None or loader.epoch is None or not loader.plate.prefetch_factor:
         return None
     timeline = timeline_over(loader.records, layout(), loader.epoch)
-    return report_on(_epoch_of(loader, view, timeline), timeline, _setting_of(loader))
+    epoch = _epoch_of(loader, view, timeline)
+    try:
+        return report_on(epoch, timeline, _setting_of(loader, process))
+    except ProcessLookupError:  # it has ended since
+        return None
 
 
-def _setting_of(loader: LiveLoader) -> Setting:
+def _setting_of(loader: LiveLoader, process: int | None) -> Setting:
+    ranks = limits.ranks(process)
     plate = loader.plate
     slots = max(1, sum(loader.slots[name] for name in ("free", "placed", "ready", "leased")))
     return Setting(
@@ -75,10 +88,11 @@ def _setting_of(loader: LiveLoader) -> Setting:
         slots=slots,
         chosen_slots=plate.chosen_slots,
         ring_bytes=plate.ring_bytes,
-        cores=scheduling.cores(),
+        cores=scheduling.cores(process),
+        ranks=ranks,
         persistent=True,  # not known, and only said of an epoch that is over
         spare=spare_slots(plate.workers, plate.prefetch_factor, slots),
-        most_bytes=default_ring_bytes(),
+        most_bytes=default_ring_bytes(ranks),
     )
 
 

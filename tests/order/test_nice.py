@@ -1,0 +1,178 @@
+"""`nice`: workers that leave the cores to the training step, and deliver what they always do."""
+
+import errno
+import os
+import threading
+
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset
+
+import shmloader
+from shmloader import DataLoader, RestartWarning
+from tests.helpers.mortal import Script
+from tests.helpers.programs import run
+
+COUNT = 12
+METHODS = ("fork", "spawn", "forkserver")
+
+
+class Niceness(Dataset):
+    """Samples (3,) int64: index, niceness of the process's first thread, and of this thread."""
+
+    def __init__(self, script=None):
+        self.script = script
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        if self.script is not None:
+            self.script(f"item {index}")
+        return torch.tensor([index, niceness(os.getpid()), niceness(threading.get_native_id())])
+
+
+def niceness(thread):
+    return os.getpriority(os.PRIO_PROCESS, thread)
+
+
+def own_and(more):
+    return min(19, niceness(0) + more)
+
+
+def samples(loader):
+    """The (index, niceness, niceness) of every sample of an epoch."""
+    return [tuple(map(int, sample)) for batch in loader for sample in batch]
+
+
+def expected(more):
+    return [(index, own_and(more), own_and(more)) for index in range(COUNT)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_are_as_nice_as_was_asked(method):
+    """It is added to the trainer's niceness in each worker, whatever starts it."""
+    before = niceness(0)
+    with DataLoader(Niceness(), 3, num_workers=2, nice=5, multiprocessing_context=method) as loader:
+        found = samples(loader)
+
+    assert (expected(5), before) == (found, niceness(0))
+
+
+@pytest.mark.parametrize("more", [0, 19, 1])
+def test_batches_are_the_same(more):
+    """Persistent workers keep it in the next epoch, and do not add it twice."""
+    with DataLoader(Niceness(), 3, num_workers=2, nice=more, persistent_workers=True) as loader:
+        assert [expected(more)] * 2 == [samples(loader), samples(loader)]
+
+
+def test_threads_that_fetch_have_it_too():
+    """A thread of `fetch_threads` is as nice as its worker."""
+    with DataLoader(Niceness(), 3, num_workers=1, nice=7, fetch_threads=2) as loader:
+        assert expected(7) == samples(loader)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_replacement_is_as_nice(tmp_path, method):
+    """A worker that heals another's death is as nice as that was."""
+    script = Script(tmp_path, "item 1", "item 7")
+    options = {"nice": 5, "restarts": 2, "multiprocessing_context": method}
+    with (
+        DataLoader(Niceness(script), 3, num_workers=2, **options) as loader,
+        pytest.warns(RestartWarning),
+    ):
+        found = samples(loader)
+
+    assert ([], expected(5)) == (script.left, found)
+
+
+class Threaded(Dataset):
+    """Starts a thread where it is unpickled, as libraries do where they are imported."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        tasks = [niceness(int(thread)) for thread in os.listdir("/proc/self/task")]
+        return torch.tensor([min(tasks), len(tasks) > 1])
+
+    def __getstate__(self):
+        return {}
+
+    def __setstate__(self, state):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def test_threads_that_were_there_before_have_it_too():
+    """The least nice thread of a spawned worker is as nice as was asked."""
+    with DataLoader(
+        Threaded(), 3, num_workers=1, nice=5, multiprocessing_context="spawn"
+    ) as loader:
+        found = {tuple(map(int, sample)) for batch in loader for sample in batch}
+
+    assert {(own_and(5), True)} == found
+
+
+def test_the_init_function_may_add_to_it():
+    """`worker_init_fn` runs behind it, and what that adds counts too."""
+    with DataLoader(
+        Niceness(), 3, num_workers=1, nice=5, worker_init_fn=lambda worker: os.nice(2)
+    ) as loader:
+        assert expected(7) == samples(loader)
+
+
+def test_it_is_added_to_the_trainers(tmp_path):
+    """A trainer that is nice itself has workers that are nicer, up to the kernel's 19."""
+    status, lines, errors = run(
+        tmp_path,
+        "import os\n"
+        "from tests.order.test_nice import *\n"
+        "os.nice(16)\n"
+        "for more in (2, 19):\n"
+        "    with DataLoader(Niceness(), 3, num_workers=1, nice=more) as loader:\n"
+        "        print(samples(loader) == expected(more), own_and(more))\n",
+    )
+
+    assert (0, ["True 18", "True 19"], "") == (status, lines, errors)
+
+
+def refuse(*_):
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def test_a_refusal_of_the_system_is_an_error_in_the_trainer(monkeypatch):
+    """Under a filter that forbids the call, next() raises what the option could not do."""
+    monkeypatch.setattr(os, "setpriority", refuse)  # the forked worker has it
+    refused = pytest.raises(PermissionError, match=r"nice=5 .* Operation not permitted\. Leave")
+    with DataLoader(Niceness(), 3, num_workers=1, nice=5) as loader, refused:
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("nice", "error"),
+    [(-1, ValueError), (20, ValueError), (True, TypeError), ("5", TypeError), (None, TypeError)],
+)
+def test_bad_values_are_refused(nice, error):
+    """Less than 0 would need a right that trainings do not have; more than 19 there is not."""
+    with pytest.raises(error, match=r"^nice should be "):
+        DataLoader(Niceness(), nice=nice)
+    with pytest.raises(error, match=r"^nice should be "):
+        shmloader.wrap(TorchDataLoader(Niceness()), nice=nice)
+    with pytest.raises(error, match=r"^nice should be "):
+        shmloader.install(nice=nice)
+
+
+def test_wrap_and_install_take_it():
+    """A loader of torch's class has nice workers too, and without workers nothing changes."""
+    plain = TorchDataLoader(Niceness(), 3, num_workers=1)
+    with shmloader.wrap(plain, nice=4) as loader:
+        assert expected(4) == samples(loader)
+    with DataLoader(Niceness(), 3, nice=4) as loader:
+        assert expected(0) == samples(loader)
+    shmloader.install(nice=3)
+    try:
+        assert expected(3) == samples(plain)
+    finally:
+        shmloader.uninstall()
+        shmloader.close(plain)
