@@ -316,6 +316,14 @@ def test_module_and_options(script):
     assert (TRAIN, "shmloader") in rows(said)
     _, said = run(script, "-m", "shmloader", "run", "--slots", "0", "train.py", status=1)
     assert "slots should be at least 1, but got 0" in said
+    threads = ("--fetch-threads", "4", "--restarts", "1")
+    _, said = run(script, "-m", "shmloader", "run", *threads, "train.py", status=1)
+    assert said.startswith("shmloader run: ") and 'needs seed_by="batch"' in said
+    _, said = run(script, "-m", "shmloader", "run", "--fetch-threads", "x", "train.py", status=1)
+    assert "an int or \"auto\", but got 'x'" in said
+    ours = ("--assignment", "dynamic", *threads, "--seed-by", "batch")
+    _, said = run(script, "-m", "shmloader", "run", *ours, "train.py")
+    assert (TRAIN, "shmloader") in rows(said)
     for arguments in ((), ("nothing.py",)):
         _, said = run(script, "-m", "shmloader", "run", *arguments, status=1)
         assert said.startswith("shmloader run: ")

@@ -65,12 +65,35 @@ def make_parser() -> argparse.ArgumentParser:
         ("nice", "added to the niceness of each worker, 0 to 19"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
+    parser.add_argument(
+        "--assignment", metavar="KIND", help='"dynamic": ask the worker that has least to do'
+    )
+    parser.add_argument(
+        "--seed-by", metavar="WHAT", help='"batch": random draws depend on the batch alone'
+    )
+    parser.add_argument(
+        "--fetch-threads",
+        type=_threads,
+        metavar="N",
+        help='threads that fetch in each worker, or "auto"',
+    )
+    parser.add_argument(
+        "--overlap-epochs",
+        action="store_true",
+        default=None,
+        help="fetch the next epoch's first batches while this one ends",
+    )
     parser.add_argument("-m", dest="is_module", action="store_true", help="as with `python -m`")
     # All in one: of several, argparse would take a "--" for itself.
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, help="a script or module, and its own arguments"
     )
     return parser
+
+
+def _threads(text: str) -> int | str:
+    """Read a number of threads; words are judged with the other options."""
+    return int(text) if text.isdigit() else text
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,12 +115,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"there is no file {program[0]}")
     options = {
         name: value
-        for name in ("slots", "slot_bytes", "ring_bytes", "restarts", "nice")
-        if (value := getattr(arguments, name)) is not None
+        for name in Options().by_name()
+        if (value := getattr(arguments, name, None)) is not None
     }
     try:
-        Options(**options)
-    except ValueError as error:
+        given = Options(**options)
+        if len(options) > 1:
+            # Only then: it imports torch, which takes seconds.
+            from shmloader.trainer import together
+
+            together.check_alone(given)
+    except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from None
     settings = Settings(options, arguments.compare, os.getpid())
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
