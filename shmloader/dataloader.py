@@ -158,7 +158,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
-            by_batch = self.seed_by == BY_BATCH
+            by_batch = self._options().seed_by == BY_BATCH
             single = SeededSingleIterator if by_batch else _SingleProcessDataLoaderIter
             return single(self)
         return self._service.iterate(self, self._options(), **kind)

@@ -63,7 +63,7 @@ class Foretold:
 
     def spoil(self, ticket: int) -> None:
         """Note that a request could not be sent, so that nothing of it can be used."""
-        self._is_spoilt = ticket in self._guesses
+        self._is_spoilt |= ticket in self._guesses
 
     def draw(self, worker: int, message: tuple[int, Any]) -> None:
         """Keep what torch drew: the worker, and (number, index)."""

@@ -29,7 +29,8 @@ _END, _NOTHING = Kind.END, Kind.NOTHING
 
 # (torch's task number, what stands for the batch), or a message of torch's own.
 _Answer = tuple[Any, Any]
-# (index, the numbers of the epoch and of the batch in it if draws are seeded by them, is foretold)
+# (index, the numbers of the epoch and of the batch in it if draws are seeded by them or it is
+# foretold, is foretold)
 _Request = tuple[Any, tuple[int, int] | None, bool]
 
 
@@ -260,7 +261,8 @@ class Transport:
 
     def foretell(self, index: Any, worker: int) -> None:
         """Send what is probably the next request of the next epoch."""
-        numbers = (self._epoch + 1, len(self.foretold)) if self._is_seeded else None
+        # Numbered in any case: what a worker may have to undo ends with the epoch it was foretold of.
+        numbers = (self._epoch + 1, len(self.foretold))
         ticket = self._queue(worker, (index, numbers, True))
         self.foretold.add(ticket, worker, index)
         self.budget.foretold["sent"] += 1

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 import shmloader
 from shmloader import DataLoader
+from shmloader.trainer.foretold import Foretold
 from tests.helpers.mortal import Mortal, Script
 
 COUNT, BATCH = 41, 3
@@ -328,3 +329,26 @@ def test_what_it_does_not_go_with(options, words):
     """The table of options that go together."""
     with pytest.raises(ValueError, match=words):
         DataLoader(Mortal(alive), num_workers=2, overlap_epochs=True, **options)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": COUNT}, {"batch_size": 9}])
+@pytest.mark.parametrize("wrong", [(3,), (2, 4), (3, 5)])
+def test_a_wrong_guess_behind_a_right_one_of_a_whole_epoch(options, wrong):
+    """Epochs so short that they are foretold to the end: only the last guess is undone."""
+
+    def draw(number, loader):
+        if number in wrong:
+            torch.rand(1)
+
+    assert_same(lambda dataset: {**options, "shuffle": True}, (None,) * 6, draw)
+
+
+def test_a_guess_that_was_spoilt_stays_so():
+    """A request that could not be sent, and then one of the epoch before."""
+    foretold = Foretold()
+    foretold.add(7, 0, [1])
+    foretold.draw(0, (0, [1]))
+    assert foretold.is_right()
+    foretold.spoil(7)
+    foretold.spoil(3)
+    assert not foretold.is_right()
