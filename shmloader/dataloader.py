@@ -68,7 +68,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             worker itself fetches. The dataset must be safe for threads. Map-style datasets only.
         overlap_epochs: True has persistent workers fetch the first batches of the next epoch while
             the last ones of this epoch are used, by a guess of what the sampler will draw; a wrong
-            guess costs time and changes nothing. Map-style datasets only.
+            guess costs time and changes no batch. A sampler of your own must draw from nothing but
+            itself and the global generators of the CPU. Map-style datasets only.
 
     Raises:
         ValueError: As torch's, and for options out of range or that do not go together.

@@ -227,6 +227,7 @@ class Worker:
         if not self._desk.is_foretold:
             self._position.undo = None
             return
+        assert self._desk.numbers is not None, "a foretold request is numbered"
         epoch, _ = self._desk.numbers
         undo = self._position.undo
         # Those of the epoch before may have been all that it asked of this worker, and were right.

@@ -1,6 +1,7 @@
 """`overlap_epochs`: torch's bits, whether the guess of the next epoch is right or wrong."""
 
 import random
+import time
 import warnings
 
 import numpy
@@ -273,6 +274,38 @@ def test_deaths(way, guess, seed_by, points, tmp_path):
             between,
         )
         assert quiet == actual
+
+
+@pytest.mark.parametrize(
+    ("size", "plan", "dies_at"),
+    [(COUNT, (None,) * 6, "item 0"), (9, (None, None, None, 3, None, None), "item 26")],
+)
+def test_a_death_before_a_wrong_guess_is_undone(size, plan, dies_at, tmp_path):
+    """Neither what was right and foretold, nor what a broken epoch asked for, is undone."""
+    script = Script(tmp_path, later=(dies_at,), way="SIGKILL")
+
+    def between(number, loader):
+        if number == 3 and type(loader) is DataLoader:
+            time.sleep(0.3)  # until what was foretold of this epoch is answered
+            script.arm()
+        if number == 4:
+            torch.rand(1)  # so the guess is wrong
+
+    options = {"batch_size": size, "num_workers": 1, "prefetch_factor": 3}
+    make = {**options, "sampler": FirstDrawn()}
+    assert_same(lambda dataset: make, plan, between, dataset=Mortal(script, COUNT), restarts=20)
+    assert not script.waiting
+
+
+class FirstDrawn(Sampler):
+    """The first index is drawn, the others come in order."""
+
+    def __iter__(self):
+        yield int(torch.randint(COUNT, ()))
+        yield from range(COUNT - 1)
+
+    def __len__(self):
+        return COUNT
 
 
 @pytest.mark.parametrize("options", [{"assignment": "dynamic"}, {"fetch_threads": 3}], ids=str)
