@@ -68,7 +68,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             worker itself fetches. The dataset must be safe for threads. Map-style datasets only.
         overlap_epochs: True has persistent workers fetch the first batches of the next epoch while
             the last ones of this epoch are used, by a guess of what the sampler will draw; a wrong
-            guess costs time and changes nothing. Map-style datasets only.
+            guess costs time and changes nothing. Only samplers of torch's own are foretold.
+            Map-style datasets only.
         nice: Added to the trainer's niceness in each worker, 0 to 19. With 19, workers hardly take
             a core from a training step that computes on all of them.
 
@@ -162,7 +163,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
-            by_batch = self.seed_by == BY_BATCH
+            by_batch = self._options().seed_by == BY_BATCH
             single = SeededSingleIterator if by_batch else _SingleProcessDataLoaderIter
             return single(self)
         return self._service.iterate(self, self._options(), **kind)

@@ -5,7 +5,6 @@ A guess is made by running the sampler once more while all generators are put as
 nothing: what torch draws later is compared with it, and only an equal guess is used.
 """
 
-import copy
 import itertools
 import time
 from collections.abc import Iterator
@@ -25,10 +24,11 @@ from torch.utils.data import (
 from shmloader.core import Indices
 from shmloader.worker import snapshot
 
-# These change nothing of their own by being iterated, so they need not be copied.
+# These change nothing of their own by being iterated.
 _PURE = (
     *(BatchSampler, DistributedSampler, RandomSampler),
     *(SequentialSampler, SubsetRandomSampler, WeightedRandomSampler),
+    *(list, tuple, range),
 )
 _WRONG_IN_A_ROW = 2  # then a loader's order is not to be foretold
 # A guess pays while it takes no more of the processor than this, and this part of the epoch's time.
@@ -39,17 +39,15 @@ _PLAIN = {int, str, bytes, float, bool, type(None)}
 class Foreteller:
     """Guesses how the next epoch of one iterator will begin, for as long as that goes well."""
 
-    def __init__(self, sampler: Any, dataset: Any, most: int) -> None:
+    def __init__(self, sampler: Any, most: int) -> None:
         """
         Guess for an iterator.
 
         Args:
             sampler: What torch draws requests from: of batches, or of indices without them.
-            dataset: Is not copied where a sampler is.
             most: How many requests a guess has at most.
         """
         self._sampler = sampler
-        self._dataset = dataset
         self._most = most
         self._wrong_in_a_row = 0
         self._is_given_up = False
@@ -70,22 +68,30 @@ class Foreteller:
             return []
         epoch_s, cpu_before = time.monotonic() - self._began_at, time.thread_time()
         try:
-            requests = self._draw()
+            requests = self._draw() if _changes_nothing(self._sampler) else []
         except Exception:
-            # A sampler that cannot be copied, or runs only once: torch will raise what it has to.
+            # Of the user's dataset, such as its length: torch will raise what it has to.
+            requests = []
+        if not requests:
             self._is_given_up = True
-            return []
         is_dear = time.thread_time() - cpu_before > _DEAR * epoch_s + _CHEAP_S
         if is_dear or not all(map(_is_plain, requests)):
             self._is_given_up = True
         return [] if self._is_given_up else requests
 
     def _draw(self) -> list[Any]:
-        sampler = self._sampler
-        if not all(type(each) in _PURE for each in _nested(sampler)):
-            sampler = copy.deepcopy(sampler, {id(self._dataset): self._dataset})
-        with _put_aside(sampler), _in_next_epoch(sampler):
-            return list(itertools.islice(iter(sampler), self._most))
+        with _put_aside(self._sampler), _in_next_epoch(self._sampler):
+            return list(itertools.islice(iter(self._sampler), self._most))
+
+
+def _changes_nothing(sampler: Any) -> bool:
+    """
+    Returns True if drawing from a sampler changes nothing but generators that can be put back.
+
+    Even a copy of a user's sampler may draw from what it shares with the sampler itself: a module's
+    generator, the dataset, other ranks. So it is never foretold.
+    """
+    return all(type(each) in _PURE for each in _nested(sampler))
 
 
 def _nested(sampler: Any) -> Iterator[Any]:

@@ -102,7 +102,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._open_transport(options, shape)
         if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
             most = int(self._prefetch_factor) * self._num_workers
-            self._foreteller = Foreteller(self._index_sampler, self._dataset, most)
+            self._foreteller = Foreteller(self._index_sampler, most)
         self._start_workers(loader, options)
         self._reset(loader, first_iter=True)
 

@@ -21,11 +21,16 @@ from shmloader.core import Plan
 
 _Indices = NDArray[numpy.int64]
 _BASE_SEEDS = (0, 2**31)
+# Indices in order are nothing to keep for torch, but 8 bytes each for an array: a dataset may say
+# that it has 10^12 samples, because it has no end.
+_SEQUENCE_MAX = 1 << 22
 
 
 def plan(sampler: Any) -> Iterator[Any] | None:
     """Plan the requests of an epoch; None for a sampler that has to be iterated."""
-    return _plan(sampler) if _draws_like_torch() else None
+    # On another default device torch's samplers draw there, or raise.
+    is_here = torch.empty(0).device.type == "cpu"
+    return _plan(sampler) if is_here and _draws_like_torch() else None
 
 
 def _plan(sampler: Any) -> Iterator[Any] | None:
@@ -34,7 +39,7 @@ def _plan(sampler: Any) -> Iterator[Any] | None:
     inner: Any = sampler.sampler
     draw: Callable[[], _Indices]
     end = None
-    if type(inner) is SequentialSampler:
+    if type(inner) is SequentialSampler and _is_short(inner):
         draw = functools.partial(_sequence, inner)
     elif type(inner) is RandomSampler and _is_one_permutation(inner):
         draw = functools.partial(_permutation, inner)
@@ -52,13 +57,20 @@ def _sequence(sampler: SequentialSampler) -> _Indices:
     return numpy.arange(len(sampler.data_source), dtype=numpy.int64)
 
 
+def _is_short(sampler: SequentialSampler) -> bool:
+    try:
+        return len(sampler.data_source) <= _SEQUENCE_MAX
+    except Exception:
+        return False  # of the user's; torch will raise it where it must
+
+
 def _is_one_permutation(sampler: RandomSampler) -> bool:
     if sampler.replacement:
         return False
     try:
         length = len(sampler.data_source)
     except Exception:
-        return False  # of the user's; torch will raise it where it must
+        return False  # as above
     return 0 < length == sampler.num_samples
 
 

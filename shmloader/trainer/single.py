@@ -7,7 +7,7 @@ from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIt
 from shmloader.core import Samples
 from shmloader.worker import snapshot
 from shmloader.worker.loop import is_fetched_singly
-from shmloader.worker.seeds import SeededFetcher
+from shmloader.worker.seeds import SeededFetcher, listed
 
 
 class SeededSingleIterator(_SingleProcessDataLoaderIter):
@@ -35,8 +35,8 @@ class _Aside:
     def fetch(self, index: Any) -> Any:
         before = snapshot.random_states()
         number, self._number = self._number, self._number + 1
-        request = Samples(index) if self._watches and type(index) is list else index
         try:
+            request = Samples(listed(index)) if self._watches else index
             return self._fetcher.fetch_as((0, number), request)
         finally:
             snapshot.set_random_states(before)

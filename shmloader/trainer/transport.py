@@ -29,7 +29,8 @@ _END, _NOTHING = Kind.END, Kind.NOTHING
 
 # (torch's task number, what stands for the batch), or a message of torch's own.
 _Answer = tuple[Any, Any]
-# (index, the numbers of the epoch and of the batch in it if draws are seeded by them, is foretold)
+# (index, the numbers of the epoch and of the batch in it if draws are seeded by them or it is
+# foretold, is foretold)
 _Request = tuple[Any, tuple[int, int] | None, bool]
 
 
@@ -99,7 +100,9 @@ class Transport:
         # (worker, request or message, ticket) in ticket order
         self._waiting: deque[tuple[int, Any, int | None]] = deque()
         self.foretold = Foretold()
-        self._undoing: dict[int, int] = {}  # worker that is told to undo -> its last ticket before
+        # Worker that is told to undo -> its first and last ticket of each guess that was wrong,
+        # until it answers a later one.
+        self._undoing: dict[int, list[tuple[int, int]]] = {}
         self._next_ticket = 0
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
         self._received: dict[int, PendingBatch] = {}  # by task number
@@ -209,8 +212,7 @@ class Transport:
         """
         self._drain()
         self.ledger.recall(worker)
-        if worker in self._undoing:
-            self._tell_undo_again(worker)
+        self._tell_undo_again(worker)
         progress = self.ledger.progress[worker]
         is_idle = not self.ledger.unanswered(worker)
         return replace(progress, skips_epoch=progress.owes_resume and is_idle)
@@ -260,7 +262,8 @@ class Transport:
 
     def foretell(self, index: Any, worker: int) -> None:
         """Send what is probably the next request of the next epoch."""
-        numbers = (self._epoch + 1, len(self.foretold)) if self._is_seeded else None
+        # Numbered in any case: a worker undoes no more than what was foretold of one epoch.
+        numbers = (self._epoch + 1, len(self.foretold))
         ticket = self._queue(worker, (index, numbers, True))
         self.foretold.add(ticket, worker, index)
         self.budget.foretold["sent"] += 1
@@ -310,23 +313,32 @@ class Transport:
         waiting = {ticket for _, _, ticket in self._waiting}
         unsent = {ticket for ticket, _ in self.foretold if ticket in waiting}
         self._waiting = deque(item for item in self._waiting if item[2] not in unsent)
+        sent: dict[int, list[int]] = {}  # by worker
         for ticket, guess in self.foretold:
             if guess.slot is not None:
                 self.ledger.discard(guess.slot)
-            if ticket in unsent:
-                self._requests.pop(ticket, None)
-            elif not self._is_seeded:
-                self._undoing[guess.worker] = ticket
-        for worker in self._undoing:
+            self._requests.pop(ticket, None)
+            if ticket not in unsent and not self._is_seeded:
+                sent.setdefault(guess.worker, []).append(ticket)
+        for worker, tickets in sent.items():
+            self._undoing.setdefault(worker, []).append((tickets[0], tickets[-1]))
             self.ledger.tell_undo(worker)
 
+    def _note_undone(self, worker: int, ticket: int) -> None:
+        """Forget wrong guesses whose undoing came before a request that is answered now."""
+        left = [guess for guess in self._undoing.pop(worker, []) if guess[1] >= ticket]
+        if left:
+            self._undoing[worker] = left
+
     def _tell_undo_again(self, worker: int) -> None:
-        """Have a replacement undo what its dead worker may not have undone."""
-        for ticket in [ticket for ticket, owner in self.ledger.recalled.items() if owner == worker]:
-            if ticket <= self._undoing[worker]:
-                del self.ledger.recalled[ticket]
-                self._requests.pop(ticket, None)
-        self.ledger.tell_undo(worker)
+        """Have a replacement undo what its dead worker may have answered and not undone."""
+        recalled = self.ledger.recalled
+        undoing = self._undoing.get(worker, [])
+        if undoing and undoing[0][0] not in recalled:
+            self.ledger.tell_undo(worker)
+        # Not the requests before them: an epoch that was broken off draws for what was asked.
+        for ticket in [ticket for ticket in recalled if ticket not in self._requests]:
+            del recalled[ticket]
 
     def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another iterator."""
@@ -397,8 +409,8 @@ class Transport:
         ticket = news.ticket
         self._requests.pop(ticket, None)
         number = self._numbers.get(ticket)
-        if self._undoing and ticket > self._undoing.get(news.worker, ticket):
-            del self._undoing[news.worker]
+        if self._undoing:
+            self._note_undone(news.worker, ticket)
         if number is None and ticket in self.foretold and kind is not _END and kind is not _NOTHING:
             self._keep_foretold(ticket, news.slot)
             return None

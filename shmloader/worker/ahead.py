@@ -82,10 +82,14 @@ class LookAhead:
     def _tasks_of(self, taken: Taken, fetch: Callable[[Any], Any]) -> list[Task]:
         if not self._is_split:
             return [Task(fetch, taken.index, self._turn(taken))]
-        return [
-            Task(fetch, index, self._turn(taken, position))
-            for position, index in enumerate(taken.index)
-        ]
+        tasks = []
+        try:
+            for position, index in enumerate(taken.index):
+                tasks.append(Task(fetch, index, self._turn(taken, position)))
+        except Exception as error:
+            # Such as of a request that is no list of indices: the answer to it, in its turn.
+            tasks.append(Task(fetch, None, None, error))
+        return tasks
 
     def _turn(self, taken: Taken, *position: int) -> Turn | None:
         if taken.numbers is None or self._base_seed is None:
@@ -131,4 +135,4 @@ class LookAhead:
 def _drop(tasks: Iterable[Task]) -> None:
     """Have no thread begin what is left of an order that was answered."""
     for task in tasks:
-        task.is_dropped = True
+        task.drop()

@@ -25,7 +25,7 @@ from shmloader.processes import scheduling
 from shmloader.processes.watching import ParentWatch
 from shmloader.worker import collate, heap, snapshot, storages
 from shmloader.worker.ahead import LookAhead
-from shmloader.worker.seeds import SeededFetcher
+from shmloader.worker.seeds import SeededFetcher, listed
 from shmloader.worker.snapshot import Position
 
 _PLACE = Order.PLACE  # found faster than an attribute of the enum's class
@@ -225,14 +225,19 @@ class Worker:
     def _undo(self) -> None:
         undo, self._position.undo = self._position.undo, None
         if undo is not None:
-            snapshot.set_random_states(undo)
+            snapshot.set_random_states(undo[1])
 
     def _prepare_to_undo(self) -> None:
-        """Note where the generators are before the first of some foretold requests."""
+        """Note where the generators are before the first foretold request of an epoch."""
         if not self._desk.is_foretold:
             self._position.undo = None
-        elif self._position.undo is None:
-            self._position.undo = snapshot.random_states()
+            return
+        assert self._desk.numbers is not None, "a foretold request is numbered"
+        epoch, _ = self._desk.numbers
+        undo = self._position.undo
+        # Those of the epoch before may have been all that it asked of this worker, and were right.
+        if undo is None or undo[0] != epoch:
+            self._position.undo = epoch, snapshot.random_states()
 
     def _answer(self, index: Any) -> None:
         if self._spec.can_undo:
@@ -279,15 +284,17 @@ class Worker:
             raise UnboundLocalError(
                 "cannot access local variable 'fetcher' where it is not associated with a value"
             )
-        request = self._desk.watch(index) if self._watches else index
         if self._ahead is not None:
+            request = self._desk.watch(index) if self._watches else index
             return self._collate(self._ahead.samples(request))
-        if self._desk.numbers is None:
-            return self._fetcher.fetch(request)
-        return self._fetcher.fetch_as(self._desk.numbers, request)
+        if self._watches:
+            index = self._desk.watch(listed(index) if self._spec.is_seeded else index)
+        if not self._spec.is_seeded:
+            return self._fetcher.fetch(index)
+        return self._fetcher.fetch_as(self._desk.numbers, index)
 
     def _collate(self, samples: Any) -> Any:
-        if self._desk.numbers is None:
+        if not self._spec.is_seeded:
             return self._fetcher.collate_fn(samples)
         return self._fetcher.collate_as(self._desk.numbers, samples)
 

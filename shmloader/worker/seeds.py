@@ -124,6 +124,11 @@ def rng() -> numpy.random.Generator:
     return turn.rng()
 
 
+def listed(request: Any) -> list[Any]:
+    """Make a list of a request of any kind whose samples are fetched one by one, to count them."""
+    return request if type(request) is list else list(request)
+
+
 class SeededFetcher:
     """A fetcher of torch's that seeds before each batch; it stands in for that fetcher."""
 

@@ -29,7 +29,8 @@ class Position:
         is_exhausted: True if its iterable dataset has ended.
         dataset: The dataset's state_dict(); None if it has none.
         iterator: The state_dict() of the dataset's iterator; None if it has none.
-        undo: The random states before the first of the foretold requests that were answered last.
+        undo: The epoch whose foretold requests were answered last, and the random states before the
+            first of them.
     """
 
     has_begun: bool = False
@@ -38,7 +39,7 @@ class Position:
     is_exhausted: bool = False
     dataset: Any = None
     iterator: Any = None
-    undo: tuple[Any, ...] | None = None
+    undo: tuple[int, tuple[Any, ...]] | None = None
 
 
 def random_states() -> tuple[Any, ...]:

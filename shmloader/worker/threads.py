@@ -5,6 +5,7 @@ They are daemons of our own: an executor's would be joined at the process's end,
 blocked in user code would keep the worker from leaving.
 """
 
+import contextvars
 import threading
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
+import numpy
 import torch
 
 from shmloader.worker.seeds import Turn, taking
@@ -40,43 +42,79 @@ class Task:
 
     __slots__ = ("error", "fetch", "index", "is_done", "is_dropped", "sample", "turn")
 
-    def __init__(self, fetch: Callable[[Any], Any], index: Any, turn: Turn | None) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[Any], Any],
+        index: Any,
+        turn: Turn | None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Have something to fetch, or an error in place of that."""
         self.fetch = fetch
         self.index = index
         self.turn = turn
         self.sample: Any = None
-        self.error: BaseException | None = None
+        self.error = error
         self.is_done = False
         self.is_dropped = False
 
     def run(self) -> None:
         """Fetch, on whichever thread this is."""
-        if not self.is_dropped:
+        if not self.is_dropped and self.error is None:
             try:
                 with nullcontext() if self.turn is None else taking(self.turn):
                     self.sample = self.fetch(self.index)
             except BaseException as error:
                 self.error = error
         self.is_done = True
+        if self.is_dropped:
+            self.drop()  # it was fetched meanwhile
+
+    def drop(self) -> None:
+        """
+        Fetch nothing, if it is not begun, and keep nothing of it.
+
+        The traceback of an error leads back to the task. Without a collection of such circles they
+        would keep what the dataset's frames refer to.
+        """
+        self.is_dropped = True
+        self.sample = self.error = None
 
     def take(self) -> Any:
         """Return the sample once, or raise the error."""
         if self.error is not None:
-            raise self.error
+            error, self.error = self.error, None
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame, and those of whoever waits
         sample, self.sample = self.sample, None
         return sample
 
 
 class _Modes:
-    """What torch keeps for each thread and the worker's init function may have set."""
+    """
+    What is kept for each thread, and the program or the worker's init function may have set.
+
+    Of torch's it is a list; whatever keeps its settings in context variables, such as
+    `numpy.seterr` and `decimal`, comes with a copy of the context.
+    """
 
     def __init__(self) -> None:
+        self._context = contextvars.copy_context()
+        self._float_errors = numpy.geterr()  # numpy 1.26 has them beside the context
         self._grad = torch.is_grad_enabled()
         self._inference = torch.is_inference_mode_enabled()
         self._default_device = torch.get_default_device()
         self._cuda_device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
 
-    def enter(self) -> None:
+    def run(self, work: Callable[[], None]) -> None:
+        """Work on this thread as on the one that made this."""
+        self._enter()
+        self._context.copy().run(work)
+
+    def _enter(self) -> None:
+        numpy.seterr(**self._float_errors)
         torch.set_grad_enabled(self._grad)
         if self._inference:
             torch.inference_mode().__enter__()
@@ -121,14 +159,15 @@ class FetchThreads:
     def _set_count(self, count: int) -> None:
         while self._count < count:
             name = f"shmloader fetch {self._count}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            threading.Thread(
+                target=self._modes.run, args=(self._work,), name=name, daemon=True
+            ).start()
             self._count += 1
         while self._count > count:
             self._tasks.put(None)  # the thread that takes it leaves
             self._count -= 1
 
     def _work(self) -> None:
-        self._modes.enter()
         while (task := self._tasks.get()) is not None:
             begin = time.monotonic()
             task.run()

@@ -1,5 +1,7 @@
 """`fetch_threads`: the same batches and errors, from samples that threads of the worker fetch."""
 
+import contextlib
+import gc
 import os
 import signal
 import sys
@@ -332,3 +334,101 @@ def test_slots_are_not_held_by_what_is_ahead():
     with DataLoader(Waiting(), BATCH, **options) as loader:
         indices = [index for _, batch in loader for index in batch.tolist()]
     assert Counter(range(COUNT)) == Counter(indices)
+
+
+class Unready:
+    """A request of two indices that raises behind the first."""
+
+    def __iter__(self):
+        yield 1
+        raise LookupError("the second index")
+
+
+@pytest.mark.parametrize(
+    ("request_", "errors", "kind"),
+    [
+        (5, {}, TypeError),
+        (Unready(), {}, LookupError),
+        (Unready(), {1: ValueError("one")}, ValueError),
+    ],
+)
+def test_a_request_that_is_no_list_of_indices(request_, errors, kind):
+    """Its error is its answer, behind those of the samples before; the others come."""
+    requests = [[0], request_, [2]]
+    for loader_kind, options in ((TorchDataLoader, {}), (DataLoader, {"fetch_threads": 2})):
+        loader = loader_kind(
+            Waiting(errors=errors), batch_sampler=requests, num_workers=1, **options
+        )
+        batches = iter(loader)
+        assert next(batches)[1].tolist() == [0]
+        with pytest.raises(kind):
+            next(batches)
+        assert next(batches)[1].tolist() == [2]
+
+
+class Dividing(Waiting):
+    """Raises where numpy is told to."""
+
+    def __getitem__(self, index):
+        return float(numpy.float64(1) / numpy.float64(0))
+
+
+def raise_for_floats(worker_id):
+    numpy.seterr(all="raise")
+
+
+def test_settings_in_the_context_hold_on_the_threads():
+    """What numpy is told to raise in the worker, it raises for each sample."""
+    loader = DataLoader(
+        Dividing(), BATCH, num_workers=1, worker_init_fn=raise_for_floats, fetch_threads=2
+    )
+    with pytest.raises(FloatingPointError):
+        next(iter(loader))
+
+
+class Counted(Waiting):
+    """Samples that know how many of them live; one in seven raises."""
+
+    alive = 0
+
+    def __getitem__(self, index):
+        sample = CountedSample()
+        if index % 7 == 3:
+            raise ValueError(index)
+        return sample
+
+
+class CountedSample:
+    def __init__(self):
+        Counted.alive += 1
+
+    def __del__(self):
+        Counted.alive -= 1
+
+
+def count_alive(samples):
+    return Counted.alive
+
+
+def without_collections(worker_id):
+    gc.disable()
+
+
+def test_batches_that_raise_keep_no_samples():
+    """Neither those beside the error nor what its traceback refers to, without a collection."""
+    ahead = 2
+    loader = DataLoader(
+        *(Counted(), BATCH),
+        num_workers=1,
+        prefetch_factor=ahead,
+        fetch_threads=3,
+        collate_fn=count_alive,
+        worker_init_fn=without_collections,
+    )
+    counts = []
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        with contextlib.suppress(ValueError):
+            counts.append(next(batches))
+    assert 0 < len(counts) < len(loader)
+    assert max(counts) <= (ahead + 1) * BATCH

@@ -1,6 +1,7 @@
 """`overlap_epochs`: torch's bits, whether the guess of the next epoch is right or wrong."""
 
 import random
+import time
 import warnings
 
 import numpy
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 import shmloader
 from shmloader import DataLoader
+from shmloader.trainer.foretold import Foretold
 from tests.helpers.mortal import Mortal, Script
 
 COUNT, BATCH = 41, 3
@@ -18,7 +20,7 @@ RIGHT, WRONG = "right", "wrong"
 
 
 class Growing(Sampler):
-    """Cannot be foretold: what it draws depends on how often it was iterated."""
+    """What it draws depends on how often it was iterated."""
 
     def __init__(self):
         self.epoch = 0
@@ -31,14 +33,18 @@ class Growing(Sampler):
         return COUNT
 
 
-class Uncopyable(Growing):
-    """Says that it must not be copied."""
+SHARED = [numpy.random.default_rng(0)]
 
-    def __deepcopy__(self, memo):
-        raise TypeError("no copies")
+
+class Sharing(Growing):
+    """Draws from what a copy of it would share."""
+
+    def __init__(self):
+        super().__init__()
+        SHARED[0] = numpy.random.default_rng(0)
 
     def __iter__(self):
-        return iter(range(COUNT))
+        return iter(SHARED[0].permutation(COUNT).tolist())
 
 
 def own_generator():
@@ -76,8 +82,12 @@ LOADERS = {
     ),
     "indices": (lambda dataset: {"batch_size": None, "shuffle": True}, RIGHT),
     "distributed, set_epoch forgotten": (lambda dataset: {"sampler": distributed(dataset)}, WRONG),
-    "of the user's": (lambda dataset: {"sampler": Growing()}, RIGHT),
-    "not to be copied": (lambda dataset: {"sampler": Uncopyable()}, None),
+    "of the user's": (lambda dataset: {"sampler": Growing()}, None),
+    "a module's generator": (lambda dataset: {"sampler": Sharing()}, None),
+    "a list of batches": (
+        lambda dataset: {"batch_sampler": [[1, 2], [3], [4, 5], [7, 6]] * 3, "batch_size": 1},
+        RIGHT,
+    ),
     "fewer batches than are asked for": (lambda dataset: {"batch_size": 15}, RIGHT),
     "one batch": (lambda dataset: {"batch_size": COUNT}, RIGHT),
 }
@@ -246,7 +256,7 @@ def test_deaths(way, guess, seed_by, points, tmp_path):
 
     def between(number, loader):
         loader.sampler.set_epoch(told[number])
-        if number == 1:
+        if number == 1 and type(loader) is DataLoader:
             script.arm()
 
     def make(dataset):
@@ -272,6 +282,38 @@ def test_deaths(way, guess, seed_by, points, tmp_path):
             between,
         )
         assert quiet == actual
+
+
+@pytest.mark.parametrize(
+    ("size", "plan", "dies_at"),
+    [(COUNT, (None,) * 6, "item 0"), (9, (None, None, None, 3, None, None), "item 26")],
+)
+def test_a_death_before_a_wrong_guess_is_undone(size, plan, dies_at, tmp_path):
+    """Neither what was right and foretold, nor what a broken epoch asked for, is undone."""
+    script = Script(tmp_path, later=(dies_at,), way="SIGKILL")
+
+    def between(number, loader):
+        if number == 3 and type(loader) is DataLoader:
+            time.sleep(0.3)  # until what was foretold of this epoch is answered
+            script.arm()
+        if number == 4:
+            torch.rand(1)  # so the guess is wrong
+
+    options = {"batch_size": size, "num_workers": 1, "prefetch_factor": 3}
+    make = {**options, "sampler": FirstDrawn()}
+    assert_same(lambda dataset: make, plan, between, dataset=Mortal(script, COUNT), restarts=20)
+    assert not script.waiting
+
+
+class FirstDrawn(Sampler):
+    """The first index is drawn, the others come in order."""
+
+    def __iter__(self):
+        yield int(torch.randint(COUNT, ()))
+        yield from range(COUNT - 1)
+
+    def __len__(self):
+        return COUNT
 
 
 @pytest.mark.parametrize("options", [{"assignment": "dynamic"}, {"fetch_threads": 3}], ids=str)
@@ -349,3 +391,26 @@ def test_what_it_does_not_go_with(options, words):
     """The table of options that go together."""
     with pytest.raises(ValueError, match=words):
         DataLoader(Mortal(alive), num_workers=2, overlap_epochs=True, **options)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": COUNT}, {"batch_size": 9}])
+@pytest.mark.parametrize("wrong", [(3,), (2, 4), (3, 5)])
+def test_a_wrong_guess_behind_a_right_one_of_a_whole_epoch(options, wrong):
+    """Epochs so short that they are foretold to the end: only the last guess is undone."""
+
+    def draw(number, loader):
+        if number in wrong:
+            torch.rand(1)
+
+    assert_same(lambda dataset: {**options, "shuffle": True}, (None,) * 6, draw)
+
+
+def test_a_guess_that_was_spoilt_stays_so():
+    """A request that could not be sent, and then one of the epoch before."""
+    foretold = Foretold()
+    foretold.add(7, 0, [1])
+    foretold.draw(0, (0, [1]))
+    assert foretold.is_right()
+    foretold.spoil(7)
+    foretold.spoil(3)
+    assert not foretold.is_right()

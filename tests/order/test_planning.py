@@ -216,3 +216,32 @@ def test_indices_outlive_their_plan():
         each.tolist() for each in kept
     ]
     assert all(type(each) is Indices for each in kept)
+
+
+class Endless:
+    """A dataset without an end, which has to say some length."""
+
+    def __len__(self):
+        return 10**13
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_a_dataset_without_an_end():
+    """Its indices are no array: that would be of 80 TB."""
+    loader = DataLoader(Endless(), batch_size=3, num_workers=1)
+    assert next(iter(loader)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_another_default_device(shuffle):
+    """Where torch's samplers draw on another device, they do, whenever this torch is looked at."""
+    inner = DistributedSampler(range(7), 2, 0, shuffle=shuffle)
+    planning._draws_like_torch.cache_clear()
+    try:
+        with torch.device("meta"):
+            assert planning.plan(BatchSampler(inner, 2, drop_last=False)) is None
+        assert planning.plan(BatchSampler(inner, 2, drop_last=False)) is not None
+    finally:
+        planning._draws_like_torch.cache_clear()

@@ -283,3 +283,31 @@ def test_a_loader_inside_of_a_dataset():
     assert [epoch] == epochs(Nested(), count=1, shuffle=False, num_workers=2)
     assert 1 == len({sample[1] for sample in samples})
     assert 2 * COUNT == len({draw for sample in samples for draw in (sample[0], sample[2])})
+
+
+@pytest.mark.parametrize("kind", [tuple, numpy.array, dict.fromkeys])
+@pytest.mark.parametrize("options", [{}, {"fetch_threads": 3}])
+def test_requests_of_any_kind_have_positions(kind, options):
+    """A batch sampler need not yield lists; `rng()` is the sample's all the same."""
+    starts = range(0, 40, 5)
+
+    def draws(kind, **options):
+        requests = [kind(list(range(start, start + 5))) for start in starts]
+        torch.manual_seed(4)
+        loader = DataLoader(OfItsOwn(), batch_sampler=requests, seed_by="batch", **options)
+        return [batch.tolist() for batch in loader]
+
+    expected = draws(list, num_workers=0)
+    assert len({draw for batch in expected for draw in batch}) == 40
+    assert draws(kind, num_workers=0) == expected
+    assert draws(kind, num_workers=2, **options) == expected
+
+
+class OfItsOwn(Dataset):
+    """Samples float: the first draw of the sample's own generator."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return shmloader.rng().random()

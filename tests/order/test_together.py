@@ -74,6 +74,15 @@ def test_options_out_of_range(options, kind, words):
     assert not shmloader.serving.is_installed()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_options_that_come_out_of_range(workers):
+    """A loader's attributes are read when it is iterated, also without workers."""
+    loader = DataLoader(range(4), num_workers=workers)
+    loader.seed_by = "bath"
+    with pytest.raises(ValueError, match="'worker' or 'batch', but got 'bath'"):
+        iter(loader)
+
+
 def test_install_refuses_what_no_loader_could_have():
     """Options that contradict each other whatever the dataset."""
     with pytest.raises(ValueError, match='needs seed_by="batch"'):
