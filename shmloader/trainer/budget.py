@@ -101,7 +101,6 @@ class Budget:
     Attributes:
         reserve: Slots that must not be leased, so that the workers stay busy.
         spills: Batches that were copied out of their slots, by reason.
-        foretold: Requests of a next epoch that were sent before it began, by what became of them.
     """
 
     def __init__(
@@ -122,7 +121,6 @@ class Budget:
         self._grows = grows
         self._ring_bytes = ledger.ring_bytes
         self.spills: Counter[str] = Counter()
-        self.foretold = pool.foretold
         self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short_ticket = -1  # of the oldest batch, while it is short of memory
         self._short_since = self._short_seen = 0.0

@@ -99,6 +99,7 @@ class Transport:
         self._epoch = -1  # none yet
         # (worker, request or message, ticket) in ticket order
         self._waiting: deque[tuple[int, Any, int | None]] = deque()
+        self._counts = pool.foretold  # of the loader's whole life
         self.foretold = Foretold()
         # Worker that is told to undo -> its first and last ticket of each guess that was wrong,
         # until it answers a later one.
@@ -266,7 +267,7 @@ class Transport:
         numbers = (self._epoch + 1, len(self.foretold))
         ticket = self._queue(worker, (index, numbers, True))
         self.foretold.add(ticket, worker, index)
-        self.budget.foretold["sent"] += 1
+        self._counts["sent"] += 1
 
     def settle(self) -> bool | None:
         """
@@ -279,7 +280,7 @@ class Transport:
         if not foretold.is_compared:
             return None
         is_right = foretold.is_right()
-        self.budget.foretold["used" if is_right else "discarded"] += len(foretold)
+        self._counts["used" if is_right else "discarded"] += len(foretold)
         if is_right:
             self._adopt()
         else:

@@ -195,6 +195,7 @@ def test_a_commands_status_is_kept(monkeypatch):
         assert status == cli.main(["bench"])
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["--version"], ["doctor"], ["top", "--once"], ["top", "--once", "--json"]]
@@ -213,6 +214,7 @@ def test_output_that_cannot_be_written_is_one_sentence(arguments):
     assert 1 == said.returncode
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize(("arguments", "status"), [(["doctor"], 1), (["top", "--once"], 0)])
 def test_a_reader_that_is_gone(arguments, status):
     """It is an error of every command but of those that show what goes on until one has enough."""

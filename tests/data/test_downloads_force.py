@@ -9,6 +9,8 @@ import signal
 import time
 import zlib
 
+import pytest
+
 from shmloader import downloaded
 from tests.data.test_downloads import BLOCK, files_in, taken_bytes
 
@@ -48,6 +50,7 @@ def begin(cache, seed, seconds, wrong):
     return process
 
 
+@pytest.mark.thorough
 def test_two_runs_share_a_limit(tmp_path, stress_seconds):
     """Processes of two runs at once never take more together than the folder may."""
     most_bytes = 200 * BLOCK

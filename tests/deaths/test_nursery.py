@@ -130,6 +130,7 @@ def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
         )
 
 
+@pytest.mark.thorough
 def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
     """When failed forks used up all restarts, the error says why; no descriptor is left."""
     failing_fork(monkeypatch, tmp_path / "failed", 1000)

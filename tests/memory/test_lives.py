@@ -157,6 +157,7 @@ def test_a_child_may_have_its_own_loader():
     forks.poll()
 
 
+@pytest.mark.thorough
 def test_a_hundred_loaders_leave_memory_where_it_was():
     """Loaders one after another leave no map, no descriptor and no page behind."""
 

@@ -189,6 +189,7 @@ def test_in_order_the_free_worker_is_asked(tmp_path):
     assert {pids[3]} != {pids[6], pids[7], pids[8]} and 1 == len({*pids[6:9]})
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("way", ["SIGKILL", "os._exit(7)"])
 def test_deaths_change_no_batch(way, tmp_path):
     """The requests of a dead worker go to its replacement."""

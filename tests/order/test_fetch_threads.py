@@ -263,6 +263,7 @@ def test_a_killed_worker_raises(signal_number, tmp_path):
             list(iterator)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("way", ["SIGKILL", "os._exit(7)"])
 @pytest.mark.parametrize("assignment", ["cycle", "dynamic"])
 def test_deaths_are_healed(way, assignment, tmp_path):

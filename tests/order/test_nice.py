@@ -50,6 +50,7 @@ def expected(more):
     return [(index, own_and(more), own_and(more)) for index in range(COUNT)]
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_are_as_nice_as_was_asked(method):
     """It is added to the trainer's niceness in each worker, whatever starts it."""
@@ -73,6 +74,7 @@ def test_threads_that_fetch_have_it_too():
         assert expected(7) == samples(loader)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replacement_is_as_nice(tmp_path, method):
     """A worker that heals another's death is as nice as that was."""
@@ -104,6 +106,7 @@ class Threaded(Dataset):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
+@pytest.mark.thorough
 def test_threads_that_were_there_before_have_it_too():
     """The least nice thread of a spawned worker is as nice as was asked."""
     with DataLoader(
@@ -122,6 +125,7 @@ def test_the_init_function_may_add_to_it():
         assert expected(7) == samples(loader)
 
 
+@pytest.mark.thorough
 def test_it_is_added_to_the_trainers(tmp_path):
     """A trainer that is nice itself has workers that are nicer, up to the kernel's 19."""
     status, lines, errors = run(

@@ -126,6 +126,7 @@ SLOW_THEN_HANGING = HANGING.replace(
 )
 
 
+@pytest.mark.thorough
 def test_a_hang_comes_first_and_alone(tmp_path, capsys):
     """While a worker hangs no option is advised, and its line is the first below its loader."""
     options = "dict(batch_size=16, num_workers=1)"
