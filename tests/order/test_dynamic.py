@@ -13,22 +13,18 @@ from torch.utils.data import Dataset
 from shmloader import DataLoader
 from tests.helpers.mortal import Script
 from tests.helpers.programs import wait_until
+from tests.order.scripted import Scripted
 
 COUNT, BATCH = 61, 3
 
 
-class Uneven(Dataset):
+class Uneven(Scripted):
     """Samples (2,) int64, the index and a hash of it, some of which take longer."""
 
-    def __init__(self, script=None):
-        self.script = script
-
-    def __len__(self):
-        return COUNT
+    count = COUNT
 
     def __getitem__(self, index):
-        if self.script is not None:
-            self.script(f"item {index}")
+        self.pass_by(f"item {index}")
         if index % 10 == 0:
             time.sleep(0.004)
         if index == 1000:

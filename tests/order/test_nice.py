@@ -13,23 +13,19 @@ import shmloader
 from shmloader import DataLoader, RestartWarning
 from tests.helpers.mortal import Script
 from tests.helpers.programs import run
+from tests.order.scripted import Scripted
 
 COUNT = 12
 METHODS = ("fork", "spawn", "forkserver")
 
 
-class Niceness(Dataset):
+class Niceness(Scripted):
     """Samples (3,) int64: index, niceness of the process's first thread, and of this thread."""
 
-    def __init__(self, script=None):
-        self.script = script
-
-    def __len__(self):
-        return COUNT
+    count = COUNT
 
     def __getitem__(self, index):
-        if self.script is not None:
-            self.script(f"item {index}")
+        self.pass_by(f"item {index}")
         return torch.tensor([index, niceness(os.getpid()), niceness(threading.get_native_id())])
 
 

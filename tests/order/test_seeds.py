@@ -12,6 +12,7 @@ import shmloader
 from shmloader import DataLoader
 from shmloader.worker import seeds
 from tests.helpers.mortal import Script
+from tests.order.scripted import Scripted
 
 COUNT, BATCH = 22, 4
 
@@ -48,21 +49,15 @@ def drawn():
     return [random.random(), numpy.random.rand(), torch.rand(()).item(), *own]
 
 
-class Drawing(Dataset):
+class Drawing(Scripted):
     """Samples (6,) float64: the index and draws; may die at a point of a script."""
 
-    def __init__(self, script=None):
-        self.script = script
-
-    def __len__(self):
-        return COUNT
+    count = COUNT
 
     def __getitem__(self, index):
-        if self.script is not None:
-            self.script(f"item {index}")
+        self.pass_by(f"item {index}")
         sample = torch.tensor([index, *drawn()], dtype=torch.float64)
-        if self.script is not None:
-            self.script(f"drawn {index}")
+        self.pass_by(f"drawn {index}")
         return sample
 
 

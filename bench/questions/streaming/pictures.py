@@ -12,6 +12,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
+from bench.real.trainings.jpegs import cnn
+
 BATCH = 32
 _WIDTH, _HEIGHT, _PIXELS = 500, 375, 224
 _QUALITY = 85
@@ -111,15 +113,7 @@ def _batches(decoded: list[torch.Tensor], count: int) -> Iterator[list[torch.Ten
 
 def small_net() -> torch.nn.Module:
     """Make a net that takes some milliseconds for a batch of pictures."""
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 16, 7, stride=4, padding=3),
-        torch.nn.ReLU(),
-        torch.nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.AdaptiveAvgPool2d(1),
-        torch.nn.Flatten(),
-        torch.nn.Linear(32, 8),
-    ).eval()
+    return cnn().eval()
 
 
 def look_at(net: torch.nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
