@@ -365,6 +365,7 @@ def test_a_request_that_is_no_list_of_indices(request_, errors, kind):
         with pytest.raises(kind):
             next(batches)
         assert next(batches)[1].tolist() == [2]
+        assert not list(batches)
 
 
 class Dividing(Waiting):
