@@ -35,6 +35,8 @@ const struct view_field view_fields[] = {
     FIELD(nameplate, chosen_slots, "u4"),
     FIELD(nameplate, is_dynamic, "u4"),
     FIELD(nameplate, may_be_dynamic, "u4"),
+    FIELD(nameplate, may_have_threads, "u4"),
+    FIELD(nameplate, is_nice, "u4"),
     FIELD(nameplate, ring_bytes, "u8"),
     FIELD(nameplate, worker_offset, "u8"),
     FIELD(nameplate, worker_stride, "u8"),

@@ -46,6 +46,8 @@ class Plate:
             the user chose none.
         is_dynamic: True if each request goes to the worker with the fewest unanswered ones.
         may_be_dynamic: True if its dataset and its other options allow that.
+        may_have_threads: True if they allow fetching threads, and it has none.
+        is_nice: True if its workers are nicer than the trainer.
     """
 
     owner_pid: int
@@ -64,6 +66,8 @@ class Plate:
     ring_bytes: int
     is_dynamic: bool
     may_be_dynamic: bool
+    may_have_threads: bool
+    is_nice: bool
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,8 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
         ring_bytes=plate["ring_bytes"],
         is_dynamic=bool(plate["is_dynamic"]),
         may_be_dynamic=bool(plate["may_be_dynamic"]),
+        may_have_threads=bool(plate["may_have_threads"]),
+        is_nice=bool(plate["is_nice"]),
     )
 
 

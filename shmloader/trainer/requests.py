@@ -5,7 +5,6 @@ torch draws indices when it draws; a request waits here, in ticket order, until 
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data._utils.worker import _ResumeIteration
@@ -28,23 +27,17 @@ class Requests:
     Attributes:
         waiting: (worker, request or message, ticket) in ticket order.
         unanswered: Requests by ticket; only if dead workers are replaced.
+        not_sent: Tickets of requests that cannot be written, and why.
         next_ticket: That of the next request.
     """
 
-    def __init__(
-        self, ledger: Ledger, budget: Budget, not_sent: Callable[[int, Exception], None]
-    ) -> None:
-        """
-        Have no requests.
-
-        Args:
-            not_sent: Called with the ticket of a request that cannot be written, and why.
-        """
+    def __init__(self, ledger: Ledger, budget: Budget) -> None:
+        """Have no requests."""
         self.waiting: deque[tuple[int, Any, int | None]] = deque()
         self.unanswered: dict[int, Request] = {}
+        self.not_sent: deque[tuple[int, Exception]] = deque()
         self._ledger = ledger
         self._budget = budget
-        self._not_sent = not_sent
         self.next_ticket = 0
 
     def add(self, worker: int, request: Request) -> int:
@@ -98,7 +91,7 @@ class Requests:
             # Such as an index that cannot be pickled: torch would wait for its batch for ever.
             self._ledger.recalled.pop(ticket, None)
             self.unanswered.pop(ticket, None)
-            self._not_sent(ticket, error)
+            self.not_sent.append((ticket, error))
             return True
 
     def take_back(self, tickets: set[int]) -> set[int]:

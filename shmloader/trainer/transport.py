@@ -104,7 +104,7 @@ class Transport:
         self._is_iterable = is_iterable
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
         self._is_closed = False
-        self.requests = Requests(self.ledger, self.budget, self._note_not_sent)
+        self.requests = Requests(self.ledger, self.budget)
         self.foretold = ForetoldRequests(self.requests, self.ledger, pool.foretold, is_seeded)
 
     # Requests
@@ -144,11 +144,17 @@ class Transport:
         requests = self.requests
         if requests.waiting or self.ledger.heals:
             requests.send()
+        if requests.not_sent:
+            self._settle_not_sent()
 
-    def _note_not_sent(self, ticket: int, error: Exception) -> None:
-        if ticket in self._numbers:
-            self._failed.append((self._numbers.pop(ticket), Failure(error)))
-        self.foretold.current.spoil(ticket)
+    def _settle_not_sent(self) -> None:
+        """Have torch raise what keeps a request from being written, in its batch's place."""
+        not_sent = self.requests.not_sent
+        while not_sent:
+            ticket, error = not_sent.popleft()
+            if ticket in self._numbers:
+                self._failed.append((self._numbers.pop(ticket), Failure(error)))
+            self.foretold.current.spoil(ticket)
 
     def forget_worker(self, worker: int) -> None:
         """Drop the requests of a reaped worker and free its slots."""
