@@ -168,28 +168,27 @@ class FetchThreads:
             self._count -= 1
 
     def _work(self) -> None:
+        pace = self._pace
         while (task := self._tasks.get()) is not None:
             # A thread's CPU time is a system call.
-            needs_cpu = self._pace is not None and self._pace.is_starting
+            needs_cpu = pace is not None and pace.is_starting
             begin, cpu_begin = time.monotonic(), time.thread_time() if needs_cpu else 0.0
             task.run()
-            task_s = time.monotonic() - begin
+            end = time.monotonic()
             cpu_s = time.thread_time() - cpu_begin if needs_cpu else 0.0
             self._done(task)
             del task  # or the sample would live until the next one
-            if self._pace is not None:
-                self._adjust(self._pace, task_s, cpu_s)
+            if pace is not None and pace.note(end - begin, cpu_s, end):
+                self._adjust(pace)
 
-    def _adjust(self, pace: "_Pace", task_s: float, cpu_s: float) -> None:
-        if not self._turn.acquire(blocking=False):
-            pace.note_late()
-            return
-        try:
-            count = pace.judge(self._count, self._tasks.qsize(), task_s, cpu_s)
-            if count != self._count:
-                self._set_count(count)
-        finally:
-            self._turn.release()
+    def _adjust(self, pace: "_Pace") -> None:
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._count == 0:
+                    return  # they leave
+                self._set_count(pace.judge(self._count, self._tasks.qsize()))
+            finally:
+                self._turn.release()
 
 
 class _Pace:
@@ -218,39 +217,47 @@ class _Pace:
 
     def _begin(self, at: float) -> None:
         self._since = at
-        self._fetched = self._late = 0
+        self._fetched = 0
         self._tasks_s = self._cpu_s = 0.0
 
-    def note_late(self) -> None:
-        """Count a sample that was fetched while another thread judged."""
-        self._late += 1
-
-    def judge(self, count: int, waiting: int, task_s: float, cpu_s: float) -> int:
+    def note(self, task_s: float, cpu_s: float, now: float) -> bool:
         """
-        Count a sample that was fetched, and return how many threads there should be.
+        Count a sample that was fetched; on several threads, so that a few may be lost.
+
+        Args:
+            task_s: How long it took.
+            cpu_s: How long it computed; needed at the start only.
+            now: When it was there.
+
+        Returns:
+            True if it is time to judge.
+        """
+        if not self._since:
+            self._begin(now)
+        if now < self._since:  # begun with another number of threads
+            return False
+        self._fetched += 1
+        self._tasks_s += task_s
+        self._cpu_s += cpu_s
+        return now - self._since >= _WINDOW_S
+
+    def judge(self, count: int, waiting: int) -> int:
+        """
+        Return how many threads there should be.
 
         Args:
             count: How many there are.
             waiting: How many samples no thread has begun.
-            task_s: How long this one took.
-            cpu_s: How long it computed; needed at the start only.
         """
-        now = time.monotonic()
-        if not self._since:
-            self._begin(now)
-        if now < self._since:  # begun with another number of threads
-            self._late = 0
+        now, fetched = time.monotonic(), self._fetched
+        if fetched < count or now - self._since < _WINDOW_S:  # or judged meanwhile
             return count
-        self._fetched += 1
-        self._tasks_s += task_s
-        self._cpu_s += cpu_s
-        fetched = self._fetched + self._late
-        if fetched < count or now - self._since < _WINDOW_S:
-            return count
-        rate, mean_s = fetched / (now - self._since), self._tasks_s / self._fetched
+        rate, mean_s = fetched / (now - self._since), self._tasks_s / fetched
         wanted = count
         if rate * mean_s >= _ABOUT * count:  # or threads had nothing to do: the trainer is slower
             wanted = min(self._next(count, rate, mean_s, now), count + waiting, _AT_MOST)
+        else:
+            self.is_starting = False
         # A new thread has to connect to its server first, so few more are none, unless then nothing
         # waits for a thread.
         is_enough = count < wanted == count + waiting

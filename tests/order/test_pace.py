@@ -40,7 +40,8 @@ class Worker:
             rate = min(begun / (wait_s + compute_s), 1 / max(compute_s, 1e-9))
             self.clock.now += 1 / rate
             waiting = max(0, self.held - self.count)
-            self.count = self.pace.judge(self.count, waiting, begun / rate, compute_s)
+            if self.pace.note(begun / rate, compute_s, self.clock.now):
+                self.count = self.pace.judge(self.count, waiting)
             counts.append(self.count)
         return counts[samples // 2 :]
 
