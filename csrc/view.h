@@ -20,7 +20,7 @@
 
 #define VIEW_MAGIC UINT64_C(0x726564616f6c6d73) /* "smloader" as little-endian bytes */
 #define VIEW_VERSION 1u
-#define VIEW_LABEL_BYTES 56
+#define VIEW_LABEL_BYTES 48
 
 /* An index, position or length that is not known. */
 #define VIEW_UNKNOWN UINT64_MAX
@@ -70,6 +70,7 @@ struct nameplate {
   uint64_t ring_bytes;
   uint64_t worker_offset; /* of the first worker block */
   uint64_t worker_stride;
+  uint64_t answers_offset; /* from a worker's block to its ring of answers */
   uint64_t table_offset;
   uint64_t log_offset;
   uint64_t total_bytes;
