@@ -4,7 +4,8 @@ One way to have many batches ahead, in a process of its own.
     python -m bench.questions.deep '{"way": "ours", "most": ..., "away_s": ..., ...}'
 
 The training is elsewhere for away_s seconds, then takes as many batches as the buffer holds, as
-fast as it can, and once more. It prints a JSON line: what it waited for, what was held, and what it saw.
+fast as it can, and once more. It prints a JSON line: what it waited for, what was held, and what
+it saw.
 """
 
 import json
