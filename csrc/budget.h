@@ -72,7 +72,17 @@ static inline void budget_set_short(struct ledger *ledger, struct ledger_entry *
 /* Make the first bytes of a slot exist. 0 or -errno; -EINTR: a signal arrived before all did. */
 int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes);
 
-/* Give back a slot's pages behind its first keep_bytes. */
+/*
+ * Make the first bytes of a slot exist, and keep them from being given back until budget_unlock: a
+ * device reads the pages themselves, even if the file has others by then. A slot keeps no more than
+ * its share of ring_bytes. Returns how many bytes that is, which may be fewer; 0: nothing happened.
+ */
+uint64_t budget_lock(struct ledger *ledger, uint32_t slot, uint64_t bytes);
+
+/* The device reads this slot no more. */
+void budget_unlock(struct ledger *ledger, uint32_t slot);
+
+/* Give back a slot's pages behind its first keep_bytes, except for locked ones. */
 void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes);
 
 /*

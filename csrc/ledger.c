@@ -160,7 +160,9 @@ void ledger_note_fork(void) {
 }
 
 /* Punch a slot's pages out on a lease's thread: until it is pushed, the slot is this thread's. */
-static bool punch_leased(const struct ledger *ledger, uint32_t slot) {
+static bool punch_leased(struct ledger *ledger, uint32_t slot) {
+  /* relaxed: set before the lease got its aliases; unset late, the pages go with the segment. */
+  if (atomic_load_explicit(&ledger->entries[slot].locked_bytes, memory_order_relaxed)) return false;
   STEP("return: begun");
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot);
   bool is_done = platform_punch(ledger->fd, offset, ledger->entries[slot].pages_bytes) == 0;
@@ -169,7 +171,7 @@ static bool punch_leased(const struct ledger *ledger, uint32_t slot) {
 }
 
 /* The ledger is closed: the trainer changes no entry that is leased, so this thread may read it. */
-static void give_back(const struct ledger *ledger, uint32_t slot) {
+static void give_back(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   if (!entry->gives_back || count_forks() != ledger->forks_seen || ledger_is_copy(ledger)) return;
   (void)punch_leased(ledger, slot); /* pages that stay go with the segment */

@@ -31,6 +31,7 @@ struct ledger_entry {
   uint64_t ticket;
   uint64_t grant_bytes;
   uint64_t pages_bytes;      /* pages known to exist */
+  _Atomic uint64_t locked_bytes; /* the first of them are page-locked for a device: they stay */
   uint64_t used_bytes;       /* of them by an answer, from READY on */
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   uint64_t short_bytes;      /* how far it was granted, but finds no memory for; 0: none */

@@ -18,6 +18,7 @@ from shmloader.memory import sending
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer import together
+from shmloader.trainer.device.single import MovingIterator, SeededMovingIterator
 from shmloader.trainer.options import BY_BATCH, Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
 from shmloader.trainer.single import SeededSingleIterator
@@ -72,6 +73,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             Map-style datasets only.
         nice: Added to the trainer's niceness in each worker, 0 to 19. With 19, workers hardly take
             a core from a training step that computes on all of them.
+        device: Where batches shall be, such as "cuda": every plain CPU tensor of their containers
+            and dataclasses is copied there, ahead of the step and on a stream of its own; all else
+            stays what it is. Not with `pin_memory=True`. "cpu" copies nothing. Experimental: it has
+            not run on a GPU yet.
+        prefetch_to_device: How many batches are copied before they are asked for, 0 to 1024. Each
+            takes its room on the device.
+        device_transform: Called on each batch on the device, on the stream of copies; what it
+            returns is the batch. To send bytes and make floats of them there.
 
     Raises:
         ValueError: As torch's, and for options out of range or that do not go together.
@@ -94,6 +103,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     fetch_threads: int | str
     overlap_epochs: bool
     nice: int
+    device: str | None
+    prefetch_to_device: int
+    device_transform: Callable[[Any], Any] | None
 
     def __init__(
         self,
@@ -125,10 +137,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         fetch_threads: int | str = 0,
         overlap_epochs: bool = False,
         nice: int = 0,
+        device: str | torch.device | None = None,
+        prefetch_to_device: int = 2,
+        device_transform: Callable[[Any], Any] | None = None,
     ) -> None:
         options = Options(
             *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
             *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
+            *(device, prefetch_to_device, device_transform),
         )
         self._set_options(options)
         super().__init__(
@@ -162,11 +178,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._service = Service(self.keep_pages)
 
     def _get_iterator(self, **kind: Any) -> Any:
+        options = self._options()
         if self.num_workers == 0:
-            by_batch = self._options().seed_by == BY_BATCH
+            by_batch = options.seed_by == BY_BATCH
+            if options.device is not None:
+                together.check(self, options)
+                moving = SeededMovingIterator if by_batch else MovingIterator
+                return moving.moving_to(options, self)
             single = SeededSingleIterator if by_batch else _SingleProcessDataLoaderIter
             return single(self)
-        return self._service.iterate(self, self._options(), **kind)
+        return self._service.iterate(self, options, **kind)
 
     def _options(self) -> Options:
         # They are attributes, which may have been changed.
@@ -380,6 +401,9 @@ def wrap(
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
     nice: int = 0,
+    device: str | torch.device | None = None,
+    prefetch_to_device: int = 2,
+    device_transform: Callable[[Any], Any] | None = None,
 ) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
@@ -391,6 +415,7 @@ def wrap(
         loader: A `torch.utils.data.DataLoader`.
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
         assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`.
+        device, prefetch_to_device, device_transform: As for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
@@ -411,6 +436,7 @@ def wrap(
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
         *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
+        *(device, prefetch_to_device, device_transform),
     )
     wrapped._set_options(options)
     together.check(wrapped, options)

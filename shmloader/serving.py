@@ -53,6 +53,9 @@ def install(
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
     nice: int = 0,
+    device: str | torch.device | None = None,
+    prefetch_to_device: int = 2,
+    device_transform: Callable[[Any], Any] | None = None,
 ) -> None:
     """
     Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
@@ -66,6 +69,8 @@ def install(
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
         assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`, for each
             loader that can have them.
+        device, prefetch_to_device, device_transform: As for `DataLoader`, for each loader with
+            workers and without `pin_memory=True`.
 
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
@@ -73,6 +78,7 @@ def install(
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
         *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
+        *(device, prefetch_to_device, device_transform),
     )
     together.check_alone(options)
     _hook.options = options

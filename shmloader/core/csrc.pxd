@@ -384,6 +384,8 @@ cdef extern from "children.h" nogil:
 
 cdef extern from "budget.h" nogil:
     uint64_t budget_room(ledger *self, uint32_t slot, uint64_t want_bytes)
+    uint64_t budget_lock(ledger *self, uint32_t slot, uint64_t bytes)
+    void budget_unlock(ledger *self, uint32_t slot)
 
 
 cdef extern from "desk.h" nogil:

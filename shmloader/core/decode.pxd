@@ -4,4 +4,5 @@ from libc.stdint cimport uint64_t
 
 from shmloader.core.csrc cimport lease
 
-cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, Unpickler)
+cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, Unpickler,
+                   mover=*)

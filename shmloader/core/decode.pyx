@@ -23,7 +23,7 @@ from libc.string cimport memcpy
 
 from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall, decode_utf8
 from shmloader.core.csrc cimport (
-    DLDataType, lease, lease_block_new, lease_block_start, lease_drop,
+    DLDataType, copy_plain, lease, lease_block_new, lease_block_start, lease_drop,
 )
 
 from shmloader.errors import WorkerBroken
@@ -49,6 +49,10 @@ cdef class Decoder:
     cdef lease *empty          # of all leaves without bytes; NULL: there was none
     cdef uint64_t payload_bytes
     cdef Alias alias
+    cdef object mover          # takes the plain tensors; None: leaves stay where they lie
+    cdef bint moves            # the leaf taken now is the mover's; others are copied out
+    cdef int pickles           # around the node that is read
+    cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
     cdef object Unpickler
     cdef object unpickler      # of this batch; None until there is a pickle
@@ -110,7 +114,28 @@ cdef class Decoder:
         if not lies_in(self.place, offset, length):
             self.place = self.find_place(offset, length)
         self.owner = self.place.owner
+        if self.mover is not None and not self.moves:
+            return self.copy_out(self.place.memory + (offset - self.place.start), length)
         return self.place.memory + (offset - self.place.start)
+
+    cdef char *copy_out(self, char *start, uint64_t length) except NULL:
+        """Copy a leaf that is no mover's to a block of its own: its slot is free soon."""
+        cdef lease *block = lease_block_new(length)
+        cdef Alias alias
+        cdef void *to
+        if block == NULL:
+            raise MemoryError(f"no private memory for a leaf of {length} bytes")
+        alias = Alias.__new__(Alias)   # whose end drops the block's first alias
+        alias.owner, alias.start, alias.length = block, <char *>lease_block_start(block), length
+        self.copied.append(alias)
+        to = lease_block_start(block)
+        if length < UNLOCKED_BYTES:
+            copy_plain(to, start, length)
+        else:
+            with nogil:
+                copy_plain(to, start, length)
+        self.owner = block
+        return alias.start
 
     cdef const Place *find_place(self, uint64_t offset, uint64_t length) except NULL:
         """Find the place of a leaf; it is mostly the one behind that of the leaf before."""
@@ -300,9 +325,13 @@ cdef class Decoder:
         self.take_dims(ndim, strides)
         bytes_ = self.tensor_bytes(ndim, shape, strides, dtype.bits // 8)
         after, self.position = self.position, offset_at
+        self.moves = self.mover is not None and self.pickles == 0
         start = self.take_leaf(bytes_)
         self.position = after
         tensor = tensor_over(self.owner, start, dtype, ndim, shape, strides)
+        if self.moves:
+            self.moves = False
+            tensor = self.mover(tensor)
         self.memo.append(tensor)
         return tensor
 
@@ -484,8 +513,10 @@ cdef class Decoder:
     cdef object get_pickled(self):
         cdef Py_ssize_t number = self.take_ordinal()
         cdef Py_ssize_t count = self.take_count(), _
+        self.pickles += 1
         for _ in range(count):
             self.get()   # a leaf that the pickle refers to
+        self.pickles -= 1
         if self.take_tag() != TAG_PICKLE:
             self.broken("no pickle behind its leaves")
         self.memo[number] = self.get_pickle()
@@ -546,8 +577,14 @@ cdef int set_state(object value, object state) except -1:
     return 0
 
 
-cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, Unpickler):
-    """Make a batch of its leaves in their places; takes one alias for each storage in it."""
+cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, Unpickler,
+                   mover=None):
+    """
+    Make a batch of its leaves in their places; takes one alias for each storage in it.
+
+    With a mover, which is called for each plain tensor of its containers, what it returns stands
+    in the tensor's place, and all other leaves are copied out.
+    """
     cdef Decoder decoder = Decoder.__new__(Decoder)
     decoder.layout = PyBytes_AS_STRING(layout)
     decoder.end = PyBytes_GET_SIZE(layout)
@@ -555,6 +592,8 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, U
     decoder.places = places
     decoder.place = places.items
     decoder.payload_bytes = payload_bytes
+    decoder.mover = mover
+    decoder.copied = []
     decoder.memo = []
     decoder.Unpickler = Unpickler
     try:
@@ -564,4 +603,4 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, U
         return batch
     finally:
         # They refer to each other, and an error's traceback may refer to them.
-        decoder.unpickler = decoder.memo = None
+        decoder.unpickler = decoder.memo = decoder.mover = None

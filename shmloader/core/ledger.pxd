@@ -31,6 +31,7 @@ cdef class Ledger:
     cdef public bint needs_snapshots
     cdef public uint32_t scarce_slots
     cdef readonly list progress   # per worker: the Progress from which another would go on
+    cdef dict lending             # slot -> ticket of the batch lent last, which no user holds
     cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
     cdef public uint64_t waited_ns
     cdef public uint64_t batches

@@ -11,14 +11,16 @@ from posix.unistd cimport close
 from shmloader.core.csrc cimport (
     ANSWER_KEPT, ORDER_COPY_IN, ORDER_FORETOLD, ORDER_NUMBERED, SLOT_FORKED, SLOT_FREE, SLOT_LEASED,
     SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
-    VERB_UNDO, VERB_WANT, budget_room, children_forget, children_look, children_look_now,
-    children_watch, demand_peak, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, geometry,
-    guard_start, lease_aliases, lease_drop, ledger_close, ledger_collect, ledger_entry, ledger_free,
+    VERB_UNDO, VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget, children_look,
+    children_look_now, children_watch, demand_peak, doorbell, doorbell_arm, doorbell_disarm,
+    doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close, ledger_collect,
+    ledger_entry, ledger_free,
     ledger_grant, ledger_grow, ledger_has_news, ledger_is_copy, ledger_lease, ledger_new,
     ledger_oldest, ledger_open, ledger_place, ledger_receive, ledger_reclaim, ledger_refuse,
     ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop, ledger_tell, ledger_unread,
     ledger_unread_of, ledger_unref, ledger_untaken, log_parked, log_take, news, platform_now_ns,
-    platform_reserve, segment_control, segment_worker, slot_answer, worker_block, worker_resume,
+    platform_reserve, segment_control, segment_slot_offset, segment_worker, slot_answer,
+    worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
@@ -43,6 +45,7 @@ cdef object STALE = Verb.STALE
 # without large ones: a 64th costs next to nothing, and half of it less than spilling the rest.
 cdef uint64_t MOVED_PART = 64
 cdef uint64_t MOVED_OF_LAST = 2
+cdef uint64_t NONE_MOVED = <uint64_t>-1
 cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by csrc's number
 cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
 
@@ -113,6 +116,7 @@ cdef class Ledger:
         cdef void *base
         cdef int own_fd
         self.slots = shape.slots
+        self.lending = {}
         measure_shape(&measured, shape)
         own_fd = duplicate(fd)
         base = map_segment(own_fd, &measured)
@@ -401,7 +405,7 @@ cdef class Ledger:
         if outcome == -EINTR:
             PyErr_CheckSignals()
 
-    def deliver(self, uint32_t slot, uint32_t spill, Unpickler):
+    def deliver(self, uint32_t slot, uint32_t spill, Unpickler, mover=None):
         """
         Turn a ready slot into its batch.
 
@@ -409,6 +413,7 @@ cdef class Ledger:
             spill: The number of the reason to copy the batch to private memory and free the slot
                 now; 0: there is none.
             Unpickler: Class of what builds pickled objects again.
+            mover: As for `Lent.decode`; then nothing of the batch stays in the slot.
 
         Returns:
             The batch; unless spilled its large tensors and arrays are views of the slot, which is
@@ -427,7 +432,8 @@ cdef class Ledger:
         cdef Places places
         try:
             place_leaves(&places, &entry.lease, start, answer.payload_bytes, layout,
-                         1 if spill != 0 else self.part_to_move())
+                         1 if spill != 0 else
+                         self.part_to_move() if mover is None else NONE_MOVED)
         except WorkerBroken:
             self.free(slot)
             raise
@@ -443,11 +449,75 @@ cdef class Ledger:
         self.pickled_bytes += answer.pickled_bytes
         self.pickled_batches += answer.pickled_bytes != 0
         try:
-            return decode(&places, answer.payload_bytes, layout, Unpickler)
+            return decode(&places, answer.payload_bytes, layout, Unpickler, mover)
         finally:
             drop_blocks(&places)
             if spill == 0:
                 lease_drop(&entry.lease)
+
+    def lend(self, uint32_t slot, uint32_t spill, into):
+        """
+        Lease a ready slot to copies that read it, without decoding its batch yet.
+
+        Args:
+            spill: As for `deliver`.
+            into: Its attribute `batch` becomes the `Lent`, so that no interrupt comes between.
+
+        Raises:
+            WorkerBroken: The layout contradicts itself; the slot is free then.
+            RuntimeError: The slot is not ready; nothing has happened.
+            MemoryError: No private memory for a spilled batch; the slot stays ready.
+        """
+        cdef char *start = self.open(slot)
+        cdef ledger_entry *entry = &self.table.entries[slot]
+        cdef slot_answer answer = entry.answer
+        cdef Lent lent = Lent.__new__(Lent)
+        lent.slot, lent.ticket, lent.payload_bytes = slot, entry.ticket, answer.payload_bytes
+        lent.layout = PyBytes_FromStringAndSize(start + answer.layout_offset, answer.layout_bytes)
+        try:
+            place_leaves(&lent.places, &entry.lease, start, answer.payload_bytes, lent.layout,
+                         1 if spill != 0 else NONE_MOVED)
+        except WorkerBroken:
+            self.free(slot)
+            raise
+        lent.is_open = True
+        log_take(self.table, slot, spill)
+        if spill != 0:
+            self.free(slot)
+            self.spilled += 1
+        elif ledger_lease(self.table, slot, 1) == NULL:
+            self.raise_wrong_state(slot)
+        else:
+            lent.held, lent.in_slot = &entry.lease, True
+            self.lending[slot] = lent.ticket
+        into.batch = lent
+        self.batches += 1
+        self.bytes += answer.payload_bytes
+        self.pickled_bytes += answer.pickled_bytes
+        self.pickled_batches += answer.pickled_bytes != 0
+
+    def lock(self, uint32_t slot, uint64_t lock_bytes):
+        """
+        Make the first bytes of a slot exist, and let none of them be given back until `unlock`.
+
+        Args:
+            lock_bytes: Of them; it becomes whole huge pages, and at most the slot's part of
+                `ring_bytes`.
+
+        Returns:
+            Where the slot begins in this process, and how many bytes; 0 if there is no room.
+        """
+        cdef uint64_t locked
+        if slot >= self.table.geometry.ranges:
+            self.raise_wrong_state(slot)
+        locked = budget_lock(self.table, slot, lock_bytes)
+        return <size_t>self.table.base + segment_slot_offset(&self.table.geometry, slot), locked
+
+    def unlock(self, uint32_t slot):
+        """Let the pages of a slot be given back again."""
+        if slot >= self.table.geometry.ranges:
+            self.raise_wrong_state(slot)
+        budget_unlock(self.table, slot)
 
     cdef uint64_t part_to_move(self) noexcept:
         """Returns n: up to an n-th of a batch that is leased now is moved out of its slot."""
@@ -630,7 +700,7 @@ cdef class Ledger:
         self.table.expect_bytes = batch_bytes
 
     def held(self):
-        """List the leased slots: (ticket, seconds since delivery, aliases) each."""
+        """List the slots that users hold: (ticket, seconds since delivery, aliases) each."""
         cdef uint64_t now = platform_now_ns()
         ledger_collect(self.table)
         return [
@@ -638,6 +708,7 @@ cdef class Ledger:
              lease_aliases(&self.table.entries[slot].lease))
             for slot in range(self.table.geometry.ranges)
             if self.table.entries[slot].state == SLOT_LEASED
+            and self.lending.get(slot) != self.table.entries[slot].ticket
         ]
 
     def counts(self):

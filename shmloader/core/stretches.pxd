@@ -26,6 +26,7 @@ cdef struct Places:
     lease *slot      # the lease of what stays in the slot; each other owner is a block
 
 cdef uint64_t SHARED_BYTES
+cdef uint64_t UNLOCKED_BYTES
 
 cdef int add_stretch(Stretches *stretches, uint64_t start, uint64_t length) except -1
 cdef void settle_stretches(Stretches *stretches) noexcept

@@ -31,6 +31,9 @@ class SegmentPool:
     Attributes:
         spills: Batches of the loader's whole life that were copied out of their slots, by reason.
         foretold: Requests of a next epoch that were sent before it began: sent, used, discarded.
+        copying: Batches copied to a device, `direct` or `staged`, and the nanoseconds of that and
+            of pinning, `ns`.
+        keeps_pages: True if pages are kept between epochs.
         advice: Against more of them, for the user; None once it was given.
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
@@ -41,7 +44,7 @@ class SegmentPool:
 
     def __init__(self, keep_pages: bool = True) -> None:
         """Keep a released segment and the pages of one that rests, or none."""
-        self._keep_pages = keep_pages
+        self.keeps_pages = keep_pages
         self.number = next(_numbers)
         self.name = f"loader {self.number}"
         self.about: dict[str, Any] = {
@@ -65,6 +68,7 @@ class SegmentPool:
         self._past = Stats()
         self.spills: Counter[str] = Counter()
         self.foretold: Counter[str] = Counter()
+        self.copying: Counter[str] = Counter()
         self.history = History()
         self._past_log = b""
         self.advice: str | None = None
@@ -131,7 +135,7 @@ class SegmentPool:
         self._lent.pop(id(segment), None)
         self._resting.pop(id(segment), None)
         segment.ledger.restart()
-        if not self._keep_pages or segment.ledger.counts()["retired"]:
+        if not self.keeps_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
         else:
             self._rest(segment.ledger, keeps_pages=True)
@@ -141,7 +145,7 @@ class SegmentPool:
 
     def rest(self, segment: Segment) -> None:
         """Note that an epoch is over for a segment whose workers wait for the next one."""
-        self._rest(segment.ledger, self._keep_pages)
+        self._rest(segment.ledger, self.keeps_pages)
         BatchLog(segment.ledger).show_as("idle")
         self._resting[id(segment)] = segment
 
@@ -235,6 +239,7 @@ class SegmentPool:
             stats,
             spills=dict(self.spills),
             foretold=dict(self.foretold),
+            copied={name: count for name, count in self.copying.items() if name != "ns"},
             next=next_times,
             step=step_times,
             epochs=self.history.epochs(),

@@ -14,6 +14,7 @@ Advice = tuple[dict[str, Any], list[str]]
 
 _KEPT_MOST = 256  # batches: who keeps more of them wants a list of results
 _COMPUTES = 0.5  # of a worker's time: who computes less mostly waits for a network or a disk
+_COPIES = 0.5  # of next(): from here on copies are what it does
 _NO_CORE = 0.25  # of the step's time: what workers that give way would give back
 
 
@@ -31,6 +32,13 @@ def advice_for(case: Case, cause: str) -> Advice:
         return _more_slots(case)
     if cause == "memory":
         return _more_bytes(case, "lower prefetch_factor or batch_size")
+    if cause == "transport" and case.facts["copy_share"] > _COPIES:
+        line = (
+            f"{percent(case.facts['copy_share'])} of next() are copies into pinned memory or to "
+            "the device, which the training thread makes or starts: docs/gpu.md says which way "
+            "costs it least"
+        )
+        return {}, [line]
     if cause == "transport":
         line = "time the sampler, and pin_memory if it is used: next() runs them in the trainer"
         return {}, [line]

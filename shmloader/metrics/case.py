@@ -200,6 +200,7 @@ class Case:
             "runnable": self._runnable(cpu_s + delayed_s),
             "trainer_cores": epoch.trainer_cpu_s / epoch.wall_s if epoch.wall_s > 0 else 0.0,
             "step_delayed_share": self._step_delayed_share(),
+            "copy_share": self._copy_share(),
             "first_s": epoch.first_s,
             "wall_s": epoch.wall_s,
         }
@@ -227,6 +228,11 @@ class Case:
         """The part of the epoch that the step's thread was ready to run and found no core."""
         epoch = self.epoch
         return min(1.0, epoch.trainer_delayed_s / epoch.wall_s) if epoch.wall_s > 0 else 0.0
+
+    def _copy_share(self) -> float:
+        """The part of next() that went into copies to a device or into pinned memory."""
+        next_s = self.epoch.next.total_s
+        return min(1.0, self.epoch.copy_s / next_s) if next_s > 0 else 0.0
 
     def _held_at_once(self) -> float:
         """How many batches lay in their slots in the user's hands, on average over time."""

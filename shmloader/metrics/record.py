@@ -122,6 +122,8 @@ class Epoch:
         trainer_cpu_s: Seconds of processor time that the training process used, all its threads.
         trainer_delayed_s: Seconds the thread that began the epoch was ready to run and no core was
             free.
+        copy_s: Seconds of its next() for copies to a device or into pinned memory: what it took to
+            start or to make them.
     """
 
     number: int
@@ -139,6 +141,7 @@ class Epoch:
     restarts: int
     trainer_cpu_s: float
     trainer_delayed_s: float
+    copy_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,8 @@ class Stats:
         spills: Batches of `spilled` by reason, as in `Epoch`.
         foretold: Requests that `overlap_epochs` sent before their epoch began: how many were
             `sent`, `used` and `discarded`.
+        copied: Batches copied to a device by `device=`: `direct` from their slots, or `staged` in
+            pinned memory on their way.
         next: How long each next() took, in all epochs.
         step: How long the user had each batch before asking for the next one.
         workers: For each worker what it did, in all epochs.
@@ -185,6 +190,7 @@ class Stats:
     slots: dict[str, int] = field(default_factory=dict)
     spills: dict[str, int] = field(default_factory=dict)
     foretold: dict[str, int] = field(default_factory=dict)
+    copied: dict[str, int] = field(default_factory=dict)
     next: Times = Times()
     step: Times = Times()
     workers: tuple[WorkerStats, ...] = ()
@@ -196,6 +202,7 @@ class Stats:
             "slots": _sum_of(self.slots, other.slots),
             "spills": _sum_of(self.spills, other.spills),
             "foretold": _sum_of(self.foretold, other.foretold),
+            "copied": _sum_of(self.copied, other.copied),
             "workers": sums(self.workers, other.workers),
         }
         for each in fields(self):

@@ -72,11 +72,17 @@ def shape_of(
     slots: int | None,
     slot_bytes: int | None,
     ring_bytes: int | None,
+    copied_ahead: int = 0,
 ) -> Shape:
-    """Choose the counts and bytes of an iterator's segment from a loader's options."""
+    """
+    Choose the counts and bytes of an iterator's segment from a loader's options.
+
+    Args:
+        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
+    """
     budget_bytes = ring_bytes or default_ring_bytes()
     if slots is None:
-        slots = prefetch_factor * num_workers + _SLOTS_TO_HOLD
+        slots = prefetch_factor * num_workers + max(_SLOTS_TO_HOLD, copied_ahead + 2)
         if ring_bytes is not None and slot_bytes is not None:
             slots = max(1, min(slots, ring_bytes // slot_bytes))
         # One for each worker, and two that the training step holds in turns.
@@ -135,6 +141,16 @@ class Budget:
         Every slot on its way then may still be retired, so spares must be left over for them.
         """
         return self._ledger.retired > self._most_retired
+
+    def reason_to_copy_out(self, slot: int) -> Spill | None:
+        """
+        Why a batch on its way to a device must leave its slot first; None if it need not.
+
+        Few slots or bytes are no reason: they come back by themselves once its copies are done.
+        """
+        if self._ledger.is_time_to_look():
+            self._look_at_memory()
+        return Spill.KEPT_BY_WORKER if self._ledger.is_kept(slot) else None
 
     def reason_to_spill(self, slot: int) -> Spill | None:
         """Why a batch must not stay in its slot; None if it may."""

@@ -29,18 +29,25 @@ from shmloader import log
 from shmloader.core import generation
 from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Segment, Shape
+from shmloader.memory.segment import Segment, Shape, is_guarded
 from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer import planning
 from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.foretelling import Foreteller
-from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
+from shmloader.trainer.device.backend import backend_for
+from shmloader.trainer.device.copies import Copies, Flight
+from shmloader.trainer.device.pin import pin
+from shmloader.trainer.device.registry import Registry
+from shmloader.trainer.options import BY_BATCH, CPU, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.tally import Start, Tally, length_of
-from shmloader.trainer.transport import PendingBatch, Transport
+from shmloader.trainer.transport import Failure, PendingBatch, Transport
 from shmloader.trainer.workers import SLICE_S, Workers
 from shmloader.worker.loop import WorkerSpec
+
+
+_LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
 
 
 class RingIterator(_MultiProcessingDataLoaderIter):
@@ -82,6 +89,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._turn = threading.RLock()
         self._is_closing = False  # read by the thread whose turn it is
         self._segment = None
+        self._copies: Copies | None = None
         self._pool = pool
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
@@ -100,6 +108,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._is_seeded = options.seed_by == BY_BATCH
         self._check_arguments(loader)
         self._open_transport(options, shape)
+        self._open_device(options)
         if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
             most = int(self._prefetch_factor) * self._num_workers
             self._foreteller = Foreteller(self._index_sampler, most)
@@ -146,6 +155,34 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._transport.ledger.expect(options.slot_bytes)
         # Last: an iterator that has a segment has all that it takes to give it back.
         self._segment = segment
+
+    def _open_device(self, options: Options) -> None:
+        """Have batches copied to a device, or into pinned memory, if they are to be."""
+        self._transform = options.device_transform if options.device == CPU else None
+        self._gives_back = not self._pool.keeps_pages
+        if self._pin_memory:
+            self._transport.mover = pin
+        if options.device not in (None, CPU):
+            self._transport.copies = self._copies = self._make_copies(options)
+
+    def _make_copies(self, options: Options) -> Copies:
+        assert options.device is not None, "there is a device to copy to"
+        backend = backend_for(options.device)
+        registry = Registry(
+            self._transport.ledger,
+            backend,
+            self._pool.name,
+            lock_bytes=options.slot_bytes,
+            may_lock=not is_guarded(),
+        )
+        return Copies(
+            backend,
+            registry,
+            self._pool.copying,
+            ahead=options.prefetch_to_device,
+            in_order=self._in_order,
+            transform=options.device_transform,
+        )
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
@@ -230,6 +267,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             except BaseException as error:
                 self._notes.hand_out()
                 if type(error) is StopIteration and self._segment is not None:
+                    if self._copies is not None and self._gives_back:
+                        self._copies.rest()
                     self._pool.rest(self._segment)
                     self._tally.end()
                 raise
@@ -241,6 +280,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             raise _closed()
         if self._pool.advice is not None:
             self._give_advice()
+        if self._copies is not None:
+            self._look_at_copies(self._copies)
         # torch annotates each batch for its profiler, even without one, which takes as long as all
         # the rest.
         profiles = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
@@ -252,6 +293,18 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         data = self._next_data()  # type: ignore[no-untyped-call]
         self._num_yielded += 1
         return data
+
+    def _look_at_copies(self, copies: Copies) -> None:
+        """End what is done, before a batch is in hand that an error or a warning would lose."""
+        if copies.is_capturing:
+            raise RuntimeError(
+                "a batch was asked for while a graph is captured, in which no copy can be: take it "
+                "before, and copy it into the graph's own input"
+            )
+        copies.poll()
+        complaint, copies.registry.complaint = copies.registry.complaint, None
+        if complaint is not None:
+            warn(complaint)
 
     def _give_advice(self) -> None:
         """Warn while no batch is in hand that would be lost if warnings are errors."""
@@ -321,6 +374,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 raise _closed()
             if self._heals and self._look_at_workers():
                 deadline = None
+            if self._copies is not None:
+                self._copies.poll()
+                self._transport.start_ahead()
             wanted = self._rcvd_idx if self._in_order else None
             answer = self._transport.receive(self._task_info, wanted, self._workers_status)
             if answer is not None:
@@ -332,7 +388,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                     raise queue.Empty
                 deadline = None
                 continue
-            self._transport.wait(min(deadline - now, SLICE_S), self._task_info)
+            slice_s = SLICE_S if self._copies is None or not self._copies.in_flight else _LOOK_S
+            self._transport.wait(min(deadline - now, slice_s), self._task_info)
             if self._transport.has_news:
                 continue
             dead = self._processes.dead(self._workers_status)
@@ -365,18 +422,32 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _process_data(self, data: Any, worker_idx: int) -> Any:
         # Before torch refills: a batch that is spilled frees its slot for the next request.
         if isinstance(data, PendingBatch):
+            began = time.perf_counter_ns() if self._pin_memory else 0
             try:
-                data = self._transport.deliver(data)
+                data = self._finish(self._transport.deliver(data))
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
                 super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
                 raise
             if self._pin_memory:
-                data = self._pin(data)
+                self._pool.copying["ns"] += time.perf_counter_ns() - began
         return super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
 
+    def _finish(self, batch: Any) -> Any:
+        """Do what is left between a delivered batch and the user; an error takes its place."""
+        if self._pin_memory:
+            return self._pin(batch)
+        try:
+            if self._copies is not None and isinstance(batch, Flight):
+                return self._copies.hand_out(batch)
+            if self._transform is not None and not isinstance(batch, ExceptionWrapper):
+                return self._transform(batch)
+        except Exception as error:
+            return Failure(error)
+        return batch
+
     def _pin(self, batch: Any) -> Any:
-        """Copy a batch once into torch's pinned allocator; its slot is free when the views die."""
+        """Have torch pin what is not pinned yet: what `pin` could not, and objects of users."""
         if isinstance(batch, ExceptionWrapper):
             return batch
         try:
@@ -438,7 +509,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if segment is None:
             return
         self._transport.close()
-        if workers_were_reaped:
+        # Before the pool may give pages back, or lend them to workers of the next epoch.
+        are_copies_done = self._copies is None or self._copies.close()
+        if workers_were_reaped and are_copies_done:
             self._pool.release(segment)
         else:
             self._pool.discard(segment)

@@ -1,7 +1,8 @@
 """Our options of a loader: one record, checked in one place."""
 
 import numbers
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy
@@ -10,11 +11,13 @@ _RING_BYTES_MIN = 1 << 16
 _SLOTS_MAX = 1 << 20
 _BYTES_MAX = 1 << 62
 _THREADS_MAX = 1 << 12
+_AHEAD_MAX = 1 << 10
 _NICE_MAX = 19  # the kernel has no more
 
 CYCLE, DYNAMIC = "cycle", "dynamic"
 BY_WORKER, BY_BATCH = "worker", "batch"
 AUTO = "auto"
+CPU = "cpu"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Options:
     fetch_threads: int | str = 0
     overlap_epochs: bool = False
     nice: int = 0
+    device: Any = None  # a str once it is checked
+    prefetch_to_device: int = 2
+    device_transform: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         self._settle("restarts", _count("restarts", self.restarts, 0, None))
@@ -58,13 +64,21 @@ class Options:
             self._settle("fetch_threads", threads)
         self._settle("overlap_epochs", _flag("overlap_epochs", self.overlap_epochs))
         self._settle("nice", _count("nice", self.nice, 0, _NICE_MAX))
+        self._settle("device", _device_or_none(self.device))
+        ahead = _count("prefetch_to_device", self.prefetch_to_device, 0, _AHEAD_MAX)
+        self._settle("prefetch_to_device", ahead)
+        if self.device_transform is not None and not callable(self.device_transform):
+            raise TypeError(
+                f"device_transform should be a callable or None, but got {self.device_transform!r}"
+            )
 
-    def _settle(self, name: str, value: int | None) -> None:
+    def _settle(self, name: str, value: int | str | None) -> None:
         object.__setattr__(self, name, value)  # as the dataclass itself does when it is frozen
 
     def by_name(self) -> dict[str, Any]:
         """Return the options as keyword arguments."""
-        return asdict(self)
+        # Not asdict(), which copies what it does not know, such as a module that transforms.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _count(name: str, value: Any, least: int, most: int | None, kind: str = "an int") -> int:
@@ -94,3 +108,20 @@ def _choose(name: str, value: Any, *choices: str) -> None:
 
 def _count_or_none(name: str, value: Any, least: int, most: int) -> int | None:
     return None if value is None else _count(name, value, least, most, "an int or None")
+
+
+def _device_or_none(value: Any) -> str | None:
+    """Check what names a device; a text is kept, because it can be pickled and compared."""
+    if value is None:
+        return None
+    import torch  # not above: the command line reads options without it
+
+    if not isinstance(value, str | torch.device):
+        raise TypeError(f"device should be a str, a torch.device or None, but got {value!r}")
+    try:
+        device = torch.device(value)
+    except RuntimeError:
+        device = None
+    if device is None or device.type == "meta":
+        raise ValueError(f'device should be such as "cuda" or "cuda:1", but got {value!r}')
+    return str(device)

@@ -23,7 +23,7 @@ from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
 from shmloader.trainer import budget, together
 from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.options import DYNAMIC, Options
+from shmloader.trainer.options import CPU, DYNAMIC, Options
 
 LAYOUT = Layout(view_layout())
 
@@ -175,6 +175,7 @@ def _shape_of(loader: Any, options: Options) -> Shape:
         options.slots,
         options.slot_bytes,
         options.ring_bytes,
+        0 if options.device in (None, CPU) else options.prefetch_to_device,
     )
 
 

@@ -87,6 +87,7 @@ class Tally:
         self._clocks_before = workers_of(self._notes)
         self._scheduled_before = scheduling.all_scheduled_ns(self._pids())
         self._spills_before = Counter(self._spills)
+        self._copying_before_ns = self._pool.copying["ns"]
         self._number = self._pool.history.begin(self)
         self._notes.begin_epoch(self._number, length, start.at_ns)
         self._runs = True
@@ -139,6 +140,7 @@ class Tally:
             restarts=restarts,
             trainer_cpu_s=time.process_time() - self._start.cpu_s,
             trainer_delayed_s=self._trainer_delayed_s(),
+            copy_s=(self._pool.copying["ns"] - self._copying_before_ns) / 1e9,
         )
 
     def _trainer_delayed_s(self) -> float:

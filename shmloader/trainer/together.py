@@ -1,7 +1,8 @@
 """
 Which options go together: every rule stands here, with its one message.
 
-A rule is about workers, so a loader without any may have all options.
+Most rules are about workers, so a loader without any may have all options; but without workers too
+batches go to a device.
 """
 
 from dataclasses import replace
@@ -22,6 +23,12 @@ def check(loader: Any, options: Options) -> None:
     Raises:
         ValueError: Two options contradict each other, or an option the dataset's kind.
     """
+    _check_transform(options)
+    if options.device is not None and loader.pin_memory:
+        raise ValueError(
+            f'pin_memory=True and device="{options.device}" are two ways to the same device: leave '
+            "out pin_memory, because batches then come on the device, where nothing is pinned"
+        )
     if loader.num_workers > 0:
         check_alone(options)
         if options.overlap_epochs and not loader.persistent_workers:
@@ -33,6 +40,14 @@ def check(loader: Any, options: Options) -> None:
             _check_for_iterable(loader, options)
 
 
+def _check_transform(options: Options) -> None:
+    if options.device_transform is not None and options.device is None:
+        raise ValueError(
+            "device_transform is called on batches that are on a device: pass device= too, such as "
+            'device="cuda"'
+        )
+
+
 def check_alone(options: Options) -> None:
     """
     Refuse options that cannot all be kept, whatever the dataset.
@@ -40,6 +55,7 @@ def check_alone(options: Options) -> None:
     Raises:
         ValueError: Two options contradict each other.
     """
+    _check_transform(options)
     if options.fetch_threads != 0 and options.restarts and options.seed_by != BY_BATCH:
         raise ValueError(
             f"fetch_threads={options.fetch_threads!r} with restarts={options.restarts} needs "
@@ -74,6 +90,8 @@ def fitting(loader: Any, options: Options) -> Options:
     left_out = _FOR_MAPS if is_iterable(loader) else ()
     if not loader.persistent_workers:
         left_out = (*left_out, "overlap_epochs")
+    if loader.pin_memory:
+        left_out = (*left_out, "device", "device_transform")
     return replace(options, **{name: getattr(Options, name) for name in left_out})
 
 

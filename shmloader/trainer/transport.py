@@ -10,18 +10,19 @@ ledger knows what happened, and what an interrupt lost is recovered before the t
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import BatchLog, Kind, News, Progress, Verb, pickling
+from shmloader.core import BatchLog, Kind, Lent, News, Progress, Verb, pickling
 from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
 from shmloader.trainer.budget import Budget, Spill, number_of
+from shmloader.trainer.device.copies import Copies
 from shmloader.trainer.foretold_requests import ForetoldRequests
 from shmloader.trainer.requests import Requests
 
@@ -61,6 +62,10 @@ class Transport:
     One iterator's requests and answers.
 
     Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
+
+    Attributes:
+        copies: Take each batch to a device; None: batches stay where they are.
+        mover: Copies each plain tensor of a batch when it is delivered; None: they are views.
     """
 
     def __init__(
@@ -104,6 +109,9 @@ class Transport:
         self._is_iterable = is_iterable
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
         self._is_closed = False
+        self.copies: Copies | None = None
+        self._broken: WorkerBroken | None = None  # found while looking ahead
+        self.mover: Callable[[Any], Any] | None = None
         self.requests = Requests(self.ledger, self.budget)
         self.foretold = ForetoldRequests(self.requests, self.ledger, pool.foretold, is_seeded)
 
@@ -260,6 +268,9 @@ class Transport:
             (number, PendingBatch), a message of torch's own, or None if there is no answer.
         """
         self.pump()
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            raise broken
         if self._failed:
             return self._failed.popleft()
         if self._drained:
@@ -393,19 +404,24 @@ class Transport:
 
         The batch's tensors and arrays are views of the slot, unless so many slots are held that
         the workers would run out of them: then it is copied out and the slot is free at once.
+        With `copies` it is a `Flight`, or what `Copies.start` makes one of.
         """
         if self._is_closed:
             return Failure(RuntimeError("the loader was closed before this batch was delivered"))
         if pending.in_slot:
             try:
-                self._decode(pending, self.budget.reason_to_spill(pending.slot))
+                self._decode(pending, self._reason(pending.slot))
+                self._start(pending)
             finally:
                 del self._received[pending.number]
         else:
             self._early -= 1
             del self._received[pending.number]
-            if pending.note is not None:
-                self.notes.take_up(pending.note)
+            self._start(pending)
+        if self.copies is not None:
+            self.start_ahead()
+        if pending.note is not None:
+            self.notes.take_up(pending.note)
         batch, pending.batch = pending.batch, None
         return batch
 
@@ -413,11 +429,49 @@ class Transport:
         pending.in_slot = False
         try:
             spill = 0 if reason is None else number_of(reason)
-            pending.batch = self.ledger.deliver(pending.slot, spill, pickling.Unpickler)
+            if self.copies is None:
+                pending.batch = self.ledger.deliver(
+                    pending.slot, spill, pickling.Unpickler, self.mover
+                )
+            else:
+                self.ledger.lend(pending.slot, spill, pending)
+                # The slot is the copies', not the user's: the log is not to find it held.
+                pending.note = self.notes.put_aside()
         except Exception as error:
             pending.batch = Failure(error)
         if reason is not None:
             self.budget.note_spill(reason)
+
+    def _reason(self, slot: int) -> Spill | None:
+        """Why a batch that is delivered now must be copied out first."""
+        is_copied = self.copies is not None or self.mover is not None
+        budget = self.budget
+        return budget.reason_to_copy_out(slot) if is_copied else budget.reason_to_spill(slot)
+
+    def _start(self, pending: PendingBatch) -> None:
+        """Start the copies of a batch that is lent to them, unless that was done."""
+        if self.copies is not None and isinstance(pending.batch, Lent):
+            self.copies.start(pending)
+
+    def start_ahead(self) -> None:
+        """Start the copies of batches that are there, before torch asks for them."""
+        copies = self.copies
+        if copies is None or self._early >= copies.ahead or self._broken is not None:
+            return
+        try:
+            self._drain()
+        except WorkerBroken as error:
+            self._broken = error  # raised where torch waits: the batch in hand is right
+        waiting = list(self._received.values())
+        if copies.in_order:
+            waiting.sort(key=lambda pending: pending.number)
+        for pending in waiting:
+            if self._early >= copies.ahead:
+                return
+            if pending.in_slot:
+                self._early += 1
+                self._decode(pending, self._reason(pending.slot))
+                self._start(pending)
 
     # Grants
 

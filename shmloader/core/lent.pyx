@@ -1,0 +1,95 @@
+# A batch that is leased and not decoded yet: it can be decoded again, if an interrupt came between.
+
+cimport cython
+from libc.stdint cimport uint64_t
+
+from shmloader.core.csrc cimport copy_bytes, lease_drop
+
+
+@cython.final
+cdef class Lent:
+    """
+    A batch on its way out of its slot; only the ledger makes it.
+
+    Attributes:
+        slot, ticket: Of the batch.
+        payload_bytes: Bytes of its leaves, which lie at the slot's start.
+        in_slot: True if they lie there; False if they were copied out.
+    """
+
+    def __dealloc__(self):
+        self.let_go()
+
+    def decode(self, Unpickler, mover):
+        """
+        Make the batch.
+
+        Args:
+            Unpickler: Class of what builds pickled objects again.
+            mover: Takes each plain tensor of the batch's containers, a view of the slot, and
+                returns what stands in its place. All other leaves are copied out.
+
+        Raises:
+            WorkerBroken: The layout contradicts itself.
+            RuntimeError: It has ended.
+        """
+        if not self.is_open:
+            raise RuntimeError(f"the batch of ticket {self.ticket} has ended")
+        return decode(&self.places, self.payload_bytes, self.layout, Unpickler, mover)
+
+    def end(self):
+        """Give up the alias of the slot, which is free when the mover's views are gone too."""
+        self.let_go()
+
+    cdef void let_go(self) noexcept:
+        if self.is_open:
+            self.is_open = False
+            drop_blocks(&self.places)
+        if self.held != NULL:
+            lease_drop(self.held)
+            self.held = NULL
+
+
+def copy_tensor(to, source):
+    """
+    Copy a tensor into another of the same type, shape and strides, without the interpreter's lock.
+
+    Large copies go past the caches.
+
+    Returns:
+        True if it was done; False if the two differ, are not dense, or are no plain CPU tensors.
+    """
+    cdef DLTensor is_, into
+    cdef uint64_t length
+    cdef char *start
+    cdef char *target
+    cdef int i
+    if type(source) is not Tensor or not plain_tensor(source, &is_):
+        return False
+    # Its strides stand in the object, which both calls fill: they are compared at once.
+    if type(to) is not Tensor or to.dtype is not source.dtype or not plain_tensor(to, &into):
+        return False
+    if is_.ndim != into.ndim:
+        return False
+    for i in range(is_.ndim):
+        if is_.shape[i] != into.shape[i] or is_.strides[i] != into.strides[i]:
+            return False
+    length = count_elements(&is_)
+    if span_elements(is_.ndim, is_.shape, is_.strides) != <int64_t>length:
+        return False
+    length *= is_.dtype.bits // 8
+    start, target = tensor_start(&is_), tensor_start(&into)
+    if length < UNLOCKED_BYTES:
+        copy_bytes(target, start, length, length)
+    else:
+        with nogil:
+            copy_bytes(target, start, length, length)
+    return True
+
+
+cdef uint64_t count_elements(const DLTensor *description) noexcept:
+    cdef uint64_t count = 1
+    cdef int i
+    for i in range(description.ndim):
+        count *= <uint64_t>description.shape[i]
+    return count

@@ -1,0 +1,65 @@
+"""Small leaves of a batch side by side in one block, which is copied to the device at once."""
+
+import torch
+
+from shmloader.trainer.device.backend import Backend
+
+# As much as small leaves share in private memory: a kept leaf costs at most so much beside its own.
+BLOCK_BYTES = 8 << 10
+_APART = 64  # bytes, from which any type can be read by any kernel
+
+
+class Blocks:
+    """The small leaves of one batch on their way."""
+
+    def __init__(
+        self, backend: Backend, reads: list[torch.Tensor], writes: list[torch.Tensor]
+    ) -> None:
+        """
+        Begin a batch.
+
+        Args:
+            reads: What copies read is appended, before they begin.
+            writes: What they write is appended.
+        """
+        self._backend = backend
+        self._reads = reads
+        self._writes = writes
+        self._host: torch.Tensor | None = None  # the block in hand
+        self._there: torch.Tensor
+        self._used = 0  # bytes of it
+
+    def put(self, leaf: torch.Tensor) -> torch.Tensor:
+        """Copy a leaf of at most BLOCK_BYTES into a block. Returns it on the device."""
+        begin = -(-self._used // _APART) * _APART
+        host = self._host
+        if host is None or begin + leaf.nbytes > BLOCK_BYTES:
+            self.send()
+            host = self._begin()
+            begin = 0
+        self._used = begin + leaf.nbytes
+        # As torch's to(): dense strides stay, others become those of a contiguous tensor.
+        strides = leaf.stride() if leaf.is_contiguous() else torch.empty_like(leaf).stride()
+        _over(host, begin, leaf, strides).copy_(leaf)
+        return _over(self._there, begin, leaf, strides)
+
+    def _begin(self) -> torch.Tensor:
+        self._there = torch.empty(BLOCK_BYTES, dtype=torch.uint8, device=self._backend.device)
+        self._host = self._backend.pinned((BLOCK_BYTES,), (1,), torch.uint8)
+        return self._host
+
+    def send(self) -> None:
+        """Begin the copy of the block in hand, if there is one."""
+        host, self._host = self._host, None
+        if host is not None:
+            self._reads.append(host)
+            self._writes.append(self._there)
+            self._backend.copy(self._there[: self._used], host[: self._used])
+
+
+def _over(
+    block: torch.Tensor, begin: int, leaf: torch.Tensor, strides: tuple[int, ...]
+) -> torch.Tensor:
+    """Make a tensor like a leaf, in a block from that byte on."""
+    made = torch.empty(0, dtype=leaf.dtype, device=block.device)
+    return made.set_(block.untyped_storage(), begin // leaf.itemsize, leaf.shape, strides)

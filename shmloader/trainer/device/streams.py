@@ -1,0 +1,50 @@
+"""What every accelerator does by torch's streams and events, which have one interface for all."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+
+class Streams:
+    """The part of a `Backend` that is the same for all accelerators."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Make a stream for the copies to a device."""
+        self.device = device
+        self._stream = torch.Stream(device)
+
+    def pinned(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Make a tensor in page-locked memory of torch's own."""
+        return torch.empty_strided(shape, strides, dtype=dtype, pin_memory=True)
+
+    def copying(self) -> AbstractContextManager[Any]:
+        """Issue what runs inside on the stream of copies."""
+        context: AbstractContextManager[Any] = self._stream
+        return context
+
+    def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
+        """Begin a copy on the current stream."""
+        to.copy_(source, non_blocking=True)
+
+    def record(self) -> Any:
+        """Return an event behind all copies so far."""
+        return self._stream.record_event()
+
+    def query(self, event: Any) -> bool:
+        """Returns True if an event is done."""
+        return bool(event.query())
+
+    def wait(self, event: Any, tensors: Sequence[torch.Tensor]) -> None:
+        """Have the current stream of the device wait for an event, and note what it will use."""
+        current = torch.accelerator.current_stream(self.device)
+        current.wait_event(event)
+        for tensor in tensors:
+            tensor.record_stream(current)
+
+    def is_capturing(self) -> bool:
+        """Returns False: only some accelerators have graphs."""
+        return False

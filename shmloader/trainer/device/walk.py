@@ -1,0 +1,139 @@
+"""
+Walks over batches outside of a slot: as the worker's encoder sees them, for batches without workers,
+and through anything, to find what a function of the user's has made on the device.
+"""
+
+import copyreg
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.reduction import ForkingPickler
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+_Move = Callable[[torch.Tensor], Any]
+
+
+def moved(batch: Any, move: _Move) -> Any:
+    """
+    Make a batch anew with other tensors in it, as one from a worker is made.
+
+    Args:
+        move: Takes each plain CPU tensor of the batch's containers and dataclasses, and returns
+            what stands in its place. All else stays the same object.
+    """
+    return _Walk(move).moved(batch)
+
+
+class _Walk:
+    def __init__(self, move: _Move) -> None:
+        self._move = move
+        self._made: dict[int, Any] = {}  # by id of the old object, which the batch keeps alive
+
+    def moved(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is torch.Tensor:
+            return self._once(value, self._move) if is_plain(value) else value
+        if kind is list:
+            return self._once(value, lambda items: [self.moved(item) for item in items])
+        if kind is tuple:
+            return self._once(value, lambda items: tuple(self.moved(item) for item in items))
+        if kind is dict:
+            return self._once(
+                value, lambda pairs: {name: self.moved(item) for name, item in pairs.items()}
+            )
+        return self._once(value, self._rebuilt) if _is_container(kind) else value
+
+    def _once(self, value: Any, make: Callable[[Any], Any]) -> Any:
+        if id(value) not in self._made:
+            self._made[id(value)] = make(value)
+        return self._made[id(value)]
+
+    def _rebuilt(self, value: Any) -> Any:
+        """Take a container of another class apart as pickle does, and build it again."""
+        parts = value.__reduce_ex__(4)
+        if type(parts) is not tuple:
+            return value
+        build, arguments, state, items, pairs = (*parts, None, None, None)[:5]
+        made = build(*self.moved(arguments))
+        for item in items or ():
+            made.append(self.moved(item))
+        for name, item in pairs or ():
+            made[name] = self.moved(item)
+        if state is not None:
+            _set_state(made, self.moved(state))
+        return made
+
+
+def _set_state(made: Any, state: Any) -> None:
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+        return
+    slots = None
+    if type(state) is tuple and len(state) == 2:
+        state, slots = state
+    made.__dict__.update(state or {})
+    for name, item in (slots or {}).items():
+        object.__setattr__(made, name, item)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Returns True if an exact tensor is nothing but strided CPU memory."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.requires_grad
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
+def _is_container(kind: type) -> bool:
+    """As `is_reducible` in core/encode.pyx."""
+    extra: Any = ForkingPickler  # its table of reducers is in no stub
+    return (
+        (issubclass(kind, (tuple, Mapping, Sequence)) and not issubclass(kind, (str, bytes)))
+        or dataclasses.is_dataclass(kind)
+    ) and not (kind in copyreg.dispatch_table or kind in extra._extra_reducers)
+
+
+def tensors_in(value: Any, device: torch.device) -> Iterator[torch.Tensor]:
+    """Yield the strided tensors on a device that a value holds, however deep, each once."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if id(found) in seen or isinstance(found, str | bytes | int | float | type):
+            continue
+        seen.add(id(found))
+        if isinstance(found, torch.Tensor):
+            if found.device == device:
+                yield from _strided_parts(found)
+        elif isinstance(found, Mapping):
+            waiting += [*found.values(), *_vars_of(found)]
+        elif isinstance(found, list | tuple | set | frozenset):
+            waiting += [*found, *_vars_of(found)]
+        elif not isinstance(found, FunctionType | ModuleType):
+            waiting += _vars_of(found)
+
+
+def _vars_of(value: Any) -> list[Any]:
+    """List what the attributes of an object are, those in slots included."""
+    found = list(getattr(value, "__dict__", {}).values())
+    for kind in type(value).__mro__:
+        names = kind.__dict__.get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if hasattr(value, name):
+                found.append(getattr(value, name))
+    return found
+
+
+def _strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
