@@ -37,6 +37,7 @@ class StandIn:
         self.fails_at: int | None = None  # queries behind this copy raise
         self.capturing = False
         self.is_copying = 0
+        self.calls = 0
         self.handed = 0
         self.most_waiting = 0
 
@@ -76,7 +77,8 @@ class StandIn:
     def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
         if not self.is_copying:
             self.faults.append("a copy on another stream")
-        if len(self.ops) == self.raises_at:
+        self.calls += 1
+        if self.calls == self.raises_at:
             raise Never("no memory on the device")
         self._check_source(source)
         self.ops.append((to, source))

@@ -31,6 +31,7 @@ TENSORS = TensorDataset(torch.zeros(6, 2))
 OPTIONS = (
     *("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts"),
     *("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice"),
+    *("device", "prefetch_to_device", "device_transform"),
 )
 
 
