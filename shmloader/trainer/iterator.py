@@ -34,18 +34,17 @@ from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer import planning
 from shmloader.trainer.budget import reserved_slots
-from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.device.backend import backend_for
 from shmloader.trainer.device.copies import Copies, Flight
 from shmloader.trainer.device.pin import pin
 from shmloader.trainer.device.registry import Registry
+from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, CPU, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.tally import Start, Tally, length_of
 from shmloader.trainer.transport import Failure, PendingBatch, Transport
 from shmloader.trainer.workers import SLICE_S, Workers
 from shmloader.worker.loop import WorkerSpec
-
 
 _LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
 

@@ -88,9 +88,9 @@ class StandIn:
         begin = source.data_ptr()
         end = begin + source.nbytes
         is_own = source.untyped_storage().data_ptr() in self.own
-        if source.nbytes and not is_own:
-            if not any(first <= begin and end <= last for first, last in self._ranges()):
-                self.faults.append("a copy from memory that is not page-locked")
+        is_locked = is_own or any(first <= begin and end <= last for first, last in self._ranges())
+        if source.nbytes and not is_locked:
+            self.faults.append("a copy from memory that is not page-locked")
 
     @property
     def waiting(self) -> int:

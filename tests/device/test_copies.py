@@ -23,7 +23,9 @@ def numbers_in(batch):
 
 def wrong(batches, expected):
     """The batches that are not as expected, when all copies are done."""
-    return [(found, right) for found, right in zip(batches, expected, strict=True) if found != right]
+    return [
+        (found, right) for found, right in zip(batches, expected, strict=True) if found != right
+    ]
 
 
 PAIRS = [[number, number + 1] for number in range(0, 24, 2)]
@@ -45,7 +47,9 @@ def test_batches_are_the_same_on_the_device(monkeypatch):
 def test_a_slot_is_not_used_again_before_its_copy_is_done(monkeypatch):
     """Copies that are done as late as the trainer lets them read what their batch was."""
 
-    def one_now_and_then(backend, asked=itertools.count()):
+    asked = itertools.count()
+
+    def one_now_and_then(backend):
         if next(asked) % 7 == 6:
             backend.run(next(number for number, op in enumerate(backend.ops) if op is not None))
 
@@ -92,7 +96,9 @@ def test_small_leaves_share_a_block_and_large_ones_have_their_own(monkeypatch):
     with loader_of(monkeypatch, backend, range(2), collate_fn=all_kinds) as loader:
         (batch,) = loader
         backend.finish()
-    assert batch["small"].untyped_storage().data_ptr() == batch["pair"].x.untyped_storage().data_ptr()
+    assert (
+        batch["small"].untyped_storage().data_ptr() == batch["pair"].x.untyped_storage().data_ptr()
+    )
     assert batch["small"].untyped_storage().nbytes() <= 8192
     assert batch["large"].untyped_storage().nbytes() == batch["large"].nbytes
 
@@ -371,5 +377,5 @@ def test_a_device_that_is_not_there(workers):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     loader = DataLoader(range(4), num_workers=workers, device="cuda")
-    with pytest.raises(ValueError, match='names an accelerator, but none is available'):
+    with pytest.raises(ValueError, match="names an accelerator, but none is available"):
         iter(loader)

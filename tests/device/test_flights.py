@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -153,7 +154,7 @@ def test_an_interrupt_at_any_line_of_a_start(is_direct):
         flights = copies_of(backend, is_direct=is_direct)
         pending = SimpleNamespace(batch=Lent(7, backend))
         lent = pending.batch
-        was_interrupted = interrupted_at(count, lambda: flights.start(pending))
+        was_interrupted = interrupted_at(count, partial(flights.start, pending))
         if pending.batch is lent:
             flights.poll()
             flights.start(pending)

@@ -149,5 +149,9 @@ def test_a_worker_that_dies_costs_no_registration(monkeypatch):
             found += list(iterator)
         backend.finish()
         assert list(range(0, 24, 2)) == [int(labels[0]) for _, labels in found]
-        assert all(bool((image == label).all()) for x, y in found for image, label in zip(x, y))
+        assert all(
+            bool((image == label).all())
+            for x, y in found
+            for image, label in zip(x, y, strict=True)
+        )
     assert [] == backend.faults

@@ -4,11 +4,11 @@ Batches on their way to a device: copies ahead of the step, and the leases that 
 Key invariant: what a copy reads stays as it is until an event behind that copy is done. A flight is
 listed before its first copy is issued, and each source is noted before its copy. So an interrupt at
 any line leaves a flight that is listed with all that it reads; if it came before the event was
-recorded, a later one is recorded in its place, which all copies issued before come in front of. A
-flight lands, and with it the lease of its slot ends, when its event is done, and in no other way.
+recorded, a later one is recorded in its place, behind all copies that were issued before. A flight
+lands, and with it the lease of its slot ends, when its event is done, and in no other way.
 
 A flight whose event cannot be asked any more, because a copy failed, never lands: the device may
-still read its slot. Then neither the slot is used again, nor is its memory given up or unregistered.
+still read its slot. So the slot is not used again, and its memory neither given up nor unregistered.
 
 No view of a slot reaches the user: what is copied are the plain tensors of the batch's containers,
 and the decoder copies all other leaves out.

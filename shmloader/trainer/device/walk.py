@@ -1,6 +1,6 @@
 """
-Walks over batches outside of a slot: as the worker's encoder sees them, for batches without workers,
-and through anything, to find what a function of the user's has made on the device.
+Walks over batches outside of a slot: as the worker's encoder sees them, for loaders without
+workers, and through anything, to find what user code has made on the device.
 """
 
 import copyreg
