@@ -239,7 +239,7 @@ class SegmentPool:
             stats,
             spills=dict(self.spills),
             foretold=dict(self.foretold),
-            copied={name: count for name, count in self.copying.items() if name != "ns"},
+            copied={name: count for name, count in dict(self.copying).items() if name != "ns"},
             next=next_times,
             step=step_times,
             epochs=self.history.epochs(),

@@ -8,6 +8,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 import shmloader
 from shmloader import DataLoader
+from shmloader.trainer import together
+from shmloader.trainer.options import Options
 from tests.order.test_seeds import COUNT, Drawing, Stream
 
 REFUSED = [
@@ -28,6 +30,13 @@ OUT_OF_RANGE = [
     ({"fetch_threads": True}, TypeError, "but got True"),
     ({"fetch_threads": 2.0}, TypeError, "but got 2.0"),
     ({"overlap_epochs": "no"}, TypeError, "overlap_epochs should be a bool, but got 'no'"),
+    ({"device": "coda"}, ValueError, 'should be such as "cuda" or "cuda:1", but got \'coda\''),
+    ({"device": "meta"}, ValueError, "but got 'meta'"),
+    ({"device": 0}, TypeError, "a str, a torch.device or None, but got 0"),
+    ({"prefetch_to_device": -1}, ValueError, "at least 0, but got -1"),
+    ({"prefetch_to_device": 1.5}, TypeError, "prefetch_to_device should be an int"),
+    ({"device_transform": "cast"}, TypeError, "a callable or None, but got 'cast'"),
+    ({"device_transform": len}, ValueError, "pass device= too"),
 ]
 
 
@@ -73,6 +82,30 @@ def test_options_out_of_range(options, kind, words):
     with pytest.raises(kind, match=words):
         shmloader.install(**options)
     assert not shmloader.serving.is_installed()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_ways_to_a_device_are_refused(workers):
+    """With workers and without, by each way to a loader, and when an epoch begins."""
+    words = 'pin_memory=True and device="cuda:1" are two ways'
+    given = {"num_workers": workers, "pin_memory": True}
+    with pytest.raises(ValueError, match=words):
+        DataLoader(Drawing(), device=torch.device("cuda", 1), **given)
+    with pytest.raises(ValueError, match=words):
+        shmloader.wrap(torch.utils.data.DataLoader(Drawing(), **given), device="cuda:1")
+    loader = DataLoader(Drawing(), device="cuda:1", num_workers=workers)
+    loader.pin_memory = True
+    with pytest.raises(ValueError, match=words):
+        iter(loader)
+
+
+def test_install_leaves_the_device_out_where_batches_are_pinned():
+    """A program's loaders are served as they are."""
+    pinning = torch.utils.data.DataLoader(Drawing(), pin_memory=True)
+    options = Options(device="cuda", device_transform=len)
+    assert together.fitting(pinning, options).device is None
+    assert together.fitting(pinning, options).device_transform is None
+    assert "cuda" == together.fitting(OfTorch(Drawing()), options).device
 
 
 @pytest.mark.parametrize("workers", [0, 1])

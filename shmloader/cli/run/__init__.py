@@ -63,10 +63,14 @@ def make_parser() -> argparse.ArgumentParser:
         ("ring-bytes", "ceiling in bytes for what the slots of a loader keep"),
         ("restarts", "deaths of workers that are healed in each epoch"),
         ("nice", "added to the niceness of each worker, 0 to 19"),
+        ("prefetch-to-device", "batches that are copied to the device ahead"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
     parser.add_argument(
         "--assignment", metavar="KIND", help='"dynamic": ask the worker that has least to do'
+    )
+    parser.add_argument(
+        "--device", metavar="NAME", help='"cuda": have batches on that device; experimental'
     )
     parser.add_argument(
         "--seed-by", metavar="WHAT", help='"batch": random draws depend on the batch alone'

@@ -7,14 +7,15 @@ any line leaves a flight that is listed with all that it reads; if it came befor
 recorded, a later one is recorded in its place, behind all copies that were issued before. A flight
 lands, and with it the lease of its slot ends, when its event is done, and in no other way.
 
-A flight whose event cannot be asked any more, because a copy failed, never lands: the device may
-still read its slot. So the slot is not used again, and its memory neither given up nor unregistered.
+A flight whose event cannot be asked any more, as a copy failed, never lands: the device may still
+read its slot. So the slot is not used again, and its memory is neither freed nor unregistered.
 
 No view of a slot reaches the user: what is copied are the plain tensors of the batch's containers,
 and the decoder copies all other leaves out.
 """
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -145,6 +146,10 @@ class Copies:
     def _issue(self, flight: Flight, lent: Lent, is_direct: bool) -> None:
         try:
             batch = self._decode(flight, lent, is_direct)
+        except Exception as error:
+            # Its frames hold views of the slot, and the user may keep it.
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             flight.copied = flight.ready = self._backend.record()
         if isinstance(batch, ExceptionWrapper):
