@@ -1,8 +1,8 @@
 """
 Copies of one batch's tensor into memory as torch's pinned memory is: by torch, and by ours.
 
-That is what `pin_memory=True` does with a batch in `next()`. The memory is made before, because torch's
-allocator keeps it; without an accelerator it is not page-locked, which changes nothing for the processor.
+That is what `pin_memory=True` does with a batch in `next()`. The memory is made before, as torch's
+allocator keeps it; without an accelerator it is not page-locked, which the processor does not mind.
 Source and target move on with every copy, as in test_copy.py. Other threads wait for Python's lock
 in neither way.
 """

@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport uint64_t
 
-from shmloader.core.csrc cimport copy_bytes, lease_drop
+from shmloader.core.csrc cimport copy_plain, lease_drop
 
 
 @cython.final
@@ -54,8 +54,6 @@ def copy_tensor(to, source):
     """
     Copy a tensor into another of the same type, shape and strides, without the interpreter's lock.
 
-    Large copies go past the caches.
-
     Returns:
         True if it was done; False if the two differ, are not dense, or are no plain CPU tensors.
     """
@@ -79,11 +77,12 @@ def copy_tensor(to, source):
         return False
     length *= is_.dtype.bits // 8
     start, target = tensor_start(&is_), tensor_start(&into)
+    # Not past the caches: into private memory that was slower, see bench/micro/test_pin.py.
     if length < UNLOCKED_BYTES:
-        copy_bytes(target, start, length, length)
+        copy_plain(target, start, length)
     else:
         with nogil:
-            copy_bytes(target, start, length, length)
+            copy_plain(target, start, length)
     return True
 
 

@@ -54,7 +54,7 @@ def epoch(number):
 
 def test_records_add_up():
     """Every count of two records is added, and states that only one of them knows are kept."""
-    apart = {"slots", "spills", "foretold", "next", "step", "workers", "epochs"}
+    apart = {"slots", "spills", "foretold", "copied", "next", "step", "workers", "epochs"}
     names = [each.name for each in dataclasses.fields(Stats) if each.name not in apart]
     numbers = {name: number for number, name in enumerate(names, start=1)}
     one = Stats(
@@ -62,6 +62,7 @@ def test_records_add_up():
         slots={"free": 1, "leased": 2},
         spills={"too_few_slots": 1},
         foretold={"sent": 2},
+        copied={"direct": 2},
         workers=(WorkerStats(batches=1), WorkerStats(batches=2)),
         epochs=(epoch(1),),
     )
@@ -70,6 +71,7 @@ def test_records_add_up():
         slots={"free": 3, "retired": 4},
         spills={"too_few_slots": 2, "for_children": 3},
         foretold={"sent": 1, "used": 1},
+        copied={"direct": 1, "staged": 1},
         workers=(WorkerStats(batches=4),),
         epochs=(epoch(2),),
     )
@@ -78,6 +80,7 @@ def test_records_add_up():
     assert {"free": 4, "leased": 2, "retired": 4} == total.slots
     assert {"too_few_slots": 3, "for_children": 3} == total.spills
     assert {"sent": 3, "used": 1} == total.foretold
+    assert {"direct": 3, "staged": 1} == total.copied
     assert (WorkerStats(batches=5), WorkerStats(batches=2)) == total.workers
     assert [1, 2] == [each.number for each in total.epochs]
     assert {name: 2 * number for name, number in numbers.items()} == {
