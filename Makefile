@@ -23,7 +23,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check frameworks example-ray docs bench bench-peers bench-real kept
+.PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real kept
 .PHONY: cliffs verdicts workloads soak lint sanitize fuzz package wheel clean always
 
 build: .venv/built
@@ -91,6 +91,12 @@ workloads: build
 	$(venv)/python -m bench threads
 	$(venv)/python -m bench stalls
 	$(venv)/python -m bench deep
+
+# Ways of batches to a GPU, which it needs: copy rate, the training thread's time, idle gaps as a
+# picture; then with slow samples.
+bench-device: build
+	$(venv)/python -m bench device --picture bench/results/device.png $(ARGS)
+	$(venv)/python -m bench device --megabytes 38.5 --tail $(ARGS)
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows.
 soak: build

@@ -1,0 +1,211 @@
+"""
+Ways of batches to a GPU: copy rate, the training thread's time, and what a step takes.
+
+    python -m bench device
+    python -m bench device --megabytes 38.5 --picture bench/results/device.png
+    python -m bench device --tail
+
+The machine's own best is measured as nvbandwidth does: copies of one pinned buffer, one behind the
+other, between two events. The rate of a loop's copies is taken while they run, from a profile. The
+step is a chain of matrix products that takes as long as asked; "times cached" compares it with the
+same step on a batch that stays on the device. With --tail one sample in 100 takes 50 times longer,
+and the table has the share of steps that wait, and the longest wait.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch.utils.data import Dataset
+
+from bench.questions.device.loops import Batches, Load, loops
+from bench.questions.device.profile import Profile, draw
+from bench.report.rows import Rows, add_json_option
+
+_SIDE = 224
+_SAMPLE_BYTES = 3 * _SIDE * _SIDE
+_FIRST = 20  # batches that are not counted
+_PROFILED = 40
+_WAIT_S = 0.001  # a next() that takes longer than this and a cached step's counts as a wait
+
+_COLUMNS = {
+    "loop": "loop",
+    "MB": "megabytes",
+    "GB/s of copies": "rate",
+    "of the best": "of_best",
+    "trainer CPU µs": "trainer_us",
+    "ms per step": "ms_per_step",
+    "times cached": "times_cached",
+    "device idle": "idle",
+    "steps that wait": "waiting",
+    "longest ms": "longest_ms",
+    "correct": "correct",
+}
+
+
+class Numbered(Dataset):
+    """Images full of their index modulo 251, some of which take long."""
+
+    def __init__(self, count: int, has_tail: bool) -> None:
+        self.count = count
+        self.has_tail = has_tail
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if self.has_tail:
+            time.sleep(0.05 if index % 100 == 99 else 0.001)
+        return torch.full((3, _SIDE, _SIDE), index % 251, dtype=torch.uint8), index
+
+
+def main(arguments: list[str]) -> int:
+    """Print a row for each loop and size; 0 if all batches were right, 1 without a GPU."""
+    options = _options(arguments)
+    if not torch.cuda.is_available():
+        print("bench device needs a GPU of CUDA or HIP, and torch finds none", file=sys.stderr)
+        return 1
+    rows = Rows(_COLUMNS, options.json)
+    is_right = True
+    step = _step(options.step_ms)
+    for megabytes in options.megabytes:
+        batch_size = max(1, round(megabytes * 1e6 / _SAMPLE_BYTES))
+        count = (_FIRST + options.batches + _PROFILED) * batch_size
+        load = Load(Numbered(count, options.tail), batch_size, options.workers, options.batches)
+        best = _best_rate(batch_size * _SAMPLE_BYTES)
+        cached_s = _cached(step, batch_size)
+        profiles = {}
+        for name, loop in loops().items():
+            record, profiles[name] = _measure(loop(load), step, load, cached_s)
+            of_best = record["rate"] / best
+            rows.add({"loop": name, "megabytes": megabytes, "of_best": of_best, **record})
+            is_right = is_right and record["correct"]
+        print(f"the machine's own best at {megabytes} MB: {best:.1f} GB/s")
+        if options.picture:
+            draw(profiles, options.picture.with_stem(f"{options.picture.stem}_{megabytes:g}"))
+    return 0 if is_right else 1
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench device",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[4.0, 38.5])
+    parser.add_argument("--batches", type=int, default=200, help="of each loop that count")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--step-ms", type=float, default=20.0, help="on the device")
+    parser.add_argument("--tail", action="store_true", help="some samples take long")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="timelines of all loops")
+    add_json_option(parser)
+    return parser.parse_args(arguments)
+
+
+def _best_rate(copied_bytes: int, copies: int = 16, samples: int = 5) -> float:
+    """GB/s of copies from one pinned buffer, the median of some samples."""
+    source = torch.empty(copied_bytes, dtype=torch.uint8, pin_memory=True).fill_(1)
+    target = torch.empty_like(source, device="cuda")
+    found = []
+    for _ in range(samples + 1):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(copies):
+            target.copy_(source, non_blocking=True)
+        end.record()
+        end.synchronize()
+        found.append(copies * copied_bytes / begin.elapsed_time(end) / 1e6)
+    return median(found[1:])  # the first one warms up
+
+
+def _step(wanted_ms: float) -> Callable[[torch.Tensor], None]:
+    """Make a step that reads the whole batch and then computes for so long."""
+    left = torch.rand(2048, 2048, device="cuda")
+    out = torch.empty_like(left)
+    total = torch.zeros((), device="cuda")
+
+    def multiply(times: int) -> None:
+        for _ in range(times):
+            torch.mm(left, left, out=out)
+
+    multiply(20)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    multiply(50)
+    torch.cuda.synchronize()
+    times = max(1, round(wanted_ms / ((time.perf_counter() - began) * 1e3 / 50)))
+
+    def step(images: torch.Tensor) -> None:
+        total.add_(images.sum(dtype=torch.float32))
+        multiply(times)
+
+    return step
+
+
+def _cached(step: Callable[[torch.Tensor], None], batch_size: int) -> float:
+    """Seconds of a step on a batch that stays on the device."""
+    images = torch.zeros((batch_size, 3, _SIDE, _SIDE), dtype=torch.uint8, device="cuda")
+    for count in (_FIRST, 100):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(count):
+            step(images)
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
+
+
+def _measure(
+    batches: Batches, step: Callable[[torch.Tensor], None], load: Load, cached_s: float
+) -> tuple[dict, Profile]:
+    """Run a loop: first without a profiler, for the times, then some more batches under one."""
+    wrong = torch.zeros((), device="cuda")
+    waits: list[float] = []
+    cpu_s = 0.0
+    done = torch.cuda.Event()
+
+    def one() -> int:
+        nonlocal cpu_s
+        began, cpu = time.perf_counter(), time.thread_time()
+        images, labels = next(batches)
+        cpu_s += time.thread_time() - cpu
+        waits.append(time.perf_counter() - began)
+        wrong.add_((images[:, 0, 0, 0].long() != labels % 251).sum())
+        wrong.add_((images[:, -1, -1, -1].long() != labels % 251).sum())
+        step(images)
+        # As in a training that reads its loss: not more than one step ahead of the device.
+        done.synchronize()
+        done.record()
+        return int(images.numel())
+
+    for _ in range(_FIRST):
+        one()
+    torch.cuda.synchronize()
+    waits.clear()
+    cpu_s = 0.0
+    began = time.perf_counter()
+    for _ in range(load.batches):
+        one()
+    torch.cuda.synchronize()
+    step_s = (time.perf_counter() - began) / load.batches
+    waited, trainer_us = list(waits), cpu_s * 1e6 / load.batches
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        moved_bytes = sum(one() for _ in range(_PROFILED))
+        torch.cuda.synchronize()
+    batches.close()  # type: ignore[attr-defined]
+    profile = Profile.read(profiler)
+    record = {
+        "rate": profile.rate(moved_bytes),
+        "trainer_us": trainer_us,
+        "ms_per_step": step_s * 1e3,
+        "times_cached": step_s / cached_s,
+        "idle": profile.idle_share,
+        "waiting": sum(wait > _WAIT_S for wait in waited) / len(waited),
+        "longest_ms": max(waited) * 1e3,
+        "correct": int(wrong) == 0,
+    }
+    return record, profile
