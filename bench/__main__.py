@@ -5,7 +5,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | edges | gil | kinds | polite | retention | scale
+    python -m bench cliffs | collates | edges | gil | kinds | lists | polite | retention | scale
     python -m bench scaling | stalls | start | streaming | threads | trainer | tune | verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
@@ -44,6 +44,7 @@ _QUESTIONS = (
     "edges",
     "gil",
     "kinds",
+    "lists",
     "polite",
     "retention",
     "scale",

@@ -1,6 +1,6 @@
 """What the package exports. `import shmloader` runs this when the first of these names is used."""
 
-from shmloader.data import downloaded
+from shmloader.data import SharedDict, SharedList, downloaded, share
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,
@@ -27,6 +27,8 @@ __all__ = [
     "RestartWarning",
     "RetentionWarning",
     "Run",
+    "SharedDict",
+    "SharedList",
     "ShmloaderError",
     "Stats",
     "Times",
@@ -40,6 +42,7 @@ __all__ = [
     "install",
     "report",
     "rng",
+    "share",
     "stats",
     "trace",
     "tune",

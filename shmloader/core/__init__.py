@@ -2,11 +2,16 @@
 
 from shmloader.core._core import (
     BatchLog,
+    DamagedRecord,
     Desk,
     Indices,
     Ledger,
     News,
+    PackedRecord,
     Plan,
+    RecordFile,
+    RecordList,
+    RecordWriter,
     Samples,
     Stopping,
     Taken,
@@ -20,6 +25,7 @@ from shmloader.core._core import (
     parking,
     segment_bytes,
     streams,
+    unpack_record,
     view_layout,
     watch_process,
 )
@@ -28,14 +34,19 @@ from shmloader.core.protocol import Kind, Order, Verb
 
 __all__ = [
     "BatchLog",
+    "DamagedRecord",
     "Desk",
     "Indices",
     "Kind",
     "Ledger",
     "News",
     "Order",
+    "PackedRecord",
     "Plan",
     "Progress",
+    "RecordFile",
+    "RecordList",
+    "RecordWriter",
     "Samples",
     "Stopping",
     "Taken",
@@ -50,6 +61,7 @@ __all__ = [
     "parking",
     "segment_bytes",
     "streams",
+    "unpack_record",
     "view_layout",
     "watch_process",
 ]

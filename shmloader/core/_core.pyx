@@ -16,9 +16,12 @@ Python never sees a pointer. The parts, in the order in which they build on each
     gather         samples side by side into one piece of memory: what collating is
     stretches      what of a payload can live apart, and where it lies once delivered
     numbers        the objects of a batch that a walk has met, by their addresses
+    numerals       integers in as few bytes as they need
     sources        the leaves that are not in the slot yet, and the copy that brings them there
-    encode         a batch into a slot: payload and layout
-    decode         a slot, or the blocks that it was copied out to, into a batch
+    encode         a batch into a slot: payload and layout; or a record into a buffer
+    decode         a slot, or the blocks that it was copied out to, into a batch; or a record
+    records        records one behind the other into a file, and one by itself
+    record_lists   such a file, mapped, as a sequence
     ledger         the trainer's end: place, receive, deliver
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
     desk           the worker's end: take, write, commit
@@ -43,9 +46,12 @@ include "samples.pyx"
 include "gather.pyx"
 include "stretches.pyx"
 include "numbers.pyx"
+include "numerals.pyx"
 include "sources.pyx"
 include "encode.pyx"
 include "decode.pyx"
+include "records.pyx"
+include "record_lists.pyx"
 include "ledger.pyx"
 include "batch_log.pyx"
 include "desk.pyx"

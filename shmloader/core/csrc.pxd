@@ -79,6 +79,16 @@ cdef extern from "lease.h" nogil:
     void *lease_block_start(lease *self)
 
 
+cdef extern from "mapped.h" nogil:
+    struct mapped:
+        lease lease
+        uint8_t *base
+        uint64_t bytes
+        c_bool is_writable
+
+    int mapped_open(int fd, uint64_t bytes, mapped **made)
+
+
 cdef extern from "times.h" nogil:
     enum:
         VIEW_VERSION

@@ -1,5 +1,5 @@
 """
-All shared memory of this process: one account for every loader.
+All shared memory of this process: one account for every loader, and for data that stays.
 
 Pages that are idle, which only wait for a loader's next epoch, go when others need the room. The
 trainer looks at the start of an epoch and now and then while much memory is in use. In a shortage
@@ -27,12 +27,21 @@ class Owner(Protocol):
         """Give idle pages back; while_running: also those that wait for later batches."""
 
 
+class Keeper(Protocol):
+    """An owner of data that stays in shared memory, such as lists. Any thread may ask it."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of its data."""
+
+
 class Account:
-    """Knows every owner of segments in this process."""
+    """Knows every owner of shared memory in this process."""
 
     def __init__(self) -> None:
         self._generation = generation()
         self._owners: weakref.WeakValueDictionary[int, Owner] = weakref.WeakValueDictionary()
+        self._keepers: weakref.WeakValueDictionary[int, Keeper] = weakref.WeakValueDictionary()
 
     @property
     def is_of_another_process(self) -> bool:
@@ -43,7 +52,17 @@ class Account:
         """Count an owner's segments for as long as the owner lives."""
         self._owners[id(owner)] = owner
 
-    def _others(self, owner: Owner) -> list[Owner]:
+    def keep(self, keeper: Keeper) -> None:
+        """Count what a keeper has for as long as the keeper lives."""
+        self._keepers[id(keeper)] = keeper
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all data that stays."""
+        keepers = [reference() for reference in self._keepers.valuerefs()]
+        return sum(keeper.kept_bytes for keeper in keepers if keeper is not None)
+
+    def _others(self, owner: Owner | None) -> list[Owner]:
         living = (reference() for reference in self._owners.valuerefs())
         return [other for other in living if other is not None and other is not owner]
 
@@ -64,8 +83,8 @@ class Account:
             for other in others:
                 other.give_back(while_running=False)
 
-    def end_shortage(self, owner: Owner) -> None:
-        """Have all other owners give back every page that no batch lies in."""
+    def end_shortage(self, owner: Owner | None) -> None:
+        """Have all other owners, or all, give back every page that no batch lies in."""
         for other in self._others(owner):
             other.give_back(while_running=True)
 

@@ -13,6 +13,7 @@ from typing import Any
 from shmloader.core import Desk, Ledger, segment_bytes
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import forks, limits, ulimits
+from shmloader.memory.account import account
 from shmloader.memory.room import Room
 
 forks.install()
@@ -24,6 +25,7 @@ DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 _ADDRESSES_MAX = 16 << 40
 _RANGE_MIN = 1 << 20
 _SPARES_MAX = 128
+_LEAST_PART = 16  # of the memory that is left to batches, whatever lists keep
 _RANGE_AIM = 32 << 20  # if a limit keeps ranges shorter, fewer slots are the default
 
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
@@ -83,12 +85,16 @@ class Shape:
 
 def default_ring_bytes(ranks: int | None = None) -> int:
     """
-    Half of the memory that this process could ever have, in bytes.
+    Half of the memory that this process could ever have for batches, in bytes.
+
+    What its lists keep is not for batches.
 
     Args:
         ranks: How many share that half; default: those that torchrun started on this machine.
     """
-    return (limits.total_bytes() or 8 << 30) // 2 // (ranks or limits.ranks())
+    total_bytes = limits.total_bytes() or 8 << 30
+    left_bytes = max(total_bytes - account().kept_bytes, total_bytes // _LEAST_PART)
+    return left_bytes // 2 // (ranks or limits.ranks())
 
 
 def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
@@ -132,19 +138,20 @@ def _bounded(shape: Shape, total_bytes: int) -> Shape:
     return replace(shape, range_bytes=min(max(1, units) * _HUGE_BYTES, shape.range_bytes))
 
 
-def _open_memfd() -> int:
+def open_memfd(name: str) -> int:
+    """Make an empty memfd that can be sealed; it has this name in /proc alone."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         # With vm.memfd_noexec=2 the kernel refuses files that could be executed.
-        return os.memfd_create("shmloader", flags | _MFD_NOEXEC_SEAL)
+        return os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return os.memfd_create("shmloader", flags)  # a kernel before 6.3
+        return os.memfd_create(name, flags)  # a kernel before 6.3
 
 
 def _create_memfd(total_bytes: int) -> int:
-    descriptor = _open_memfd()
+    descriptor = open_memfd("shmloader")
     try:
         os.fchmod(descriptor, 0o600)
         os.ftruncate(descriptor, total_bytes)
@@ -156,7 +163,8 @@ def _create_memfd(total_bytes: int) -> int:
     return descriptor
 
 
-def _create_posix(total_bytes: int) -> int:
+def open_posix() -> int:
+    """Make an empty object of POSIX shared memory that has no name any more."""
     try:
         import posix_ipc
     except ModuleNotFoundError:
@@ -169,12 +177,17 @@ def _create_posix(total_bytes: int) -> int:
     memory = posix_ipc.SharedMemory(None, flags=flags, mode=0o600)
     # Unlinked at birth: whichever process dies from here on, no name is left behind.
     memory.unlink()
-    try:
-        os.ftruncate(memory.fd, total_bytes)
-    except OSError:
-        os.close(memory.fd)
-        raise
     descriptor: int = memory.fd
+    return descriptor
+
+
+def _create_posix(total_bytes: int) -> int:
+    descriptor = open_posix()
+    try:
+        os.ftruncate(descriptor, total_bytes)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -33,7 +33,7 @@ RANKS = {
     "processes": 3,
     "memory": 2,
     "core": 1,
-    "data": 1,
+    "data": 3,
     "describing": 0,
     "errors": 0,
     "log": 0,

@@ -1,0 +1,101 @@
+"""
+One row in a process of its own, so that its memory is its own.
+
+    python -m bench.questions.lists '{"part": "memory", "store": "SharedList", ...}'
+
+prints a JSON line.
+"""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+import numpy
+import torch
+from torch.utils.data import DataLoader as TorchLoader
+
+from bench.questions.lists.stores import STORES, Figures, Lengths, annotations, figures_of, paths
+from bench.usage import descendants, memory_bytes
+from shmloader import DataLoader
+
+_BATCH = 256
+_LOADERS = {"ours": DataLoader, "torch": TorchLoader}
+
+
+@dataclass(frozen=True)
+class Row:
+    """
+    What is run.
+
+    Attributes:
+        part: "memory": an epoch, and what all processes take after it; "start": the first batch.
+        store: A name of STORES, or None for a dataset without records.
+        loader: "ours" or "torch".
+    """
+
+    part: str
+    store: str | None
+    loader: str
+    workers: int
+    context: str
+    count: int
+
+
+def command(row: Row) -> list[str]:
+    """Say how to run a row."""
+    return [sys.executable, "-m", "bench.questions.lists", json.dumps(asdict(row))]
+
+
+def main(text: str) -> None:
+    """Run what a command says."""
+    torch.set_num_threads(1)
+    row = Row(**json.loads(text))
+    print(json.dumps(_PARTS[row.part](row)))
+
+
+def _memory(row: Row) -> dict:
+    begin = time.perf_counter()
+    store = None if row.store is None else STORES[row.store](annotations(row.count))
+    build_s = time.perf_counter() - begin
+    loader = _loader(row, Figures(store, row.count))
+    begin = time.perf_counter()
+    batches = list(map(numpy.array, loader))
+    epoch_s = time.perf_counter() - begin
+    pids = [os.getpid(), *descendants(os.getpid())]
+    pss = sum(memory_bytes(pid)["Pss"] for pid in pids)
+    found = numpy.concatenate(batches)
+    return {
+        "pss_mb": pss / 1e6,
+        "processes": len(pids),
+        "data_mb": getattr(store, "nbytes", 0) / 1e6,
+        "build_s": build_s,
+        "epoch_s": epoch_s,
+        "correct": store is None or _are_right(found, row.count),
+    }
+
+
+def _are_right(found: numpy.ndarray, count: int) -> bool:
+    expected = numpy.array([figures_of(record) for record in annotations(count)])
+    return numpy.array_equal(found, expected)
+
+
+def _start(row: Row) -> dict:
+    store = None if row.store is None else STORES[row.store](paths(row.count))
+    loader = _loader(row, Lengths(store, row.count))
+    begin = time.perf_counter()
+    first = next(iter(loader)).tolist()
+    seconds = time.perf_counter() - begin
+    expected = [len(path) for path in paths(_BATCH)]
+    return {"first_batch_s": seconds, "correct": store is None or first == expected}
+
+
+def _loader(row: Row, dataset):
+    return _LOADERS[row.loader](
+        dataset, batch_size=_BATCH, num_workers=row.workers, persistent_workers=True,
+        multiprocessing_context=row.context,
+    )  # fmt: skip
+
+
+_PARTS = {"memory": _memory, "start": _start}
