@@ -132,7 +132,7 @@ class Cached(Folder):
 
 
 def test_what_the_dataset_changes_is_left():
-    """By assignment or by a method, in what fetching calls; a method that it does not call counts not."""
+    """By assignment or by a method, in what fetching calls; no other method counts."""
     dataset = Cached()
     done = share(dataset)
 
@@ -141,8 +141,9 @@ def test_what_the_dataset_changes_is_left():
     assert type(dataset.seen) is list
     assert isinstance(dataset.kept, SharedList)
     assert {
-        ("dataset.cache", "Cached.__getitem__ changes it"), ("dataset.seen", "Cached.note changes it"),
-    } == set(done.left)  # fmt: skip
+        ("dataset.cache", "Cached.__getitem__ changes it"),
+        ("dataset.seen", "Cached.note changes it"),
+    } == set(done.left)
     assert "; left dataset.cache (Cached.__getitem__ changes it)" in str(done)
 
 
