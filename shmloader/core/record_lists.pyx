@@ -110,8 +110,12 @@ cdef class RecordFile:
         return 0
 
     cdef int read_table(self, uint64_t at, object checksum) except -1:
-        cdef uint64_t blocks = (self.count + BLOCK_RECORDS - 1) >> BLOCK_SHIFT
-        if self.count < 0 or blocks > self.bytes // sizeof(BlockEntry):
+        cdef uint64_t count = self.count
+        cdef uint64_t blocks
+        if self.count < 0 or count > self.bytes:   # each has a tag
+            raise ValueError(f"{self.name} is damaged: {self.count} records in {self.bytes} bytes")
+        blocks = (count + BLOCK_RECORDS - 1) >> BLOCK_SHIFT
+        if blocks * sizeof(BlockEntry) > self.bytes:
             raise ValueError(f"{self.name} is damaged: {self.count} records in {self.bytes} bytes")
         if at % sizeof(int64_t) or at > self.bytes - blocks * sizeof(BlockEntry):
             raise ValueError(f"{self.name} is damaged: its table lies beyond its end")

@@ -2,7 +2,7 @@
 
 import operator
 import zlib
-from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping
+from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar
 
 import numpy
@@ -88,6 +88,10 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
         """Return the keys with their values, read in the order of the memory."""
         return _Items(self)
 
+    def values(self) -> ValuesView[Value]:
+        """Return the values, read in the order of the memory."""
+        return _Values(self)
+
     @property
     def nbytes(self) -> int:
         """What keys, values and table take, in bytes."""
@@ -123,15 +127,26 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
 
 
 class _Items(ItemsView[Any, Any]):
-    """Reads a value by its position, where Mapping's own would look its key up."""
+    """Reads values by their positions; Mapping's own view looks each key up."""
 
     def __init__(self, mapping: SharedDict[Any, Any]) -> None:
         super().__init__(mapping)
-        self._pairs = mapping._records
+        self._pairs = mapping._records[: 2 * len(mapping)]
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        records = iter(self._pairs[: 2 * len(self)])
+        records = iter(self._pairs)
         return zip(records, records, strict=True)
+
+
+class _Values(ValuesView[Any]):
+    """Reads values by their positions, too."""
+
+    def __init__(self, mapping: SharedDict[Any, Any]) -> None:
+        super().__init__(mapping)
+        self._values = mapping._records[1 : 2 * len(mapping) : 2]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
 
 
 def _made(

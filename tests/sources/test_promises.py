@@ -46,6 +46,20 @@ PROMISES = {
         "test_pages.py::test_only_the_table_is_dumped",
         "test_pages.py::test_core_dump_makes_no_pages",
     ],
+    "no memory for a `SharedList`": [
+        "test_shared_list.py::test_too_little_memory_is_an_error_with_numbers",
+        "test_shared_list.py::test_a_limit_of_file_sizes_is_an_error",
+    ],
+    "a `SharedList` in memory goes into a queue or a task of a pool": [
+        "test_shared_list.py::test_other_ways_to_pickle_it_are_refused",
+        "test_shared_list.py::test_a_queue_gets_the_error",
+    ],
+    "a file of records was cut off, damaged, or is another one": [
+        "test_record_files.py::test_another_file_is_refused",
+        "test_record_files.py::test_a_file_that_was_cut_off_is_refused",
+        "test_record_files.py::test_a_damaged_header_is_refused",
+        "test_record_files.py::test_damaged_names_table_and_index_are_refused",
+    ],
     "a signal's handler raises while a worker waits for pages": [
         "test_pages.py::test_pages_are_counted_before_a_handler_raises",
     ],
