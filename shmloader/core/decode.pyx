@@ -96,7 +96,7 @@ cdef class Decoder:
         return value
 
     cdef int64_t take_numeral(self) except? -1:
-        cdef int64_t value
+        cdef int64_t value = 0
         cdef size_t count = read_numeral(
             <const uint8_t *>self.layout + self.position, self.end - self.position, &value
         )

@@ -131,7 +131,9 @@ cdef bint are_short(object items) except -1:
 cdef inline uint64_t unit_for(uint64_t item_bytes, uint64_t length) noexcept:
     """Returns the alignment of a record's leaf: of its items, or a cache line if it is large."""
     cdef uint64_t unit = item_bytes & (0 - item_bytes)   # the largest power of two that divides it
-    return CACHE_LINE if length >= LARGE_LEAF else max(1, min(unit, <uint64_t>RECORD_UNIT_MAX))
+    if length >= LARGE_LEAF:
+        return CACHE_LINE
+    return max(<uint64_t>1, min(unit, <uint64_t>RECORD_UNIT_MAX))
 
 
 cdef inline bint is_small_text(object value, object kind):

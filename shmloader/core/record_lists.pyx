@@ -170,8 +170,9 @@ cdef class RecordList:
         """Be these records of a file: a range of their numbers."""
         self.file = file
         self.start, self.step, self.count = part.start, part.step, len(part)
-        if self.count and not (0 <= part[0] < file.count and 0 <= part[-1] < file.count):
-            raise ValueError(f"{part} of {file.count} records")
+        for number in (part[0], part[self.count - 1]) if self.count else ():
+            if not 0 <= number < file.count:
+                raise ValueError(f"{part} of {file.count} records")
 
     @property
     def _file(self):
