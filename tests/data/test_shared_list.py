@@ -408,9 +408,9 @@ def test_lists_join_the_account(monkeypatch):
 
 def test_too_little_memory_is_an_error_with_numbers(monkeypatch):
     """Before memory runs out it says how much is left and what to do, and gives up what it has."""
-    left = limits.Available(40_000_000, "on this machine")
+    left = limits.Available(20_000_000, "on this machine")
     monkeypatch.setattr(limits, "available", lambda: left)
-    with pytest.raises(OutOfSharedMemory, match=r"40.0 MB are left on this machine.*pack\(\)"):
+    with pytest.raises(OutOfSharedMemory, match=r"20.0 MB are left on this machine.*pack\(\)"):
         SharedList(b"x" * 1_000_000 for _ in range(100))
     with SharedList([1, 2]) as records:
         assert [1, 2] == records

@@ -1,5 +1,6 @@
 """`SharedList` in other processes: by every way to start one, one mapping and no copied page."""
 
+import mmap
 import multiprocessing
 import os
 import re
@@ -55,12 +56,12 @@ def descriptors():
     return [target for target in found if "memfd:shmloader-list" in target]
 
 
-def dirty_bytes():
-    """Sum what this process has written in mappings of lists."""
+def copied_bytes():
+    """Sum the pages of lists of which this process has a copy."""
     parts = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
     ours = [part for part in parts if "memfd:shmloader-list" in part]
     assert ours
-    return 1024 * sum(int(re.search(r"Private_Dirty: +(\d+)", part)[1]) for part in ours)
+    return 1024 * sum(int(re.search(r"Anonymous: +(\d+)", part)[1]) for part in ours)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -114,6 +115,7 @@ def send_on(records, line):
     child = context.Process(target=tell, args=(records[3:], records, line))
     child.start()
     child.join()
+    assert 0 == child.exitcode
 
 
 def tell(part, records, line):
@@ -125,24 +127,28 @@ def tell(part, records, line):
 def test_a_process_hands_it_on(method):
     """A process that got a list starts others with it: a rank with workers of its own."""
     context = multiprocessing.get_context(method)
-    line = context.SimpleQueue()
+    line = multiprocessing.get_context("spawn").SimpleQueue()
     with SharedList(map(record, range(COUNT))) as records:
         child = context.Process(target=send_on, args=(records, line))
         child.start()
         child.join()
 
+        assert 0 == child.exitcode
         assert (3, COUNT, 1, 1) == line.get()
     line.close()
 
 
-def test_reading_writes_no_page():
-    """A forked child that reads every record has dirtied nothing of the list."""
-    with SharedList({"id": number, "s": "text" * 20} for number in range(20_000)) as records:
+def test_reading_copies_no_page():
+    """A forked child that reads every record has no page of its own; one that writes has one."""
+    rows = ({"id": number, "s": "text" * 20, "x": torch.zeros(3)} for number in range(20_000))
+    with SharedList(rows) as records:
         pid = os.fork()
         if pid == 0:
             try:
-                total = sum(found["id"] for found in records)
-                os._exit(0 if total == sum(range(20_000)) and dirty_bytes() == 0 else 1)
+                is_right = sum(found["id"] for found in records) == sum(range(20_000))
+                is_right = is_right and copied_bytes() == 0
+                records[5]["x"].add_(1)
+                os._exit(0 if is_right and copied_bytes() == mmap.PAGESIZE else 1)
             finally:
                 os._exit(2)
         assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
