@@ -6,8 +6,8 @@
  * it that a death could leave half done.
  *
  * The mapping is private and writable, because frameworks write to what they are given: with a
- * read-only one, `torch.from_numpy(x).add_()` is a SIGSEGV. The kernel copies a page that is written
- * to, for this process alone. All other pages are the file's own, however many processes map them.
+ * read-only one, `torch.from_numpy(x).add_()` is a SIGSEGV. The kernel copies a page that is
+ * written to, for this process alone. All other pages are the file's own, in all processes.
  *
  * Such a mapping counts as memory that may be needed, all of it. MAP_NORESERVE takes that back, and
  * a file may be longer than the memory. Where the kernel does not listen (vm.overcommit_memory = 2,

@@ -166,8 +166,10 @@ cdef class RecordFile:
 cdef class RecordList:
     """Records of a file, as a sequence of objects that each read makes anew."""
 
-    def _hold(self, RecordFile file not None, part):
+    def _hold(self, RecordFile file, part):
         """Be these records of a file: a range of their numbers."""
+        if file is None:
+            raise TypeError("a list without a file")
         self.file = file
         self.start, self.step, self.count = part.start, part.step, len(part)
         for number in (part[0], part[self.count - 1]) if self.count else ():

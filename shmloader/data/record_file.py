@@ -48,7 +48,7 @@ _COPY_BYTES = 64 << 20
 class Header(NamedTuple):
     """What the header of a file says, as far as others need it."""
 
-    count: int
+    records: int
     total_bytes: int
     names_at: int
     names_bytes: int
@@ -171,8 +171,8 @@ def read_header(descriptor: int, name: str) -> Header:
 
 
 def _map(descriptor: int, name: str, header: Header) -> RecordFile:
-    count, total_bytes, *parts = header
-    return RecordFile(descriptor, name, Unpickler, total_bytes, count, *parts)
+    records, total_bytes, *parts = header
+    return RecordFile(descriptor, name, Unpickler, total_bytes, records, *parts)
 
 
 def _write(
@@ -303,4 +303,4 @@ def _descriptor_of(file: RecordFile) -> int:
     return descriptor
 
 
-copyreg.pickle(RecordFile, _reduce)  # type: ignore[arg-type]
+copyreg.pickle(RecordFile, _reduce)

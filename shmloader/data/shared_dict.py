@@ -2,7 +2,7 @@
 
 import operator
 import zlib
-from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar
 
 import numpy
@@ -65,7 +65,8 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
     def __getitem__(self, key: Key) -> Value:
         place = self._find(key)
         if place is not None:
-            return self._records[2 * place + 1]
+            value: Value = self._records[2 * place + 1]
+            return value
         if self.default_factory is not None:
             return self.default_factory()
         raise KeyError(key)
@@ -183,16 +184,16 @@ def _table_of(sums: NDArray[numpy.uint64]) -> Iterator[NDArray[numpy.uint32]]:
     yield numpy.argsort(buckets, kind="stable").astype(numpy.uint32)
 
 
-def _plain(key: Hashable) -> Any:
+def _plain(key: Any) -> Any:
     """Return the int or str that a dict would find for an equal key, such as 3.0 or True."""
     if isinstance(key, str):
         return str(key)
     try:
-        return operator.index(key)  # type: ignore[call-overload]
+        return operator.index(key)
     except TypeError:
         is_whole = isinstance(key, float) and key.is_integer()
         hash(key)  # as a dict refuses a list
-        return int(key) if is_whole else _MISSING  # type: ignore[call-overload]
+        return int(key) if is_whole else _MISSING
 
 
 def _sum_of(key: int | str) -> int:

@@ -228,7 +228,8 @@ def _reason_against(thing: Any, name: Any, value: Any) -> str | None:
 
 def _strange_types(items: Iterable[Any]) -> set[type]:
     """Find the types of items that are not data: of all items, and of the parts of some."""
-    first, kinds = [], set()
+    first: list[Any] = []
+    kinds: set[type] = set()
     for item in items:
         if len(first) < _SAMPLE:
             first.append(item)
