@@ -16,9 +16,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 
 from bench.questions.lists.files import file_records
+from bench.questions.lists.picture import draw
 from bench.questions.lists.reads import read_records
 from bench.questions.lists.run import Row, command
 from bench.report.machine import CHECKOUT
@@ -86,9 +88,13 @@ def main(arguments: list[str]) -> int:
     for part in options.part or _COLUMNS:
         print(f"\n{part}\n")
         rows = Rows(_COLUMNS[part], options.json and options.json.with_suffix(f".{part}.json"))
+        found = []
         for record in _PARTS[part](options):
             rows.add(record)
-            correct = correct and record["correct"]
+            found.append(record)
+        correct = correct and all(record["correct"] for record in found)
+        if part == "memory" and options.picture:
+            draw(found, options.picture)
     return 0 if correct else 1
 
 
@@ -101,15 +107,16 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--part", action="append", choices=_COLUMNS, help="may be repeated")
     parser.add_argument("--workers", action="append", type=int, help="default 2, 4 and 8")
     parser.add_argument("--context", action="append", choices=CONTEXTS, help="default fork, spawn")
-    parser.add_argument("--records", type=int, help="annotations, default 200000")
+    parser.add_argument("--records", type=int, help="annotations, default 100000")
     parser.add_argument("--paths", type=int, default=1_200_000, help="of the part start")
     parser.add_argument("--folder", help="for the files of the last part: on a disk")
     parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="of the part memory")
     parser.add_argument("--quick", action="store_true", help="2 workers, fewer records")
     add_json_option(parser)
     options = parser.parse_args(arguments)
     options.workers = options.workers or ([2] if options.quick else [2, 4, 8])
-    options.records = options.records or (20_000 if options.quick else 200_000)
+    options.records = options.records or (20_000 if options.quick else 100_000)
     options.repeats = 1 if options.quick else options.repeats
     return options
 
