@@ -57,9 +57,10 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
         self._look_up_table()
 
     def _look_up_table(self) -> None:
-        # Views of the memory, so they cost nothing and are shared.
-        self._ends: NDArray[numpy.uint32] = self._records[-2]
-        self._order: NDArray[numpy.uint32] = self._records[-1]
+        # Views of the memory, so they are shared; an item of a memoryview is an int, and comes sooner
+        # than an array's.
+        self._ends: memoryview | None = memoryview(self._records[-2])
+        self._order: memoryview | None = memoryview(self._records[-1])
         self._buckets = len(self._ends) - 1
 
     def __getitem__(self, key: Key) -> Value:
@@ -100,16 +101,22 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
 
     def close(self) -> None:
         """Give up the memory."""
+        self._ends = self._order = None
         self._records.close()
 
     def _find(self, key: Any) -> int | None:
         """Return the position of a key, or None."""
-        key = _plain(key)
-        if key is _MISSING:
-            return None
+        kind = type(key)
+        if kind is not int and kind is not str:
+            key = _plain(key)
+            if key is _MISSING:
+                return None
+        ends, order = self._ends, self._order
+        if ends is None or order is None:
+            raise ValueError("this dict was closed")
         bucket = _sum_of(key) % self._buckets
-        for at in range(self._ends[bucket], self._ends[bucket + 1]):
-            place = int(self._order[at])
+        for at in range(ends[bucket], ends[bucket + 1]):
+            place: int = order[at]
             if self._records[2 * place] == key:
                 return place
         return None

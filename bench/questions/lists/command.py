@@ -5,7 +5,7 @@ Records that workers read: what they cost in memory, at the start, and for each 
     python -m bench lists --part memory --workers 8 --records 850000
     python -m bench lists --part files --folder /mnt/disk
 
-Four parts. memory: PSS of all processes after an epoch over annotations like COCO's, less that of
+Four parts. memory: PSS of all processes after epochs over annotations like COCO's, less that of
 the same run over a dataset without records. start: seconds to the first batch of spawned workers,
 with paths. reads: microseconds for a record in one process. files: a folder of small files beside
 one file of their records, read in a shuffled order. Contents are compared everywhere.
@@ -45,8 +45,8 @@ _COLUMNS = {
         "loader": "loader",
         "records in": "store",
         "data, MB": "data_mb",
-        "PSS, MB": "pss_mb",
-        "above no records, MB": "above_mb",
+        "after an epoch, MB": "first_mb",
+        "at the end, MB": "above_mb",
         "of the data": "times_data",
         "build, s": "build_s",
         "epoch, s": "epoch_s",
@@ -108,6 +108,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--workers", action="append", type=int, help="default 2, 4 and 8")
     parser.add_argument("--context", action="append", choices=CONTEXTS, help="default fork, spawn")
     parser.add_argument("--records", type=int, help="annotations, default 100000")
+    parser.add_argument("--epochs", type=int, default=5, help="of the part memory")
     parser.add_argument("--paths", type=int, default=1_200_000, help="of the part start")
     parser.add_argument("--folder", help="for the files of the last part: on a disk")
     parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
@@ -127,15 +128,20 @@ def _memory(options: argparse.Namespace) -> Iterator[dict]:
             without = {}
             for loader, store in _MEMORY:
                 if loader not in without:
-                    row = Row("memory", None, loader, workers, context, options.records)
+                    row = Row(
+                        "memory", None, loader, workers, context, options.records, options.epochs
+                    )
                     without[loader] = _run(row)["pss_mb"]
-                row = Row("memory", store, loader, workers, context, options.records)
+                row = Row(
+                    "memory", store, loader, workers, context, options.records, options.epochs
+                )
                 found = _run(row)
-                above = found["pss_mb"] - without[loader]
-                times = above / found["data_mb"] if found["data_mb"] else None
+                pairs = zip(found["pss_mb"], without[loader], strict=True)
+                above = [taken - empty for taken, empty in pairs]
                 yield {
                     "context": context, "workers": workers, "loader": loader, "store": store,
-                    **found, "above_mb": above, "times_data": times,
+                    **found, "first_mb": above[0], "above_mb": above[-1],
+                    "times_data": above[-1] / found["data_mb"] if found["data_mb"] else None,
                 }  # fmt: skip
 
 
