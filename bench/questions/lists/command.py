@@ -126,6 +126,7 @@ def _memory(options: argparse.Namespace) -> Iterator[dict]:
     for context in options.context or ("fork", "spawn"):
         for workers in options.workers:
             without = {}
+            sizes = workers, context, options.records, options.epochs
             for loader, store in _MEMORY:
                 if loader not in without:
                     row = Row(
