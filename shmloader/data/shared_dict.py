@@ -57,7 +57,7 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
         self._look_up_table()
 
     def _look_up_table(self) -> None:
-        # Views of the memory, so they are shared; an item of a memoryview comes sooner than an array's.
+        # Views of the memory, so they are shared; a memoryview's items come sooner than an array's.
         self._ends: memoryview | None = memoryview(self._records[-2])
         self._order: memoryview | None = memoryview(self._records[-1])
         self._buckets = len(self._ends) - 1

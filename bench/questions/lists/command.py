@@ -129,14 +129,8 @@ def _memory(options: argparse.Namespace) -> Iterator[dict]:
             sizes = workers, context, options.records, options.epochs
             for loader, store in _MEMORY:
                 if loader not in without:
-                    row = Row(
-                        "memory", None, loader, workers, context, options.records, options.epochs
-                    )
-                    without[loader] = _run(row)["pss_mb"]
-                row = Row(
-                    "memory", store, loader, workers, context, options.records, options.epochs
-                )
-                found = _run(row)
+                    without[loader] = _run(Row("memory", None, loader, *sizes))["pss_mb"]
+                found = _run(Row("memory", store, loader, *sizes))
                 pairs = zip(found["pss_mb"], without[loader], strict=True)
                 above = [taken - empty for taken, empty in pairs]
                 yield {
