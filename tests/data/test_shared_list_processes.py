@@ -16,6 +16,12 @@ from shmloader import DataLoader, SharedDict, SharedList
 COUNT = 64
 METHODS = ["fork", "spawn", "forkserver"]
 LOADERS = {"ours": DataLoader, "torch": torch.utils.data.DataLoader}
+CORE = [("ours", "fork"), ("ours", "spawn")]
+CASES = [
+    pytest.param(loader, method, marks=() if (loader, method) in CORE else pytest.mark.thorough)
+    for loader in LOADERS
+    for method in METHODS
+]
 
 
 def record(number):
@@ -64,10 +70,8 @@ def copied_bytes():
     return 1024 * sum(int(re.search(r"Anonymous: +(\d+)", part)[1]) for part in ours)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.core(values=1)
-def test_workers_read_one_mapping(method, loader):
+@pytest.mark.parametrize(("loader", "method"), CASES)
+def test_workers_read_one_mapping(loader, method):
     """Each way to start workers gives the records, one mapping and one descriptor for each list."""
     dataset = Records(SharedList(map(record, range(COUNT))))
     made = LOADERS[loader](dataset, batch_size=8, num_workers=2, multiprocessing_context=method)
