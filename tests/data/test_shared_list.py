@@ -13,9 +13,11 @@ import threading
 import weakref
 from pathlib import Path
 
+import hypothesis
 import numpy
 import pytest
 import torch
+from hypothesis import strategies as st
 
 import shmloader
 from shmloader import DataLoader, OutOfSharedMemory, SharedList
@@ -65,6 +67,29 @@ def test_a_record_is_what_was_given(at):
         assert [PLAIN[at], [PLAIN[at]], {"key": PLAIN[at]}] == list(records)
         assert type(PLAIN[at]) is type(records[0])
         assert repr(PLAIN[at]) == repr(records[0]) or type(PLAIN[at]) is Custom
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-(2**66), 2**66), st.floats(), st.text(),
+    st.binary(), st.complex_numbers(), st.just(numpy.float32(0.5)), st.dates(),
+)  # fmt: skip
+KEYS = st.one_of(st.text(), st.integers(), st.none(), st.tuples(st.integers(), st.text()))
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner), st.lists(inner).map(tuple), st.dictionaries(KEYS, inner),
+        st.lists(st.floats()), st.lists(st.integers()).map(tuple), st.frozensets(st.integers(), max_size=1),
+        inner.map(lambda value: [value, value, {"twice": value}]),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.thorough
+@hypothesis.given(st.lists(VALUES, max_size=5))
+def test_any_nesting_of_data(values):
+    """Whatever is nested in what comes back as it was, in the same order of keys."""
+    with SharedList(values) as records:
+        assert repr(values) == repr(list(records))
 
 
 ARRAYS = [
