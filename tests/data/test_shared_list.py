@@ -1,6 +1,7 @@
 """`SharedList`: what is read is what was given, from one memory that no process can change."""
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import fcntl
@@ -8,8 +9,10 @@ import gc
 import multiprocessing
 import os
 import pickle
+import random
 import resource
 import threading
+import warnings
 import weakref
 from pathlib import Path
 
@@ -78,7 +81,8 @@ VALUES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
         st.lists(inner), st.lists(inner).map(tuple), st.dictionaries(KEYS, inner),
-        st.lists(st.floats()), st.lists(st.integers()).map(tuple), st.frozensets(st.integers(), max_size=1),
+        st.lists(st.floats()), st.lists(st.integers()).map(tuple),
+        st.frozensets(st.integers(), max_size=1),
         inner.map(lambda value: [value, value, {"twice": value}]),
     ),
 )  # fmt: skip
@@ -504,6 +508,40 @@ def test_a_record_by_itself():
         unpack_record(b"x", 0, 2, Unpickler)
     with pytest.raises(shmloader.core.DamagedRecord):
         unpack_record(b"\xff\xff", 0, 2, Unpickler)
+
+
+def touch(value):
+    """Read every byte of the arrays and tensors in a value, but of endless views."""
+    if isinstance(value, numpy.ndarray) and value.size < 1_000_000:
+        value.tobytes()
+    elif isinstance(value, torch.Tensor) and value.numel() < 1_000_000:
+        value.clone()
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            touch(part)
+    elif isinstance(value, dict):
+        touch([*value.values()])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", range(8))
+def test_no_bytes_of_a_record_crash(part, request):
+    """Wrong bytes, cut-off ones and bytes of another record give an error or a value."""
+    chance = random.Random(f"{request.config.option.seed} {part}")
+    values = [*PLAIN, *ARRAYS, *TENSORS, [*ARRAYS[:3], {"t": TENSORS[0]}], list(range(300))]
+    for value in values[part::8]:
+        packed = PackedRecord([value, {"key": value}], Pickler)
+        raw = bytearray(packed.length)
+        packed.write(raw, 0)
+        for _ in range(500):
+            forged = bytearray(raw[: chance.choice([len(raw), chance.randrange(len(raw) + 1)])])
+            for _ in range(chance.randint(0, 4)):
+                if forged:
+                    at = chance.randrange(min(len(forged), 400))
+                    forged[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+            with contextlib.suppress(Exception), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                touch(unpack_record(forged, 0, len(forged), Unpickler))
 
 
 def test_read_only_where_the_kernel_counts_all(monkeypatch):
