@@ -62,6 +62,7 @@ cdef enum:
     NAME_LENGTH_MAX = 256
     RECORD_UNIT_MAX = 16   # what no item of a number type is longer than
     LARGE_LEAF = 1024      # of a record: begins on a cache line
+    DENSE = 2              # elements between a tensor's first and last, for each of its own
 
 
 class _Unfinished(Exception):
@@ -115,6 +116,14 @@ cdef inline bint are_all(object items, object kind):
         if type(item) is not kind:
             return False
     return len(items) > 0
+
+
+cdef uint64_t count_elements(const DLTensor *description) noexcept:
+    cdef uint64_t count = 1
+    cdef int i
+    for i in range(description.ndim):
+        count *= <uint64_t>description.shape[i]
+    return count
 
 
 cdef bint are_short(object items) except -1:
@@ -479,10 +488,19 @@ cdef class Encoder:
 
     cdef int put_plain_tensor(self, object tensor, const DLTensor *is_) except -1:
         cdef uint64_t length = span_elements(is_.ndim, is_.shape, is_.strides)
-        cdef char *start = tensor_start(is_)
-        length *= is_.dtype.bits // 8
+        cdef char *start
+        cdef DLTensor dense
         if not self.begin(TAG_TENSOR, tensor):
             return 0
+        if self.is_record and length > DENSE * count_elements(is_):
+            # A column of a table: its record would hold the table.
+            tensor = tensor.contiguous()
+            self.kept.append(tensor)
+            plain_tensor(tensor, &dense)
+            is_ = &dense
+            length = count_elements(is_)
+        start = tensor_start(is_)
+        length *= is_.dtype.bits // 8
         if length > 0 and self.offset_of(start, length) < 0:
             if length >= LARGE_BYTES or <size_t>start < LOW_ADDRESS:
                 start = self.start_in_storage(tensor, start, length)
