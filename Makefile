@@ -90,6 +90,7 @@ workloads: build
 	$(venv)/python -m bench streaming
 	$(venv)/python -m bench threads
 	$(venv)/python -m bench stalls
+	$(venv)/python -m bench deep
 	$(venv)/python -m bench lists
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows.

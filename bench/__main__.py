@@ -5,8 +5,9 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | edges | gil | kinds | lists | polite | retention | scale
-    python -m bench scaling | stalls | start | streaming | threads | trainer | tune | verdicts
+    python -m bench cliffs | collates | deep | edges | gil | kinds | lists | polite | retention
+    python -m bench scale | scaling | stalls | start | streaming | threads | trainer | tune
+    python -m bench verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
@@ -41,6 +42,7 @@ _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 _QUESTIONS = (
     "cliffs",
     "collates",
+    "deep",
     "edges",
     "gil",
     "kinds",

@@ -14,6 +14,8 @@
 #define PLACE(PART, STRUCT, NAME) \
   {PART, sizeof(struct STRUCT), #NAME, "", offsetof(struct STRUCT, NAME)}
 
+_Static_assert(VIEW_LABEL_BYTES == 48, "a label is as long as its format below says");
+
 const struct view_field view_fields[] = {
     PLACE("control", control_block, nameplate),
     PLACE("control", control_block, trainer),
@@ -35,13 +37,16 @@ const struct view_field view_fields[] = {
     FIELD(nameplate, chosen_slots, "u4"),
     FIELD(nameplate, is_dynamic, "u4"),
     FIELD(nameplate, may_be_dynamic, "u4"),
+    FIELD(nameplate, may_have_threads, "u4"),
+    FIELD(nameplate, is_nice, "u4"),
     FIELD(nameplate, ring_bytes, "u8"),
     FIELD(nameplate, worker_offset, "u8"),
     FIELD(nameplate, worker_stride, "u8"),
     FIELD(nameplate, table_offset, "u8"),
     FIELD(nameplate, log_offset, "u8"),
     FIELD(nameplate, total_bytes, "u8"),
-    FIELD(nameplate, label, "S64"),
+    FIELD(nameplate, answers_offset, "u8"),
+    FIELD(nameplate, label, "S48"),
     FIELD(trainer_view, sequence, "u8"),
     FIELD(trainer_view, state, "u4"),
     FIELD(trainer_view, epoch, "u4"),
@@ -59,6 +64,8 @@ const struct view_field view_fields[] = {
     FIELD(trainer_view, resident_bytes, "u8"),
     FIELD(trainer_view, logged, "u8"),
     FIELD(trainer_view, counts, "(8,)u4"),
+    FIELD(ring, write_pos, "u4"),
+    FIELD(ring, read_pos, "u4"),
     FIELD(worker_view, sequence, "u8"),
     FIELD(worker_view, state, "u4"),
     FIELD(worker_view, slot, "u4"),

@@ -49,6 +49,8 @@ void log_name(struct ledger *ledger, const struct nameplate *known) {
   draft.ring_bytes = ledger->ring_bytes;
   draft.worker_offset = sizeof(struct control_block);
   draft.worker_stride = geometry->worker_stride;
+  draft.answers_offset = (uint64_t)((uint8_t *)segment_ready_ring(ledger->base, geometry, 0) -
+                                    (uint8_t *)segment_worker(ledger->base, geometry, 0));
   draft.table_offset = geometry->table_offset;
   draft.log_offset = geometry->log_offset;
   draft.total_bytes = geometry->total_bytes;

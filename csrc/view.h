@@ -20,7 +20,7 @@
 
 #define VIEW_MAGIC UINT64_C(0x726564616f6c6d73) /* "smloader" as little-endian bytes */
 #define VIEW_VERSION 1u
-#define VIEW_LABEL_BYTES 64
+#define VIEW_LABEL_BYTES 48
 
 /* An index, position or length that is not known. */
 #define VIEW_UNKNOWN UINT64_MAX
@@ -65,9 +65,12 @@ struct nameplate {
   uint32_t chosen_slots;   /* that the user set; 0: none */
   uint32_t is_dynamic;     /* 1: the worker with the fewest unanswered requests gets the next */
   uint32_t may_be_dynamic; /* 1: its dataset and its other options allow that */
+  uint32_t may_have_threads; /* 1: they allow fetching threads, and it has none */
+  uint32_t is_nice;          /* 1: its workers are nicer than the trainer */
   uint64_t ring_bytes;
   uint64_t worker_offset; /* of the first worker block */
   uint64_t worker_stride;
+  uint64_t answers_offset; /* from a worker's block to its ring of answers */
   uint64_t table_offset;
   uint64_t log_offset;
   uint64_t total_bytes;

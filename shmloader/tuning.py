@@ -279,6 +279,8 @@ class _Search:
             in_order=loader.in_order,
             assignment=loader.assignment,
             may_be_dynamic=together.may_be_dynamic(loader, loader._options()),
+            may_have_threads=together.may_have_threads(loader, loader._options()),
+            is_nice=loader.nice > 0,
             slots=slots,
             chosen_slots=loader.slots,
             ring_bytes=loader.ring_bytes or default_ring_bytes(),

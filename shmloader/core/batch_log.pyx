@@ -58,7 +58,8 @@ cdef class BatchLog:
         Args:
             about: `loader`, its number in its process from 1; `owner_pid`; `owner_start`, when that
                 process began, in clock ticks after boot, or 0; `prefetch_factor`; `in_order`;
-                `chosen_slots`, 0 if the user chose none; `is_dynamic`; `may_be_dynamic`; `label`,
+                `chosen_slots`, 0 if the user chose none; `is_dynamic`; `may_be_dynamic`;
+                `may_have_threads`; `is_nice`; `label`,
                 UTF-8, of which 64 bytes are kept.
         """
         cdef nameplate known
@@ -68,6 +69,7 @@ cdef class BatchLog:
         known.owner_start, known.in_order = about["owner_start"], about["in_order"]
         known.prefetch_factor, known.chosen_slots = about["prefetch_factor"], about["chosen_slots"]
         known.is_dynamic, known.may_be_dynamic = about["is_dynamic"], about["may_be_dynamic"]
+        known.may_have_threads, known.is_nice = about["may_have_threads"], about["is_nice"]
         memcpy(known.label, PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label))
         log_name(self.ledger.table, &known)
 

@@ -119,6 +119,8 @@ cdef extern from "times.h" nogil:
         uint32_t chosen_slots
         uint32_t is_dynamic
         uint32_t may_be_dynamic
+        uint32_t may_have_threads
+        uint32_t is_nice
         char *label
 
     struct trainer_view:

@@ -36,7 +36,7 @@ class SegmentPool:
         name: The loader's, in what the logger is told.
         about: What viewers are told of the loader beside its number: a `label` of its dataset,
             `prefetch_factor`, `in_order`, `chosen_slots`, 0 for none, `is_dynamic`, and
-            `may_be_dynamic`.
+            `may_be_dynamic`, `may_have_threads`, `is_nice`.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
@@ -51,6 +51,8 @@ class SegmentPool:
             "chosen_slots": 0,
             "is_dynamic": False,
             "may_be_dynamic": True,
+            "may_have_threads": False,
+            "is_nice": False,
         }
         self._start()
 

@@ -13,10 +13,14 @@ from shmloader.metrics.words import argument, cores, duration, percent, size, ti
 Advice = tuple[dict[str, Any], list[str]]
 
 _KEPT_MOST = 256  # batches: who keeps more of them wants a list of results
+_COMPUTES = 0.5  # of a worker's time: who computes less mostly waits for a network or a disk
+_NO_CORE = 0.25  # of the step's time: what workers that give way would give back
 
 
 def advice_for(case: Case, cause: str) -> Advice:
     """Returns the options to set, by name, and what to say of them."""
+    if cause == "fetching" and _samples_wait(case):
+        return _more_at_once(case)
     if cause in ("fetching", "collating", "worker"):
         return _more_workers(case, cause)
     if cause == "cpu":
@@ -31,6 +35,24 @@ def advice_for(case: Case, cause: str) -> Advice:
         line = "time the sampler, and pin_memory if it is used: next() runs them in the trainer"
         return {}, [line]
     return {}, []
+
+
+def _samples_wait(case: Case) -> bool:
+    """Returns True if threads are to be had, and samples neither compute nor wait for a core."""
+    busy = case.facts["worker_cpu_share"] + case.facts["delayed_share"]
+    return case.setting.may_have_threads and 0 < busy < _COMPUTES
+
+
+def _more_at_once(case: Case) -> Advice:
+    """Fetch more samples at once: by more workers, or by threads where the dataset is safe."""
+    advice, lines = _more_workers(case, "fetching")
+    computes = percent(case.facts["worker_cpu_share"])
+    threads = (
+        f"samples mostly wait: workers compute {computes} of the time they fetch, so "
+        'fetch_threads="auto" would do more with fewer of them, if the dataset is safe for '
+        "threads: see shmloader doctor --threads"
+    )
+    return advice, [*lines, threads]
 
 
 def _more_workers(case: Case, cause: str) -> Advice:
@@ -66,12 +88,18 @@ def _other_workers(case: Case) -> Advice:
     found = tuner.choose(tuner.settings(counts_from(1), (setting.prefetch_factor,)))
     advice = _changes(case, tuner, found)
     if advice and found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
-        return advice, [_said(case, advice, found)]
+        return advice, [_said(case, advice, found), *_to_give_way(case)]
     lines = _limits_of(case, tuner)
     # Beside other programs each worker more is a larger part of the cores.
     if tuner.cores == setting.cores and found.setting.workers < setting.workers:
         lines.append(f"num_workers={found.setting.workers} would do about as well")
-    return {}, lines
+    return {}, [*lines, *_to_give_way(case)]
+
+
+def _to_give_way(case: Case) -> list[str]:
+    if case.setting.is_nice or case.facts["step_delayed_share"] < _NO_CORE:
+        return []
+    return ["or nice=19: the workers give way to the training step, which lacks a core"]
 
 
 def _limits_of(case: Case, tuner: Tuner) -> list[str]:

@@ -26,6 +26,8 @@ class Setting:
         in_order: True if batches are returned in the sampler's order.
         assignment: Which worker gets the next request: "cycle" or "dynamic".
         may_be_dynamic: True if the dataset and the other options let assignment be "dynamic".
+        may_have_threads: True if workers have no fetching threads, and those would let them.
+        is_nice: True if the workers are nicer than the trainer.
         slots: How many there are now.
         chosen_slots: What the user set; None: the loader chose.
         ring_bytes: The ceiling in bytes for what slots keep.
@@ -41,6 +43,8 @@ class Setting:
     in_order: bool
     assignment: str
     may_be_dynamic: bool
+    may_have_threads: bool
+    is_nice: bool
     slots: int
     chosen_slots: int | None
     ring_bytes: int

@@ -5,6 +5,7 @@ Nothing here is trusted: the bytes may be torn, of another program, or of anothe
 cannot be read to the end is "busy", and what is out of range is no segment.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,8 @@ class Plate:
             the user chose none.
         is_dynamic: True if each request goes to the worker with the fewest unanswered ones.
         may_be_dynamic: True if its dataset and its other options allow that.
+        may_have_threads: True if they allow fetching threads, and it has none.
+        is_nice: True if its workers are nicer than the trainer.
     """
 
     owner_pid: int
@@ -56,6 +59,7 @@ class Plate:
     workers: int
     worker_offset: int
     worker_stride: int
+    answers_offset: int
     log_offset: int
     log_records: int
     prefetch_factor: int
@@ -64,6 +68,8 @@ class Plate:
     ring_bytes: int
     is_dynamic: bool
     may_be_dynamic: bool
+    may_have_threads: bool
+    is_nice: bool
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ class LiveLoader:
         batch: Batches returned in this epoch.
         length: Batches that the epoch has; None if that is not known.
         ahead: Batches that were asked of the workers and not returned yet, as `slots` has them.
+        made: How many of them are there to be returned; None if that cannot be read.
         slots: How many are in each state, as of the last `next()`.
         records: What the log has of the last batches.
         plate: Its options, among others.
@@ -141,6 +148,7 @@ class LiveLoader:
     batch: int | None
     length: int | None
     ahead: int | None
+    made: int | None
     slots: dict[str, int]
     spilled: int | None
     resident_bytes: int | None
@@ -186,6 +194,7 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
         workers=plate["workers"],
         worker_offset=plate["worker_offset"],
         worker_stride=plate["worker_stride"],
+        answers_offset=plate["answers_offset"],
         log_offset=plate["log_offset"],
         log_records=plate["log_records"],
         prefetch_factor=plate["prefetch_factor"],
@@ -194,6 +203,8 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
         ring_bytes=plate["ring_bytes"],
         is_dynamic=bool(plate["is_dynamic"]),
         may_be_dynamic=bool(plate["may_be_dynamic"]),
+        may_have_threads=bool(plate["may_have_threads"]),
+        is_nice=bool(plate["is_nice"]),
     )
 
 
@@ -206,7 +217,8 @@ def _is_sound(plate: dict[str, Any], total_bytes: int, layout: Layout) -> bool:
     workers_end = plate["worker_offset"] + plate["workers"] * plate["worker_stride"]
     log_end = plate["log_offset"] + plate["log_records"] * layout.dtype("log_record").itemsize
     is_ordered: bool = workers_end <= plate["log_offset"] and log_end <= total_bytes
-    return is_ordered and plate["worker_stride"] >= view_end
+    ring_end = plate["answers_offset"] + layout.dtype("ring").itemsize
+    return is_ordered and plate["worker_stride"] >= max(view_end, ring_end)
 
 
 def printable(text: str) -> str:
@@ -238,7 +250,7 @@ def read_loader(
     rest |= {"plate": plate, "view": view}
     if view is None:
         unread: dict[str, Any] = dict.fromkeys(
-            ("since_s", "epoch", "batch", "length", "ahead", "spilled", "resident_bytes")
+            ("since_s", "epoch", "batch", "length", "ahead", "made", "spilled", "resident_bytes")
         )
         return LiveLoader(**named, **rest, **unread, trainer=BUSY, slots={})
     slots = dict(zip(SLOT_STATES, view["counts"], strict=False))
@@ -251,10 +263,25 @@ def read_loader(
         batch=view["batches"],
         length=None if view["length"] == layout.no_number else view["length"],
         ahead=slots["placed"] + slots["ready"],
+        made=_made(read, plate, layout, slots),
         slots=slots,
         spilled=view["spilled"],
         resident_bytes=view["resident_bytes"],
     )
+
+
+def _made(read: Read, plate: Plate, layout: Layout, slots: Mapping[str, int]) -> int | None:
+    """Count the batches that are there: those that the trainer has seen, and all answers behind."""
+    made, size = slots["ready"], layout.dtype("ring").itemsize
+    for number in range(plate.workers):
+        offset = plate.worker_offset + number * plate.worker_stride + plate.answers_offset
+        data = read(size, offset)
+        if len(data) < size:
+            return None
+        ring = layout.values("ring", data)
+        made += (ring["write_pos"] - ring["read_pos"]) & 0xFFFFFFFF
+    # A worker that wants pages, or begins an epoch, sends no batch.
+    return min(made, slots["placed"] + slots["ready"])
 
 
 def _seconds(now_ns: int, since_ns: int) -> float:

@@ -212,10 +212,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         """Send what the next epoch will probably ask for, in place of a request of this one."""
         if self._guess is None:
             self._guess = foreteller.guess()
-        number = len(self._transport.foretold)
+        number = len(self._transport.foretold.current)
         if number < len(self._guess):
             by_turns = number % self._num_workers
-            worker = self._transport.by_load()[0] if self._is_dynamic else by_turns
+            worker = self._transport.requests.by_load()[0] if self._is_dynamic else by_turns
             self._transport.foretell(self._guess[number], worker)
 
     # Answers
@@ -273,7 +273,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._worker_queue_idx_cycle = iter(self._transport.workers_to_ask(self._send_idx))
         sent = self._send_idx
         super()._try_put_index()
-        is_drawn_out = self._send_idx == sent and not self._transport.foretold.is_compared
+        is_drawn_out = self._send_idx == sent and not self._transport.foretold.current.is_compared
         if self._foreteller is not None and is_drawn_out:
             self._foretell(self._foreteller)
         # Behind torch's record of the task: an interrupt while it is placed must not lose that.

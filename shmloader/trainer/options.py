@@ -4,6 +4,8 @@ import numbers
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy
+
 _RING_BYTES_MIN = 1 << 16
 _SLOTS_MAX = 1 << 20
 _BYTES_MAX = 1 << 62
@@ -54,6 +56,7 @@ class Options:
             kind = 'an int or "auto"'
             threads = _count("fetch_threads", self.fetch_threads, 0, _THREADS_MAX, kind)
             self._settle("fetch_threads", threads)
+        self._settle("overlap_epochs", _flag("overlap_epochs", self.overlap_epochs))
         self._settle("nice", _count("nice", self.nice, 0, _NICE_MAX))
 
     def _settle(self, name: str, value: int | None) -> None:
@@ -74,6 +77,12 @@ def _count(name: str, value: Any, least: int, most: int | None, kind: str = "an 
     if most is not None and number > most:
         raise ValueError(f"{name} should be at most {most}, but got {number}")
     return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise TypeError(f"{name} should be a bool, but got {value!r}")
+    return bool(value)
 
 
 def _choose(name: str, value: Any, *choices: str) -> None:

@@ -24,6 +24,7 @@ _BASE_SEEDS = (0, 2**31)
 # Indices in order are nothing to keep for torch, but 8 bytes each for an array: a dataset may say
 # that it has 10^12 samples, because it has no end.
 _SEQUENCE_MAX = 1 << 22
+_BATCH_MAX = (1 << 63) - 1  # what a C integer holds; torch takes more
 
 
 def plan(sampler: Any) -> Iterator[Any] | None:
@@ -34,7 +35,7 @@ def plan(sampler: Any) -> Iterator[Any] | None:
 
 
 def _plan(sampler: Any) -> Iterator[Any] | None:
-    if type(sampler) is not BatchSampler:
+    if type(sampler) is not BatchSampler or sampler.batch_size > _BATCH_MAX:
         return None
     inner: Any = sampler.sampler
     draw: Callable[[], _Indices]

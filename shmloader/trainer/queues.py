@@ -23,7 +23,7 @@ class IndexQueue:
 
     def qsize(self) -> int:
         """Count the messages that the worker has not taken yet."""
-        return self._transport.untaken(self._worker_id)
+        return self._transport.requests.untaken(self._worker_id)
 
     def empty(self) -> bool:
         """Returns True if the worker has taken all messages."""

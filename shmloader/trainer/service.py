@@ -74,6 +74,8 @@ class Service:
             "chosen_slots": options.slots or 0,
             "is_dynamic": options.assignment == DYNAMIC,
             "may_be_dynamic": together.may_be_dynamic(loader, options),
+            "may_have_threads": together.may_have_threads(loader, options),
+            "is_nice": options.nice > 0,
         }
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
@@ -102,6 +104,8 @@ class Service:
             in_order=bool(loader.in_order),
             assignment=options.assignment,
             may_be_dynamic=together.may_be_dynamic(loader, options),
+            may_have_threads=together.may_have_threads(loader, options),
+            is_nice=options.nice > 0,
             slots=slots,
             chosen_slots=options.slots,
             ring_bytes=shape.ring_bytes,

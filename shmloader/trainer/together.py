@@ -88,6 +88,13 @@ def may_be_dynamic(loader: Any, options: Options) -> bool:
     return not is_iterable(loader) and not has_turns
 
 
+def may_have_threads(loader: Any, options: Options) -> bool:
+    """Returns True if a loader has no fetching threads and may, with its other options."""
+    # Threads draw in no certain order.
+    needs_order = (options.restarts or options.overlap_epochs) and options.seed_by != BY_BATCH
+    return not is_iterable(loader) and not options.fetch_threads and not needs_order
+
+
 def _check_for_iterable(loader: Any, options: Options) -> None:
     for name in _FOR_MAPS:
         value = getattr(options, name)

@@ -22,16 +22,14 @@ from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
 from shmloader.trainer.budget import Budget, Spill, number_of
-from shmloader.trainer.foretold import Foretold
+from shmloader.trainer.foretold_requests import ForetoldRequests
+from shmloader.trainer.requests import Requests
 
 # An attribute of an enum's class takes longer to find than a name of this module.
 _END, _NOTHING = Kind.END, Kind.NOTHING
 
 # (torch's task number, what stands for the batch), or a message of torch's own.
 _Answer = tuple[Any, Any]
-# (index, the numbers of the epoch and of the batch in it if draws are seeded by them or it is
-# foretold, is foretold)
-_Request = tuple[Any, tuple[int, int] | None, bool]
 
 
 class PendingBatch:
@@ -97,24 +95,17 @@ class Transport:
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         self._is_seeded = is_seeded
         self._epoch = -1  # none yet
-        # (worker, request or message, ticket) in ticket order
-        self._waiting: deque[tuple[int, Any, int | None]] = deque()
-        self._counts = pool.foretold  # of the loader's whole life
-        self.foretold = Foretold()
-        # Worker that is told to undo -> its first and last ticket of each guess that was wrong,
-        # until it answers a later one.
-        self._undoing: dict[int, list[tuple[int, int]]] = {}
-        self._next_ticket = 0
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
         self._received: dict[int, PendingBatch] = {}  # by task number
         self._early = 0  # how many of those were spilled before delivery
         # (task number, Failure): requests that could not be written
         self._failed: deque[_Answer] = deque()
-        self._requests: dict[int, _Request] = {}  # by ticket, until answered; only if it heals
         self._drained: deque[_Answer] = deque()  # taken out of the rings when a worker died
         self._is_iterable = is_iterable
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
         self._is_closed = False
+        self.requests = Requests(self.ledger, self.budget)
+        self.foretold = ForetoldRequests(self.requests, self.ledger, pool.foretold, is_seeded)
 
     # Requests
 
@@ -126,30 +117,23 @@ class Transport:
         """
         if self._is_closed:
             return  # the segment may be another iterator's by now
+        foretold = self.foretold.current
         if isinstance(message, tuple):
-            if self.foretold.is_compared:
-                self.foretold.draw(worker, message)
+            if foretold.is_compared:
+                foretold.draw(worker, message)
             else:
                 self._put_task(worker, *message)
-        elif self.foretold.is_compared and isinstance(message, _ResumeIteration):
+        elif foretold.is_compared and isinstance(message, _ResumeIteration):
             # The workers are in that epoch already.
             self._drained.append((_ResumeIteration(), None))
         else:
-            self._waiting.append((worker, message, None))
+            self.requests.tell(worker, message)
             self.pump()
 
     def _put_task(self, worker: int, number: int, index: Any) -> None:
         numbers = (self._epoch, number) if self._is_seeded else None
-        ticket = self._queue(worker, (index, numbers, False))
+        ticket = self.requests.add(worker, (index, numbers, False))
         self._numbers[ticket] = number
-
-    def _queue(self, worker: int, request: _Request) -> int:
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        if self.ledger.heals:
-            self._requests[ticket] = request
-        self._waiting.append((worker, request, ticket))
-        return ticket
 
     def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
@@ -157,50 +141,24 @@ class Transport:
             self._settle_wants()
         if self.ledger.shorts:
             self._settle_shorts()
-        if self.ledger.heals and not self._resend():
-            return
-        try:
-            while self._waiting and self._send(*self._waiting[0]):
-                self._waiting.popleft()
-        except WorkerBroken:
-            self._waiting.popleft()
-            raise
+        requests = self.requests
+        if requests.waiting or self.ledger.heals:
+            requests.send()
+        if requests.not_sent:
+            self._settle_not_sent()
 
-    def _resend(self) -> bool:
-        """Resend the unanswered requests of dead workers. Returns True if all were sent."""
-        for ticket, worker in sorted(self.ledger.recalled.items()):
-            if not self._place(worker, ticket, self._requests[ticket]):
-                return False
-        self.ledger.tell_resumes_again()
-        return True
-
-    def _send(self, worker: int, message: Any, ticket: int | None) -> bool:
-        if message is None:
-            self.ledger.tell_quit(worker)
-            return True
-        if isinstance(message, _ResumeIteration):
-            self.ledger.tell_resume(worker, message.seed)
-            return True
-        assert ticket is not None, "put() gives each task a ticket"
-        return self._place(worker, ticket, message)
-
-    def _place(self, worker: int, ticket: int, request: _Request) -> bool:
-        index, numbers, is_foretold = request
-        try:
-            copies_in = self.budget.copies_in()
-            return self.ledger.place(worker, ticket, index, copies_in, numbers, is_foretold)
-        except Exception as error:
-            # Such as an index that cannot be pickled: torch would wait for its batch for ever.
-            self.ledger.recalled.pop(ticket, None)
-            self._requests.pop(ticket, None)
+    def _settle_not_sent(self) -> None:
+        """Have torch raise what keeps a request from being written, in its batch's place."""
+        not_sent = self.requests.not_sent
+        while not_sent:
+            ticket, error = not_sent.popleft()
             if ticket in self._numbers:
                 self._failed.append((self._numbers.pop(ticket), Failure(error)))
-            self.foretold.spoil(ticket)
-            return True
+            self.foretold.current.spoil(ticket)
 
     def forget_worker(self, worker: int) -> None:
         """Drop the requests of a reaped worker and free its slots."""
-        self._waiting = deque(item for item in self._waiting if item[0] != worker)
+        self.requests.forget_worker(worker)
         self._ended.pop(worker, None)
         self.ledger.reclaim(worker)
 
@@ -213,7 +171,7 @@ class Transport:
         """
         self._drain()
         self.ledger.recall(worker)
-        self._tell_undo_again(worker)
+        self.foretold.tell_undo_again(worker)
         progress = self.ledger.progress[worker]
         is_idle = not self.ledger.unanswered(worker)
         return replace(progress, skips_epoch=progress.owes_resume and is_idle)
@@ -231,13 +189,13 @@ class Transport:
         for worker in range(self.segment.shape.workers):
             tickets = self.ledger.unanswered(worker)
             if tickets or self.ledger.is_resuming(worker):
-                owing.append((tickets[0] if tickets else self._next_ticket, worker))
+                owing.append((tickets[0] if tickets else self.requests.next_ticket, worker))
         return min(owing)[1] if owing else None
 
     def in_hand(self, worker: int) -> Any:
         """The indices of the first batch that a worker has not answered; None if there is none."""
         tickets = self.ledger.unanswered(worker)
-        return self._requests[tickets[0]][0] if tickets and tickets[0] in self._requests else None
+        return self.requests.index_of(tickets[0]) if tickets else None
 
     # Epochs
 
@@ -250,24 +208,19 @@ class Transport:
         self._drained.clear()
         self._ended.clear()
         self._early = 0
-        if self.foretold.is_compared:
-            self._disown()  # the epoch before could not begin
-            self.foretold = Foretold()
-        self.foretold.is_compared = len(self.foretold) > 0
-        ahead = self.foretold.slots()
+        ahead = self.foretold.begin_epoch()
         for news in self.ledger.ready_slots():
             if news.slot not in ahead:
                 self.ledger.discard(news.slot)
 
-    # Foretold requests
+    def close(self) -> None:
+        """Deliver nothing from now on: the segment may go to another iterator."""
+        self._is_closed = True
+        self.notes.close()
 
     def foretell(self, index: Any, worker: int) -> None:
         """Send what is probably the next request of the next epoch."""
-        # Numbered in any case: a worker undoes no more than what was foretold of one epoch.
-        numbers = (self._epoch + 1, len(self.foretold))
-        ticket = self._queue(worker, (index, numbers, True))
-        self.foretold.add(ticket, worker, index)
-        self._counts["sent"] += 1
+        self.foretold.send(worker, index, self._epoch + 1)
 
     def settle(self) -> bool | None:
         """
@@ -276,75 +229,19 @@ class Transport:
         Returns:
             True if it was the same; None if nothing was foretold.
         """
-        foretold = self.foretold
-        if not foretold.is_compared:
+        if not self.foretold.current.is_compared:
             return None
-        is_right = foretold.is_right()
-        self._counts["used" if is_right else "discarded"] += len(foretold)
-        if is_right:
-            self._adopt()
-        else:
-            self._disown()
-        self.foretold = Foretold()
-        for worker, message in foretold.drawn[len(foretold) if is_right else 0 :]:
-            self._put_task(worker, *message)
-        self.pump()
-        return is_right
-
-    def _keep_foretold(self, ticket: int, slot: int) -> None:
-        if self.foretold.is_spoilt:
-            self.ledger.discard(slot)
-        else:
-            self.foretold.answer(ticket, slot)
-
-    def _give_up_foretold(self) -> None:
-        """Free what foretold answers hold, because this epoch needs it."""
-        for slot in self.foretold.give_up():
-            self.ledger.discard(slot)
-
-    def _adopt(self) -> None:
-        for ticket, guess in self.foretold:
+        is_right = self.foretold.is_right()
+        for ticket, guess in self.foretold.current if is_right else ():
             if guess.slot is None:
                 self._numbers[ticket] = guess.number
             else:
                 # As if it had been received and lost to an interrupt: torch will ask for it.
                 self._received[guess.number] = PendingBatch(guess.slot, guess.number)
-
-    def _disown(self) -> None:
-        waiting = {ticket for _, _, ticket in self._waiting}
-        unsent = {ticket for ticket, _ in self.foretold if ticket in waiting}
-        self._waiting = deque(item for item in self._waiting if item[2] not in unsent)
-        sent: dict[int, list[int]] = {}  # by worker
-        for ticket, guess in self.foretold:
-            if guess.slot is not None:
-                self.ledger.discard(guess.slot)
-            self._requests.pop(ticket, None)
-            if ticket not in unsent and not self._is_seeded:
-                sent.setdefault(guess.worker, []).append(ticket)
-        for worker, tickets in sent.items():
-            self._undoing.setdefault(worker, []).append((tickets[0], tickets[-1]))
-            self.ledger.tell_undo(worker)
-
-    def _note_undone(self, worker: int, ticket: int) -> None:
-        """Forget wrong guesses whose undoing came before a request that is answered now."""
-        left = [guess for guess in self._undoing.pop(worker, []) if guess[1] >= ticket]
-        if left:
-            self._undoing[worker] = left
-
-    def _tell_undo_again(self, worker: int) -> None:
-        """Have a replacement undo what its dead worker may have answered and not undone."""
-        recalled = self.ledger.recalled
-        undoing = self._undoing.get(worker, [])
-        if undoing and undoing[0][0] not in recalled:
-            self.ledger.tell_undo(worker)
-        # Not the requests before them: an epoch that was broken off draws for what was asked.
-        for ticket in [ticket for ticket in recalled if ticket not in self._requests]:
-            del recalled[ticket]
-
-    def close(self) -> None:
-        """Deliver nothing from now on: the segment may go to another iterator."""
-        self._is_closed = True
-        self.notes.close()
+        for worker, message in self.foretold.end(was_right=is_right):
+            self._put_task(worker, *message)
+        self.pump()
+        return is_right
 
     # Answers
 
@@ -408,12 +305,18 @@ class Transport:
         if kind is None:
             return self._accept_message(news)
         ticket = news.ticket
-        self._requests.pop(ticket, None)
+        self.requests.unanswered.pop(ticket, None)
         number = self._numbers.get(ticket)
-        if self._undoing:
-            self._note_undone(news.worker, ticket)
-        if number is None and ticket in self.foretold and kind is not _END and kind is not _NOTHING:
-            self._keep_foretold(ticket, news.slot)
+        foretold = self.foretold
+        if foretold.undoing:
+            foretold.note_undone(news.worker, ticket)
+        if (
+            number is None
+            and ticket in foretold.current
+            and kind is not _END
+            and kind is not _NOTHING
+        ):
+            foretold.keep(ticket, news.slot)
             return None
         if number is None or kind is _END or kind is _NOTHING:
             self._accept_empty(news, kind, number)
@@ -460,7 +363,7 @@ class Transport:
         for number in [number for number in self._received if number not in pending]:
             # An interrupt hit torch between taking it from its record and delivering it.
             self._forget(number)
-        in_slots = len(self._received) - self._early + len(self.foretold.slots())
+        in_slots = len(self._received) - self._early + len(self.foretold.current.slots())
         if self.ledger.ready == in_slots or not self._recover():
             self.ledger.wait(timeout_s)
 
@@ -478,7 +381,7 @@ class Transport:
             True if there were any.
         """
         known = {pending.slot for pending in self._received.values() if pending.in_slot}
-        known |= self.foretold.slots()
+        known |= self.foretold.current.slots()
         lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
         for news in lost:
             self._accept(news)
@@ -543,8 +446,7 @@ class Transport:
         refused if it waits in vain.
         """
         self.budget.make_room()
-        if len(self.foretold):
-            self._give_up_foretold()
+        self.foretold.give_up()
         oldest = self.ledger.oldest()
         for slot, ticket in self.ledger.short_slots():
             if ticket == oldest and self.budget.waited_in_vain(ticket):
@@ -552,8 +454,8 @@ class Transport:
 
     def _spill_for(self, slot: int, want_bytes: int) -> None:
         """Copy later answers out of their slots until the oldest ticket has what it needs."""
-        if len(self.foretold) and not self.budget.fits(slot, want_bytes):
-            self._give_up_foretold()
+        if len(self.foretold.current) and not self.budget.fits(slot, want_bytes):
+            self.foretold.give_up()
         for pending in list(self._received.values()):
             if self.budget.fits(slot, want_bytes):
                 return
@@ -564,20 +466,8 @@ class Transport:
 
     def workers_to_ask(self, number: int) -> list[int]:
         """List whom to ask for batch `number` of this epoch: the freest first, unless foretold."""
-        foretold = self.foretold.worker_of(number)
-        return self.by_load() if foretold is None else [foretold]
-
-    def by_load(self) -> list[int]:
-        """List the workers, those with the fewest unanswered requests first, then by their id."""
-        loads = self.ledger.loads()
-        for worker, _, _ in self._waiting:
-            loads[worker] += 1
-        return sorted(range(len(loads)), key=loads.__getitem__)
-
-    def untaken(self, worker: int) -> int:
-        """Count the requests that wait for a worker, here and in its ring."""
-        waiting = sum(1 for item in self._waiting if item[0] == worker)
-        return waiting + self.ledger.untaken(worker)
+        foretold = self.foretold.current.worker_of(number)
+        return self.requests.by_load() if foretold is None else [foretold]
 
     @property
     def has_news(self) -> bool:

@@ -365,7 +365,7 @@ def is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
     """Returns True if no code of the user's sees the request: torch takes its indices in turn."""
     if is_iterable:
         return True
-    if type(dataset) is Subset:
+    while type(dataset) is Subset:
         dataset = dataset.dataset  # whose __getitems__ is torch's own loop over the request
     return not getattr(dataset, "__getitems__", None)
 

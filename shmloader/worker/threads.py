@@ -23,7 +23,7 @@ from shmloader.worker.seeds import Turn, taking
 _AT_FIRST, _AT_MOST = 2, 512  # threads, where their number is to be found
 _WINDOW_S = 0.05  # shortest time over which a count is judged
 _RATES = 5  # windows of which the middle rate counts
-_AT_START, _GREW = 4, 2.0  # times as many threads each time, as long as they fetch twice as much
+_AT_START, _GREW = 4, 2.0  # times as many threads at least, as long as they fetch twice as much
 _KEPT = 0.85  # of a rate, or fewer threads are slower
 _SPARE = 1.5  # threads per task that is needed on its way
 _ABOUT = 0.75  # of a count: what is nearer is the same
@@ -168,25 +168,27 @@ class FetchThreads:
             self._count -= 1
 
     def _work(self) -> None:
+        pace = self._pace
         while (task := self._tasks.get()) is not None:
-            begin = time.monotonic()
+            # A thread's CPU time is a system call.
+            needs_cpu = pace is not None and pace.is_starting
+            begin, cpu_begin = time.monotonic(), time.thread_time() if needs_cpu else 0.0
             task.run()
-            task_s = time.monotonic() - begin
+            end = time.monotonic()
+            cpu_s = time.thread_time() - cpu_begin if needs_cpu else 0.0
             self._done(task)
             del task  # or the sample would live until the next one
-            if self._pace is not None:
-                self._adjust(self._pace, task_s)
+            if pace is not None and pace.note(end - begin, cpu_s, end):
+                self._adjust(pace)
 
-    def _adjust(self, pace: "_Pace", task_s: float) -> None:
-        if not self._turn.acquire(blocking=False):
-            pace.note_late()
-            return
-        try:
-            count = pace.judge(self._count, self._tasks.qsize(), task_s)
-            if count != self._count:
-                self._set_count(count)
-        finally:
-            self._turn.release()
+    def _adjust(self, pace: "_Pace") -> None:
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._count == 0:
+                    return  # they leave
+                self._set_count(pace.judge(self._count, self._tasks.qsize()))
+            finally:
+                self._turn.release()
 
 
 class _Pace:
@@ -196,52 +198,71 @@ class _Pace:
     By Little's law as many tasks are begun and not done at that rate if none waits for another: for
     Python's lock, for a core, or for a server that has enough to do. More threads would only wait
     for each other. It is the rule of BBR for the packets that a network should hold.
+
+    At the start there is no rate to go by: as many threads as would keep a core busy are tried, by
+    how much of its time a task computes.
+
+    Attributes:
+        is_starting: True while more threads fetch many times more, and CPU times are wanted.
     """
 
     def __init__(self) -> None:
         self._rates: deque[float] = deque(maxlen=_RATES)
         self._task_s = 0.0  # shortest mean time of a task; 0: not known
         self._noted_at = 0.0
-        self._is_starting = True
+        self.is_starting = True
         self._is_probing = False
         self._rate_before = 0.0  # that of more threads, when some were taken away
         self._begin(0.0)
 
     def _begin(self, at: float) -> None:
         self._since = at
-        self._fetched = self._late = 0
-        self._tasks_s = 0.0
+        self._fetched = 0
+        self._tasks_s = self._cpu_s = 0.0
 
-    def note_late(self) -> None:
-        """Count a sample that was fetched while another thread judged."""
-        self._late += 1
-
-    def judge(self, count: int, waiting: int, task_s: float) -> int:
+    def note(self, task_s: float, cpu_s: float, now: float) -> bool:
         """
-        Count a sample that was fetched, and return how many threads there should be.
+        Count a sample that was fetched; on several threads, so that a few may be lost.
+
+        Args:
+            task_s: How long it took.
+            cpu_s: How long it computed; needed at the start only.
+            now: When it was there.
+
+        Returns:
+            True if it is time to judge.
+        """
+        if not self._since:
+            self._begin(now)
+        if now < self._since:  # begun with another number of threads
+            return False
+        self._fetched += 1
+        self._tasks_s += task_s
+        self._cpu_s += cpu_s
+        return now - self._since >= _WINDOW_S
+
+    def judge(self, count: int, waiting: int) -> int:
+        """
+        Return how many threads there should be.
 
         Args:
             count: How many there are.
             waiting: How many samples no thread has begun.
-            task_s: How long this one took.
         """
-        now = time.monotonic()
-        if not self._since:
-            self._begin(now)
-        if now < self._since:  # begun with another number of threads
-            self._late = 0
+        now, fetched = time.monotonic(), self._fetched
+        if fetched < count or now - self._since < _WINDOW_S:  # or judged meanwhile
             return count
-        self._fetched += 1
-        self._tasks_s += task_s
-        fetched = self._fetched + self._late
-        if fetched < count or now - self._since < _WINDOW_S:
-            return count
-        rate, mean_s = fetched / (now - self._since), self._tasks_s / self._fetched
+        rate, mean_s = fetched / (now - self._since), self._tasks_s / fetched
         wanted = count
         if rate * mean_s >= _ABOUT * count:  # or threads had nothing to do: the trainer is slower
             wanted = min(self._next(count, rate, mean_s, now), count + waiting, _AT_MOST)
-        if _ABOUT < wanted / count < 1 / _ABOUT and not self._is_probing:
-            wanted = count  # a new thread has to connect to its server first
+        else:
+            self.is_starting = False
+        # A new thread has to connect to its server first, so few more are none, unless then nothing
+        # waits for a thread.
+        is_enough = count < wanted == count + waiting
+        if _ABOUT < wanted / count < 1 / _ABOUT and not is_enough and not self._is_probing:
+            wanted = count
         if wanted < count and not self._rate_before:
             self._rate_before = rate
         elif wanted >= count:
@@ -253,18 +274,19 @@ class _Pace:
         is_slower = rate < _KEPT * self._rate_before
         if is_slower and not self._is_probing:
             self._rates.clear()  # tasks take longer than they did: find out anew
-            self._task_s, self._is_starting = 0.0, True
-        self._is_starting &= rate > _GREW * max(self._rates, default=0.0)
-        if self._is_starting:
+            self._task_s, self.is_starting = 0.0, True
+        self.is_starting &= rate > _GREW * max(self._rates, default=0.0)
+        if self.is_starting:
             self._rates.clear()
         if self._is_probing or not 0 < self._task_s < mean_s:
             self._task_s = mean_s
-        if self._is_starting or is_slower:
+        if self.is_starting or is_slower:
             self._noted_at = now  # tasks do not wait for each other
         if not is_slower:
             self._rates.append(rate)
         self._is_probing = now - self._noted_at > _STALE_S
-        if self._is_starting:
-            return count * _AT_START
+        if self.is_starting:
+            busy = _SPARE * self._tasks_s / max(self._cpu_s, 1e-9)
+            return round(max(count * _AT_START, min(busy, _AT_MOST)))
         need = median(self._rates) * self._task_s
         return max(1, round(need * (_PROBE if self._is_probing else _SPARE) + 0.5))

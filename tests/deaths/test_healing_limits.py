@@ -74,7 +74,7 @@ def test_without_restarts_nothing_is_added(tmp_path):
 
         assert set(iterator._workers) == set(multiprocessing.active_children())
         assert [None, None] == [progress.latest for progress in ledger.progress]
-        assert ({}, {}) == (iterator._transport._requests, ledger.recalled)
+        assert ({}, {}) == (iterator._transport.requests.unanswered, ledger.recalled)
 
 
 # The budget

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch.utils.data
@@ -53,7 +54,13 @@ def spied() -> Iterator[Made]:
 @contextmanager
 def installed() -> Iterator[None]:
     """Serve every loader of torch's class for a while."""
-    shmloader.install()
+    with installed_with():
+        yield
+
+
+@contextmanager
+def installed_with(**options: Any) -> Iterator[None]:
+    shmloader.install(**options)
     try:
         yield
     finally:
@@ -69,11 +76,13 @@ class Way:
         name: What the user writes.
         loader: Makes a loader, from a dataset and torch's options.
         active: The context in which the user's program runs.
+        like: The way that has the same losses; None: torch's.
     """
 
     name: str
     loader: Callable[..., Any]
     active: Callable[[], AbstractContextManager[Any]] = nullcontext
+    like: Way | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -87,5 +96,10 @@ TORCH = Way("torch", TorchLoader)
 IMPORT = Way("import", shmloader.DataLoader)
 WRAP = Way("wrap", wrapped)
 INSTALL = Way("install", TorchLoader, installed)
-WAYS = (IMPORT, WRAP, INSTALL)
+OVERLAP = Way("overlap", TorchLoader, partial(installed_with, overlap_epochs=True))
+BY_BATCH = Way("by batch", TorchLoader, partial(installed_with, seed_by="batch"))
+# Whoever fetches a batch, and whenever: the draws are the batch's.
+FREELY = {"assignment": "dynamic", "seed_by": "batch", "overlap_epochs": True}
+FREE = Way("dynamic, overlap", TorchLoader, partial(installed_with, **FREELY), BY_BATCH)
+WAYS = (IMPORT, WRAP, INSTALL, OVERLAP, FREE)
 BY_NAME = {str(way): way for way in (TORCH, *WAYS)}

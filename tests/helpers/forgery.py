@@ -2,7 +2,7 @@
 A second mapping of a segment, to write into it what a broken worker might write.
 
 The offsets are those of csrc/segment.h and answer.h, repeated here because only a test may bypass
-the functions of the protocol. A test compares the total length, so that the two cannot drift.
+the functions of the protocol. A test compares them with a nameplate, so that the two cannot drift.
 """
 
 import ctypes

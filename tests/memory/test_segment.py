@@ -16,7 +16,9 @@ from torch.utils.data import Dataset
 from shmloader import DataLoader, OutOfSharedMemory
 from shmloader.memory import limits, segment
 from shmloader.memory.segment import Segment, Shape, first_shape
-from tests.helpers.forgery import Forger, Geometry
+from shmloader.metrics.layout import read_struct
+from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Forger, Geometry
+from tests.helpers.looks import LAYOUT, reader_of
 from tests.helpers.programs import run
 
 BACKINGS = ["memfd", "posix"]
@@ -327,3 +329,20 @@ def test_held_batch_outlives_everything(backing):
     gc.collect()
 
     assert [0] * 20000 == batch[0].tolist()
+
+
+def test_forged_offsets_are_those_of_a_segment():
+    """What tests overwrite in a segment lies where its nameplate says that it lies."""
+    with DataLoader(range(8), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        segment = iterator._segment
+        plate = read_struct(reader_of(segment.descriptor), LAYOUT, "nameplate", 0)
+        forged = Geometry(segment.shape)
+
+    assert forged.task_ring - WORKER_BYTES == CONTROL_BYTES == plate["worker_offset"]
+    assert forged.ready_ring - CONTROL_BYTES == plate["answers_offset"]
+    assert forged.table - CONTROL_BYTES == plate["worker_stride"]
+    assert forged.table == plate["table_offset"]
+    assert forged.table_end - LOG_BYTES == plate["log_offset"]
+    assert forged.total_bytes == plate["total_bytes"]

@@ -148,6 +148,27 @@ def test_cores_that_others_use_are_not_promised():
     assert "would do" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("about", "is_advised"),
+    [
+        ({"cpu": 0.02}, True),
+        ({"cpu": 0.02, "may_have_threads": False}, False),
+        ({"cpu": 0.9}, False),
+        ({"cpu": 0.2, "delayed": 0.6}, False),
+    ],
+    ids=str,
+)
+def test_threads_are_named_where_samples_wait(about, is_advised):
+    """They are no setting to follow blindly: the dataset has to be safe for threads."""
+    about = {"may_have_threads": True, **about}
+    found = report(fetching=0.2, step=0.01, workers=2, cores=2.0, **about)
+
+    assert "fetch_threads" not in found.advice
+    assert is_advised == ('fetch_threads="auto"' in str(found))
+    if is_advised:
+        assert "workers compute 2 % of the time they fetch" in str(found)
+
+
 def test_no_advice_is_empty():
     """Where the same number of workers is the best one, the cores are what is missing."""
     found = report(
@@ -162,7 +183,10 @@ def test_workers_that_delay_the_step_become_fewer():
     """A step that finds no core beside workers which are mostly idle gets one back."""
     about = {"step": 0.05, "cpu": 0.4, "delayed": 0.5, "late": 0.5, "cores": 2.0}
 
-    assert {"num_workers": 1} == report(workers=6, **about).advice
+    found = report(workers=6, **about)
+    assert {"num_workers": 1} == found.advice
+    assert "or nice=19" in str(found)
+    assert "nice" not in str(report(workers=6, **about, is_nice=True))
     assert {"num_workers": 1} == report(workers=6, slots=4, **about).advice
 
 

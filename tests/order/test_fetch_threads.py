@@ -149,9 +149,12 @@ def test_a_dataset_that_takes_whole_requests(dataset):
     assert expected[0][0][0][0][0] >= 1000
 
 
-def test_a_subset_of_singles_is_fetched_singly():
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_subset_of_singles_is_fetched_singly(depth):
     """A Subset counts as what it wraps: its samples are fetched side by side."""
-    dataset = Subset(Threads(), range(COUNT))
+    dataset = Threads()
+    for _ in range(depth):
+        dataset = Subset(dataset, range(COUNT))
     with DataLoader(dataset, 16, num_workers=1, fetch_threads=4) as loader:
         first = next(iter(loader))
     assert 4 == len(set(first[:, 1].tolist()))
@@ -365,6 +368,7 @@ def test_a_request_that_is_no_list_of_indices(request_, errors, kind):
         with pytest.raises(kind):
             next(batches)
         assert next(batches)[1].tolist() == [2]
+        assert not list(batches)
 
 
 class Dividing(Waiting):

@@ -40,15 +40,20 @@ class Worker:
             rate = min(begun / (wait_s + compute_s), 1 / max(compute_s, 1e-9))
             self.clock.now += 1 / rate
             waiting = max(0, self.held - self.count)
-            self.count = self.pace.judge(self.count, waiting, begun / rate)
+            if self.pace.note(begun / rate, compute_s, self.clock.now):
+                self.count = self.pace.judge(self.count, waiting)
             counts.append(self.count)
         return counts[samples // 2 :]
 
 
 @pytest.mark.parametrize("wait_ms", [1, 5, 20, 100, 200])
 def test_samples_that_only_wait_all_wait_at_once(clock, wait_ms):
-    """While samples wait and more threads fetch more, more threads are started."""
-    assert 0.75 * 64 <= min(Worker(clock, held=64).fetch(wait_ms / 1e3, 1e-5))
+    """While samples wait for a thread and more threads fetch more, more threads are started."""
+    counts = Worker(clock, held=64).fetch(wait_ms / 1e3, 1e-5)
+
+    assert 0.75 * 64 <= min(counts)
+    # Fewer only while they show that a task takes no longer than it has to.
+    assert 0.9 * len(counts) <= counts.count(64)
 
 
 @pytest.mark.parametrize(("wait_ms", "compute_ms"), [(20, 2), (50, 1), (5, 1), (1, 0.2)])

@@ -122,6 +122,7 @@ class WithoutLength:
     [
         BatchSampler(RandomSampler(range(9), replacement=True), 2, False),
         BatchSampler(RandomSampler(range(9), num_samples=4), 2, False),
+        BatchSampler(RandomSampler(range(9)), 1 << 70, False),
         BatchSampler(RandomSampler(range(9), num_samples=20), 2, False),
         BatchSampler(WeightedRandomSampler([1.0, 2.0], 5), 2, False),
         BatchSampler(OfTheUser(range(9)), 2, False),

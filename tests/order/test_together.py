@@ -27,6 +27,7 @@ OUT_OF_RANGE = [
     ({"fetch_threads": "many"}, TypeError, "an int or \"auto\", but got 'many'"),
     ({"fetch_threads": True}, TypeError, "but got True"),
     ({"fetch_threads": 2.0}, TypeError, "but got 2.0"),
+    ({"overlap_epochs": "no"}, TypeError, "overlap_epochs should be a bool, but got 'no'"),
 ]
 
 

@@ -48,6 +48,7 @@ def test_archives_are_small():
     assert sum(path.stat().st_size for path in files) <= KEPT_BYTES_MAX
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
 @pytest.mark.timeout(BUILD_TIMEOUT_S + 120)
 def test_kept_plays_end_well(tmp_path):

@@ -15,13 +15,10 @@ class Transport:
         self.told = []
         self.stops = 0
         self.ledger = SimpleNamespace(stop=self._stop)
-        self._untaken = untaken
+        self.requests = SimpleNamespace(untaken=lambda worker: untaken + worker)
 
     def put(self, worker, message):
         self.told.append((worker, message))
-
-    def untaken(self, worker):
-        return self._untaken + worker
 
     def _stop(self):
         self.stops += 1

@@ -354,6 +354,23 @@ def seen_here():
         return []
 
 
+def test_batches_that_are_made_while_the_trainer_is_elsewhere():
+    """They are counted at each look, though the trainer has not looked at them."""
+    with DataLoader(range(400), 4, num_workers=2, prefetch_factor=6) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        number = loader._service.pool.number
+        found, deadline = None, time.monotonic() + 20
+        while (found is None or found.made < found.ahead) and time.monotonic() < deadline:
+            (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
+            assert 0 <= found.made <= found.ahead
+        assert (12, 12, 0) == (found.ahead, found.made, found.slots["ready"])
+        for _ in iterator:
+            pass
+        (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
+        assert (0, 0, 100) == (found.ahead, found.made, found.batch)
+
+
 def test_a_loader_between_epochs_and_a_closed_one():
     """A loader is found between two epochs, and not after close()."""
     with DataLoader(range(8), 4, num_workers=1, persistent_workers=True) as loader:

@@ -1,3 +1,3 @@
-"""Waits behind slow samples, beside the best that any loader could do: `python -m bench stalls`."""
+"""Waits behind slow samples, beside a loop without any overhead: `python -m bench stalls`."""
 
 from bench.questions.stalls.command import main as main

@@ -1,9 +1,10 @@
 """
-The best that a loader can do without knowing beforehand which samples are slow.
+A loop whose loader costs nothing and does not know beforehand which samples are slow.
 
 Its rules: `ahead` batches are asked for before the first is used, and one more with each batch that
 is delivered. Requests are begun in their order, each by the first worker that is free, so none is
-idle while a request waits. Handing over costs nothing.
+idle while a request waits. Handing over costs nothing. No loader can count on more; by luck,
+another order of slow batches can be some percent faster.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
 """
-Waits behind slow samples: torch and ours with both assignments, beside the best possible.
+Waits behind slow samples: torch and ours with both assignments, beside a loop without any overhead.
 
     python -m bench stalls
     python -m bench stalls --picture bench/results/stalls.png

@@ -15,7 +15,7 @@ _LABELS = {
     "torch": "torch",
     "cycle": "shmloader",
     "dynamic": 'shmloader, assignment="dynamic"',
-    "bound": "the best possible",
+    "bound": "a loader without overhead",
 }
 
 

@@ -33,6 +33,7 @@ _ROWS = (
     Row("ours, 2 workers, 8 threads", "ours", 2, threads=8, epochs=3),
     Row("ours, 2 workers, 32 threads", "ours", 2, threads=32, epochs=3),
     Row("ours, 2 workers, auto", "ours", 2, threads="auto", epochs=3),
+    Row("ours, 2, auto, overlap_epochs", "ours", 2, threads="auto", epochs=3, overlaps=True),
     Row("ours, 8 workers, auto", "ours", 8, threads="auto", epochs=3),
     Row("ours, 2, auto, downloaded()", "ours", 2, threads="auto", downloads="kept", epochs=3),
 )

@@ -32,6 +32,7 @@ class Row:
         loader: "ours" or "torch".
         downloads: "first": all pictures with eight processes, then from disk; "kept": `downloaded`.
         epochs: How many.
+        overlaps: Requests of the next epoch are sent at the end of each.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Row:
     threads: int | str = 0
     downloads: str = ""
     epochs: int = 1
+    overlaps: bool = False
 
     @property
     def in_flight(self) -> int | None:
@@ -115,6 +117,8 @@ def _loader(row: Row, dataset: Pictures):
     }
     if row.loader == "torch":
         return TorchLoader(dataset, **options)
+    if row.overlaps:
+        options |= {"overlap_epochs": True, "seed_by": "batch"}
     return DataLoader(dataset, **options, fetch_threads=row.threads)
 
 

@@ -38,6 +38,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
         "batch": loader.batch,
         "length": loader.length,
         "ahead": loader.ahead,
+        "made": loader.made,
         "slots": loader.slots,
         "batches_per_s": pace.batches_per_s,
         "bytes_per_s": pace.bytes_per_s,

@@ -51,7 +51,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
     yield Line(f"    {_pace(loader)}")
     if loader.slots:
         used = [f"{count} {state}" for state, count in loader.slots.items() if count]
-        yield Line(f"    slots: {', '.join(used)}; {loader.ahead} batches ahead; {_memory(loader)}")
+        yield Line(f"    slots: {', '.join(used)}; {_ahead(loader)}; {_memory(loader)}")
     line = verdict(loader, trainer.process.pid)
     if line and trainer.state != "stopped":
         yield Line(f"    {line}", "bold")
@@ -87,6 +87,11 @@ def _pace(loader: LiveLoader) -> str:
     if pace.waiting is not None:
         text += f", waiting {100 * pace.waiting:.0f} % of the last seconds"
     return text
+
+
+def _ahead(loader: LiveLoader) -> str:
+    made = "" if loader.made is None else f", {loader.made} made"
+    return f"{loader.ahead} batches ahead{made}"
 
 
 def _memory(loader: LiveLoader) -> str:

@@ -85,6 +85,8 @@ def _setting_of(loader: LiveLoader, process: int | None) -> Setting:
         in_order=plate.in_order,
         assignment=DYNAMIC if plate.is_dynamic else CYCLE,
         may_be_dynamic=plate.may_be_dynamic,
+        may_have_threads=plate.may_have_threads,
+        is_nice=plate.is_nice,
         slots=slots,
         chosen_slots=plate.chosen_slots,
         ring_bytes=plate.ring_bytes,
