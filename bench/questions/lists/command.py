@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 from bench.questions.lists.files import file_records
 from bench.questions.lists.picture import draw
@@ -149,7 +148,7 @@ def _start(options: argparse.Namespace) -> Iterator[dict]:
             loader, store = kinds[(turn + place) % len(kinds)]
             row = Row("start", store, loader, workers, "spawn", options.paths)
             found.setdefault((loader, store), []).append(_run(row))
-    seconds = {kind: median(each["first_batch_s"] for each in runs) for kind, runs in found.items()}
+    seconds = {kind: min(each["first_batch_s"] for each in runs) for kind, runs in found.items()}
     for loader, store in _START:
         yield {
             "workers": workers, "loader": loader, "store": store,

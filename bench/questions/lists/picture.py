@@ -38,9 +38,9 @@ def draw(records: list[dict], path: Path) -> None:
             )  # fmt: skip
         axes.set_title(method, loc="left", fontsize=10)
         axes.set_xlabel("workers", fontsize=10)
-        axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.3)
+    strips[0][0].set_ylim(bottom=0)
     strips[0][0].set_ylabel("MB of all processes", fontsize=10)
     strips[0][0].legend(frameon=False, fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
