@@ -11,10 +11,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy
 import torch
+from torch.utils.data import Dataset
 
 from shmloader import log
 from shmloader.data.mutations import changed_while_read
@@ -33,7 +35,14 @@ _PLAIN = (
     datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction, enum.Enum, uuid.UUID,
 )  # fmt: skip
 _CONTAINERS = (list, tuple, set, frozenset, dict)
-_FOREIGN = ("torch", "numpy", "builtins", "_io", "threading", "pandas", "pyarrow")
+# Objects of these are tools of a dataset, not parts of it: a vocabulary is looked up for each word.
+_FOREIGN = frozenset(
+    (
+        "torch", "numpy", "pandas", "pyarrow", "transformers", "tokenizers", "sentencepiece",
+        "spacy", "nltk", "sklearn", "scipy", "PIL", "cv2", "lightning", "pytorch_lightning",
+        "accelerate",
+    )
+)  # fmt: skip
 
 
 class Replaced(NamedTuple):
@@ -96,7 +105,8 @@ def share(dataset: Any, *, min_bytes: int = _MIN_BYTES) -> Sharing:
 
     Left as they are: what the dataset's own code changes while it is read, as far as its source
     shows; subclasses of list and dict, other than defaultdict; and what holds objects that are not
-    data. The logger "shmloader" is told what was done, in one line.
+    data. Not looked into are tools such as tokenizers, networks and loggers. The logger "shmloader"
+    is told what was done, in one line.
 
     Args:
         dataset: Any object with attributes; they are changed.
@@ -186,11 +196,13 @@ def _is_worth_a_look(value: Any) -> bool:
     """Returns True for an object with attributes of its own that may be a part of a dataset."""
     if isinstance(value, list | tuple | dict):
         return len(value) <= _FEW
+    if isinstance(value, Dataset | SimpleNamespace):
+        return True
     if isinstance(value, type | SharedList | SharedDict | torch.nn.Module):
         return False
-    module = type(value).__module__.partition(".")[0]
-    is_of_torch_data = type(value).__module__.startswith("torch.utils.data")
-    return hasattr(value, "__dict__") and (is_of_torch_data or module not in _FOREIGN)
+    package = type(value).__module__.partition(".")[0]
+    is_a_tool = package in _FOREIGN or package in sys.stdlib_module_names
+    return hasattr(value, "__dict__") and (package == "__main__" or not is_a_tool)
 
 
 def _is_group(value: Any) -> bool:

@@ -4,6 +4,7 @@ import collections
 import copy
 import logging
 import pickle
+import types
 
 import numpy
 import pytest
@@ -177,14 +178,20 @@ def test_what_cannot_be_replaced_is_named(value, reason):
 
 
 def test_loops_and_modules_are_walked_once():
-    """A dataset that refers to itself ends, and a module is not looked into."""
+    """A dataset that refers to itself ends, and tools are not looked into."""
     dataset = Folder()
     dataset.me = dataset
     dataset.module = torch.nn.Linear(2, 2)
     dataset.module.list = paths()
+    dataset.log = logging.getLogger("tests.sharing")
+    dataset.log.words = paths()
+    dataset.settings = types.SimpleNamespace(rows=paths())
     share(dataset)
 
     assert type(dataset.module.list) is list
+    assert type(dataset.log.words) is list
+    assert isinstance(dataset.settings.rows, SharedList)
+    del dataset.log.words
     assert isinstance(dataset.samples, SharedList)
 
 
