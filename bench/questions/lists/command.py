@@ -57,6 +57,9 @@ _COLUMNS = {
         "paths in": "store",
         "first batch, s": "first_batch_s",
         "above no paths, s": "above_s",
+        "sent to each, kB": "sent_kb",
+        "pickle, ms": "pickle_ms",
+        "unpickle and read, ms": "unpickle_ms",
         "correct": "correct",
     },
     "reads": {
@@ -154,6 +157,10 @@ def _start(options: argparse.Namespace) -> Iterator[dict]:
             "workers": workers, "loader": loader, "store": store,
             "first_batch_s": seconds[loader, store],
             "above_s": seconds[loader, store] - seconds[loader, None],
+            **{
+                figure: min(each[figure] for each in found[loader, store])
+                for figure in ("sent_kb", "pickle_ms", "unpickle_ms")
+            },
             "correct": all(each["correct"] for each in found[loader, store]),
         }  # fmt: skip
 

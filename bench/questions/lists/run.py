@@ -7,10 +7,13 @@ prints a JSON line.
 """
 
 import json
+import multiprocessing.context
 import os
+import pickle
 import sys
 import time
 from dataclasses import asdict, dataclass
+from multiprocessing.reduction import ForkingPickler
 
 import numpy
 import torch
@@ -84,12 +87,50 @@ def _epoch(loader) -> tuple[numpy.ndarray, float, int]:
 
 def _start(row: Row) -> dict:
     store = None if row.store is None else STORES[row.store](paths(row.count))
-    loader = _loader(row, Lengths(store, row.count))
+    dataset = Lengths(store, row.count)
+    sent = _sent(dataset)
+    loader = _loader(row, dataset)
     begin = time.perf_counter()
     first = next(iter(loader)).tolist()
     seconds = time.perf_counter() - begin
     expected = [len(path) for path in paths(_BATCH)]
-    return {"first_batch_s": seconds, "correct": store is None or first == expected}
+    return {"first_batch_s": seconds, **sent, "correct": store is None or first == expected}
+
+
+def _sent(dataset: Lengths) -> dict:
+    """Measure what one worker is sent: pickled as for its start, unpickled, and a record read."""
+    multiprocessing.context.set_spawning_popen(_Starting())
+    try:
+        begin = time.perf_counter()
+        pickled = ForkingPickler.dumps(dataset)
+        pickled_s = time.perf_counter() - begin
+    finally:
+        multiprocessing.context.set_spawning_popen(None)
+    begin = time.perf_counter()
+    pickle.loads(pickled)[0]
+    unpickled_s = time.perf_counter() - begin
+    sizes = {"sent_kb": len(pickled) / 1e3}
+    return {**sizes, "pickle_ms": pickled_s * 1e3, "unpickle_ms": unpickled_s * 1e3}
+
+
+class _Starting:
+    """Stands for the start of a process: descriptors stay here."""
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        return descriptor
+
+    def DupFd(self, descriptor: int) -> "_Carried":
+        return _Carried(descriptor)
+
+
+class _Carried:
+    """A descriptor on its way."""
+
+    def __init__(self, descriptor: int):
+        self._descriptor = descriptor
+
+    def detach(self) -> int:
+        return os.dup(self._descriptor)
 
 
 def _loader(row: Row, dataset, shuffle: bool = False):
