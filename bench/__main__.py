@@ -5,7 +5,7 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | edges | gil | kinds | polite | retention | scale
+    python -m bench caching | cliffs | collates | edges | gil | kinds | polite | retention | scale
     python -m bench scaling | stalls | start | streaming | threads | trainer | tune | verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
@@ -39,6 +39,7 @@ _DEFAULT = {"repeats": 5, "epochs": 5}
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 
 _QUESTIONS = (
+    "caching",
     "cliffs",
     "collates",
     "edges",

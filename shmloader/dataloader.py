@@ -183,7 +183,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def stats(self) -> Stats:
         """Count what this loader has done since it was made, over all epochs and live iterators."""
-        return self._service.stats()
+        return self._service.stats(self)
 
     def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
         """

@@ -161,7 +161,7 @@ def stats(loader: Any) -> Stats:
     Raises:
         TypeError: It is no DataLoader, and holds none.
     """
-    return sum((service.stats() for _, service in _served_in(loader)), Stats())
+    return sum((service.stats(inner) for inner, service in _served_in(loader)), Stats())
 
 
 def report(loader: Any) -> Report:
@@ -177,7 +177,7 @@ def report(loader: Any) -> Report:
     found = _served_in(loader)
     if not found:
         return Service().report(loader, Options())
-    inner, service = max(found, key=lambda each: each[1].stats().next.total_s)
+    inner, service = max(found, key=lambda each: each[1].stats(each[0]).next.total_s)
     return service.report(inner, _options_of(inner))
 
 

@@ -1,12 +1,14 @@
 """The one extension module, and what is pickled beside it: the only door to csrc/."""
 
 from shmloader.core._core import (
+    MISSING,
     BatchLog,
     Desk,
     Indices,
     Ledger,
     News,
     Plan,
+    SampleCache,
     Samples,
     Stopping,
     Taken,
@@ -27,6 +29,7 @@ from shmloader.core.progress import Progress
 from shmloader.core.protocol import Kind, Order, Verb
 
 __all__ = [
+    "MISSING",
     "BatchLog",
     "Desk",
     "Indices",
@@ -36,6 +39,7 @@ __all__ = [
     "Order",
     "Plan",
     "Progress",
+    "SampleCache",
     "Samples",
     "Stopping",
     "Taken",

@@ -19,6 +19,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     sources        the leaves that are not in the slot yet, and the copy that brings them there
     encode         a batch into a slot: payload and layout
     decode         a slot, or the blocks that it was copied out to, into a batch
+    sample_cache   samples that were fetched once, in a file of their own
     ledger         the trainer's end: place, receive, deliver
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
     desk           the worker's end: take, write, commit
@@ -46,6 +47,7 @@ include "numbers.pyx"
 include "sources.pyx"
 include "encode.pyx"
 include "decode.pyx"
+include "sample_cache.pyx"
 include "ledger.pyx"
 include "batch_log.pyx"
 include "desk.pyx"

@@ -623,8 +623,8 @@ cdef class Encoder:
         return 0
 
 
-cdef int encode(SlotMemory memory, batch, Pickler) except -1:
-    """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
+cdef Encoder walked(SlotMemory memory, batch, Pickler):
+    """Walk a batch; the caller takes the encoder's pickler away when it is done."""
     cdef Encoder encoder = Encoder.__new__(Encoder, memory, Pickler)
     try:
         try:
@@ -632,6 +632,16 @@ cdef int encode(SlotMemory memory, batch, Pickler) except -1:
         except _Unfinished:
             encoder.begin_again()
             encoder.put_pickled(batch)
+    except BaseException:
+        encoder.pickler = None   # it refers to the encoder
+        raise
+    return encoder
+
+
+cdef int encode(SlotMemory memory, batch, Pickler) except -1:
+    """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
+    cdef Encoder encoder = walked(memory, batch, Pickler)
+    try:
         return encoder.finish(&memory.draft)
     finally:
         encoder.pickler = None   # it refers to the encoder

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from shmloader import log
 from shmloader.core import BatchLog, Ledger, generation
+from shmloader.memory import maker
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
 from shmloader.metrics import Held, Stats, WorkerStats
@@ -94,8 +94,7 @@ class SegmentPool:
                 **self.about,
                 "label": self.about["label"].encode(errors="replace"),
                 "loader": self.number,
-                "owner_pid": os.getpid(),
-                "owner_start": _start_of_this_process(),
+                **maker.this_process(),
             }
         )
         log.tell(
@@ -286,10 +285,3 @@ def workers_of(notes: BatchLog) -> list[WorkerStats]:
         WorkerStats(fetching / 1e9, collating / 1e9, starved / 1e9, blocked / 1e9, batches, moved)
         for fetching, collating, starved, blocked, batches, moved in notes.clocks()
     ]
-
-
-def _start_of_this_process() -> int:
-    """When this process began, in clock ticks after boot, or 0: its number may come again."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[19])
-    return 0

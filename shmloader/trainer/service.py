@@ -9,6 +9,7 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.core import view_layout
+from shmloader.data.caches import caches_in
 from shmloader.errors import at_users_line
 from shmloader.memory import limits, sending
 from shmloader.memory.pool import SegmentPool
@@ -75,13 +76,16 @@ class Service:
             "is_dynamic": options.assignment == DYNAMIC,
             "may_be_dynamic": together.may_be_dynamic(loader, options),
         }
+        for cache in caches_in(loader.dataset):
+            cache.note_user(self.pool.number)
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
         return iterator
 
-    def stats(self) -> Stats:
-        """Count over all epochs and live iterators."""
-        return self.pool.stats()
+    def stats(self, loader: Any) -> Stats:
+        """Count over all epochs and live iterators of a loader, and what its caches did."""
+        caches = tuple(cache.cache_stats() for cache in caches_in(loader.dataset))
+        return replace(self.pool.stats(), caches=caches)
 
     def report(self, loader: Any, options: Options) -> Report:
         """Judge the last epoch; the options are those that it was run with."""

@@ -18,6 +18,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from shmloader import draws
 from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
@@ -225,7 +226,7 @@ class Worker:
     def _undo(self) -> None:
         undo, self._position.undo = self._position.undo, None
         if undo is not None:
-            snapshot.set_random_states(undo[1])
+            draws.set_random_states(undo[1])
 
     def _prepare_to_undo(self) -> None:
         """Note where the generators are before the first foretold request of an epoch."""
@@ -237,7 +238,7 @@ class Worker:
         undo = self._position.undo
         # Those of the epoch before may have been all that it asked of this worker, and were right.
         if undo is None or undo[0] != epoch:
-            self._position.undo = epoch, snapshot.random_states()
+            self._position.undo = epoch, draws.random_states()
 
     def _answer(self, index: Any) -> None:
         if self._spec.can_undo:

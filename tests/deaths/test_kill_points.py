@@ -29,7 +29,8 @@ TELL_WITHIN_S = 2.0  # ten times the promise, because other programs use this ma
 # The processes that pass the steps whose name begins with this word.
 WORDS_OF = {
     SIDES: "arm copy disarm pop push reserve ring view",
-    (WORKER,): "ask clock commit gather nothing pages populate sit snapshot stream times write",
+    (WORKER,): "ask clock commit gather keep nothing pages populate sit snapshot stream times "
+    "unkept write",
     (TRAINER,): "close collect free grant lease log map order reclaim refuse release reopen "
     "resume retake return stop unmap unseen",
 }
@@ -163,6 +164,7 @@ def test_stores_are_found():
         "log.c",
         "order.h",
         "ring.h",
+        "sample_cache.pyx",
         "slot_memory.pyx",
         "view.h",
     } == found
