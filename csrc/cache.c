@@ -67,6 +67,7 @@ bool cache_measure(struct cache_shape *shape) {
 
 void cache_open(struct cache *cache, uint8_t *base, int fd, const struct cache_shape *shape) {
   *cache = (struct cache){.base = base, .fd = fd, .file = platform_file_of(fd), .shape = *shape};
+  cache->generation = generation_now();
   cache->line = (uint32_t)getpid() % CACHE_COUNTERS;
   platform_leave_undumped(base + shape->data_offset, shape->total_bytes - shape->data_offset);
 }
@@ -91,6 +92,7 @@ int cache_make(struct cache *cache, const struct cache_plate *plate) {
   control->plate = *plate;
   /* relaxed: no other process has the file yet. */
   atomic_store_explicit(&control->taken, cache->shape.data_offset, memory_order_relaxed);
+  STEP("make: cache");
   return 0;
 }
 
@@ -139,7 +141,7 @@ uint64_t cache_record_bytes(const struct cache_head *head) {
 uint64_t cache_place(struct cache *cache, uint64_t bytes) {
   uint64_t now = generation_now();
   if (cache->generation != now) {
-    /* The first use, or a forked child: the piece in hand is its parent's. */
+    /* A forked child: the piece in hand is its parent's. */
     cache->generation = now;
     cache->cursor = cache->end = 0;
     cache->line = (uint32_t)getpid() % CACHE_COUNTERS;
@@ -286,8 +288,10 @@ bool cache_is_closed(const struct cache *cache) {
 }
 
 void cache_close(struct cache *cache) {
+  struct cache_control *control = control_of(cache);
   /* sync given-up-R -> given-up-A: it is there before any page is gone. */
-  atomic_store_explicit(&control_of(cache)->closed, 1, memory_order_release);
+  atomic_store_explicit(&control->closed, 1, memory_order_release);
+  STEP("forsake: closed");
   uint64_t data = cache->shape.data_offset;
   struct platform_file found = platform_file_of(cache->fd);
   if (found.device != cache->file.device || found.inode != cache->file.inode) return;

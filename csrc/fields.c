@@ -2,8 +2,8 @@
 
 /*
  * The layout of what viewers may read, as a table: a viewer gets bytes and this, and so the structs
- * in view.h, times.h, clock.h and cache.h stand once. `control`, `worker` and `cache` say where these
- * lie in theirs.
+ * in view.h, times.h, clock.h and cache.h stand once. `control`, `worker` and `cache` say where
+ * these lie in theirs.
  */
 
 #include "fields.h"

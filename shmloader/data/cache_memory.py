@@ -81,10 +81,10 @@ class CacheMemory:
         return reduction.DupFd(self._descriptor), self._shape, self._about
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        duplicate, shape, self._about = state
+        duplicate, (indices, most_bytes), self._about = state
         self._descriptor = duplicate.detach()
         self._hold_descriptor()
-        self._open(*shape, None)
+        self._open(indices, most_bytes, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CacheMemory":
         return self  # one memory, however many datasets

@@ -92,14 +92,18 @@ class Turn:
             What puts it back there; one that was made since is forgotten.
         """
         generator = self._generator if self._made_at == self._now_at() else None
-        state = None if generator is None else generator.bit_generator.state
+        if generator is None:
+            return self._forget
+        state = generator.bit_generator.state
 
         def put_back() -> None:
             self._generator = generator
-            if generator is not None:
-                generator.bit_generator.state = state
+            generator.bit_generator.state = state
 
         return put_back
+
+    def _forget(self) -> None:
+        self._generator = None
 
 
 @contextmanager

@@ -31,7 +31,9 @@ WORDS_OF = {
     SIDES: "arm copy disarm pop push reserve ring view",
     (WORKER,): "ask clock commit gather keep nothing pages populate sit snapshot stream times "
     "unkept write",
-    (TRAINER,): "close collect free grant lease log map order reclaim refuse release reopen "
+    (
+        TRAINER,
+    ): "close collect forsake free grant lease log make map order reclaim refuse release reopen "
     "resume retake return stop unmap unseen",
 }
 SIDES_OF = {word: sides for sides, words in WORDS_OF.items() for word in words.split()}
@@ -152,6 +154,7 @@ def test_stores_are_found():
     }
 
     assert {
+        "cache.c",
         "clock.h",
         "copy.c",
         "desk.pyx",

@@ -85,7 +85,8 @@ class Cached(Dataset):
         self.cached = None
 
     def begin(self):
-        """Keep nothing yet."""
+        """Keep nothing yet; a cache that was made before is closed."""
+        cached(self.samples, 16 << 20).close()
         self.cached = cached(self.samples, 16 << 20, without_function)
 
     def __len__(self):

@@ -199,7 +199,7 @@ static void counts_of_all_are_summed(void) {
 static void users_are_noted_once(void) {
   struct cache cache = cache_new(1, 1 << 20);
   struct cache_control *control = (struct cache_control *)cache.base;
-  for (uint64_t user = 1; user <= 2 * CACHE_USERS; user++) cache_note_user(&cache, user / 2 + 1);
+  for (uint64_t user = 0; user < 2 * CACHE_USERS; user++) cache_note_user(&cache, user / 2 + 1);
   for (uint64_t user = 0; user < CACHE_USERS; user++) {
     CHECK_EQUAL(user + 1, atomic_load(&control->users[user]));
   }
