@@ -16,7 +16,9 @@
  *
  * Key invariant: what a word shows is never written again, and never moved. Nothing is evicted.
  *
- * Pieces are taken by one compare-and-swap of `taken`, which never passes total_bytes. Their pages
+ * Pieces are taken by one compare-and-swap of `taken`, which never passes total_bytes. They get
+ * shorter as less is left, and hold a number of records like the one that asks for them: so little
+ * is wasted in pieces that are not filled, or where no other record fits in. Their pages
  * are added before anything is written there, so no store faults for want of memory. A process's
  * piece is known by its generation: a forked child has a copy of its parent's cursor, and takes a
  * piece of its own.
@@ -57,12 +59,7 @@ bool cache_measure(struct cache_shape *shape) {
   shape->words_offset = round_up(sizeof(struct cache_control), page);
   shape->data_offset = round_up(shape->words_offset + 8 * shape->indices, page);
   shape->total_bytes = shape->max_bytes / page * page;
-  if (shape->data_offset >= shape->total_bytes) return false;
-  /* So short that pieces which are not full are a small part of all. */
-  uint64_t piece = (shape->total_bytes - shape->data_offset) / 256 / page * page;
-  if (piece < page) piece = page;
-  shape->piece_bytes = piece < CACHE_PIECE_MAX ? piece : CACHE_PIECE_MAX;
-  return true;
+  return shape->data_offset < shape->total_bytes;
 }
 
 void cache_open(struct cache *cache, uint8_t *base, int fd, const struct cache_shape *shape) {
@@ -160,9 +157,11 @@ static uint64_t length_behind(const struct cache *cache, uint64_t taken, uint64_
   }
   uint64_t left = shape->total_bytes - taken;
   if (bytes > left) return 0;
-  uint64_t wanted = round_up(bytes, shape->page_bytes);
-  if (wanted < shape->piece_bytes) wanted = shape->piece_bytes;
-  return wanted < left ? wanted : left;
+  uint64_t length = left / CACHE_PIECES_LEFT;
+  if (length > CACHE_PIECE_MAX) length = CACHE_PIECE_MAX;
+  length = length > bytes ? length / bytes * bytes : bytes;
+  /* Both are whole pages, so what is left is too. */
+  return round_up(length, shape->page_bytes);
 }
 
 uint64_t cache_wanted(const struct cache *cache, uint64_t bytes) {

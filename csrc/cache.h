@@ -12,6 +12,7 @@
 #define CACHE_MAGIC UINT64_C(0x64656863616d6873) /* "shmached" as little-endian bytes */
 #define CACHE_VERSION 1u
 #define CACHE_PIECE_MAX (UINT64_C(32) << 20)
+#define CACHE_PIECES_LEFT 64 /* a piece is at most this part of what is left */
 #define CACHE_COUNTERS 32 /* processes are spread over so many lines of counts */
 #define CACHE_USERS 32
 #define CACHE_LABEL_BYTES 64
@@ -59,7 +60,6 @@ struct cache_shape {
   uint64_t words_offset;
   uint64_t data_offset;
   uint64_t total_bytes;
-  uint64_t piece_bytes; /* as pieces usually are */
 };
 
 /* One process's end. */

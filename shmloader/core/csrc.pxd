@@ -405,7 +405,6 @@ cdef extern from "cache.h" nogil:
         uint64_t words_offset
         uint64_t data_offset
         uint64_t total_bytes
-        uint64_t piece_bytes
 
     struct cache:
         uint8_t *base
