@@ -31,6 +31,8 @@ class SegmentPool:
     Attributes:
         spills: Batches of the loader's whole life that were copied out of their slots, by reason.
         foretold: Requests of a next epoch that were sent before it began: sent, used, discarded.
+        growth: By worker: how often it was replaced because it grew, by how many bytes in all, and
+            in how many batches.
         advice: Against more of them, for the user; None once it was given.
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
@@ -63,6 +65,7 @@ class SegmentPool:
         self._past = Stats()
         self.spills: Counter[str] = Counter()
         self.foretold: Counter[str] = Counter()
+        self.growth: dict[int, tuple[int, int, int]] = {}
         self.history = History()
         self._past_log = b""
         self.advice: str | None = None
@@ -232,6 +235,7 @@ class SegmentPool:
             stats,
             spills=dict(self.spills),
             foretold=dict(self.foretold),
+            replaced=sum(times for times, _, _ in list(self.growth.values())),
             next=next_times,
             step=step_times,
             epochs=self.history.epochs(),

@@ -181,6 +181,7 @@ class Stats:
         worker_blocked_s: Seconds workers waited for pages of their slots in mid-batch.
         spilled: Batches copied to private memory because too many slots or bytes were held.
         restarts: Workers that died and were replaced.
+        replaced: Workers replaced because their memory grew beyond `worker_bytes`.
         retired: Slots taken out of use because a worker kept an alias of its batch.
         resident_bytes: Bytes of shared memory that have pages now, idle segments included.
         pickled_bytes: Bytes of pickles that rode beside the tensors.
@@ -205,6 +206,7 @@ class Stats:
     worker_blocked_s: float = 0.0
     spilled: int = 0
     restarts: int = 0
+    replaced: int = 0
     retired: int = 0
     resident_bytes: int = 0
     pickled_bytes: int = 0

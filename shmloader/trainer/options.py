@@ -35,6 +35,7 @@ class Options:
     fetch_threads: int | str = 0
     overlap_epochs: bool = False
     nice: int = 0
+    worker_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self._settle("restarts", _count("restarts", self.restarts, 0, None))
@@ -55,6 +56,13 @@ class Options:
             threads = _count("fetch_threads", self.fetch_threads, 0, _THREADS_MAX, kind)
             self._settle("fetch_threads", threads)
         self._settle("nice", _count("nice", self.nice, 0, _NICE_MAX))
+        worker_bytes = _count_or_none("worker_bytes", self.worker_bytes, 1, _BYTES_MAX)
+        self._settle("worker_bytes", worker_bytes)
+
+    @property
+    def replaces(self) -> bool:
+        """True if workers that die or grow are replaced."""
+        return self.restarts > 0 or self.worker_bytes is not None
 
     def _settle(self, name: str, value: int | None) -> None:
         object.__setattr__(self, name, value)  # as the dataclass itself does when it is frozen

@@ -18,7 +18,7 @@ from shmloader.metrics import Epoch, Held, Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout
 from shmloader.metrics.picture import draw
-from shmloader.metrics.report import is_enough, report_on
+from shmloader.metrics.report import growth_lines, is_enough, report_on
 from shmloader.metrics.timeline import Timeline, timeline_of, timeline_over
 from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
@@ -93,7 +93,9 @@ class Service:
         if not epochs or loader.num_workers == 0:
             return report_on(None, None, None)
         timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
-        return report_on(epochs[-1], timeline, self.setting(loader, options))
+        report = report_on(epochs[-1], timeline, self.setting(loader, options))
+        grows = growth_lines(self.pool.growth, options.worker_bytes)
+        return replace(report, lines=(*report.lines, *grows))
 
     def setting(self, loader: Any, options: Options) -> Setting:
         """Say what a loader with workers is run with."""

@@ -100,6 +100,7 @@ class Transport:
         # (worker, request or message, ticket) in ticket order
         self._waiting: deque[tuple[int, Any, int | None]] = deque()
         self._counts = pool.foretold  # of the loader's whole life
+        self._growth = pool.growth  # likewise
         self.foretold = Foretold()
         # Worker that is told to undo -> its first and last ticket of each guess that was wrong,
         # until it answers a later one.
@@ -211,14 +212,21 @@ class Transport:
         Returns:
             Where the replacement goes on.
         """
-        self._drain()
+        self.drain()
         self.ledger.recall(worker)
         self._tell_undo_again(worker)
         progress = self.ledger.progress[worker]
         is_idle = not self.ledger.unanswered(worker)
         return replace(progress, skips_epoch=progress.owes_resume and is_idle)
 
-    def _drain(self) -> None:
+    def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
+        """Count a worker that was replaced because it grew by so much in so many batches."""
+        before = self._growth.get(worker, (0, 0, 0))
+        after = zip(before, (1, grown_bytes, batches), strict=True)
+        replaced, taken_bytes, answered = (one + other for one, other in after)
+        self._growth[worker] = replaced, taken_bytes, answered
+
+    def drain(self) -> None:
         """Take all answers out of the rings: an answer published before a death counts."""
         while (news := self.ledger.receive()) is not None:
             answer = self._accept(news)

@@ -27,6 +27,8 @@ class Position:
         is_exhausted: True if its iterable dataset has ended.
         dataset: The dataset's state_dict(); None if it has none.
         iterator: The state_dict() of the dataset's iterator; None if it has none.
+        grown: Private bytes that it took since its start, and the batches that it answered, if it
+            leaves because of that.
         undo: The epoch whose foretold requests were answered last, and the random states before the
             first of them.
     """
@@ -37,6 +39,7 @@ class Position:
     is_exhausted: bool = False
     dataset: Any = None
     iterator: Any = None
+    grown: tuple[int, int] | None = None
     undo: tuple[int, tuple[Any, ...]] | None = None
 
 
