@@ -5,9 +5,9 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench caching | cliffs | collates | edges | gil | kinds | polite | retention | scale
-    python -m bench scaling | stalls | start | streaming | threads | trainer | tune | verdicts
-                                                           one question each, see README.md
+    python -m bench caching | cliffs | collates | edges | gil | growth | kinds | polite | retention
+    python -m bench scale | scaling | stalls | start | streaming | threads | trainer | tune
+    python -m bench verdicts                               one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
 """
@@ -44,6 +44,7 @@ _QUESTIONS = (
     "collates",
     "edges",
     "gil",
+    "growth",
     "kinds",
     "polite",
     "retention",

@@ -133,6 +133,12 @@ _COUNTERS = (
         lambda stats: [((), stats.restarts)],
     ),
     _Series(
+        "shmloader_replaced_workers",
+        "Workers that were replaced because their memory grew.",
+        (),
+        lambda stats: [((), stats.replaced)],
+    ),
+    _Series(
         "shmloader_cache_looks",
         "Samples looked for in each cache of the dataset, in all processes.",
         ("cache", "result"),

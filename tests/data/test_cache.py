@@ -299,6 +299,7 @@ def test_samples_larger_than_a_piece_and_than_all():
     assert (len(sizes) - 1, len(sizes) - 1) == (stats.entries, stats.hits)
 
 
+@pytest.mark.core(every=3, start=2)
 @pytest.mark.parametrize(("size", "count"), [(1, 5000), (100_000, 60), (1 << 20, 9)])
 def test_a_cache_that_is_just_enough_keeps_all(size, count):
     """Little is wasted: 3 percent more than the samples take is enough."""
@@ -498,6 +499,7 @@ MODES = [
 ]
 
 
+@pytest.mark.core(every=3, start=1)
 @pytest.mark.parametrize("options", MODES, ids=str)
 def test_warm_epochs_draw_as_cold_ones(options):
     """What a transform draws is the same in a cold epoch and in a warm one."""

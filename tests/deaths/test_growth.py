@@ -77,7 +77,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_no_batch_changes(options):
     """Batches, order and draws are those of a run in which no worker is replaced."""
@@ -182,3 +182,26 @@ def test_it_is_looked_at_now_and_then(monkeypatch):
 
     assert [False, False, False, False, True] == outcomes
     assert (3, 200, 5) == (len(asked), watched.taken_bytes, watched.batches)
+
+
+def test_a_count_that_takes_long_waits_for_a_reason(monkeypatch):
+    """All pages are counted again if anonymous ones grew too much, or 50 times as long later."""
+    now, counted, anonymous = [0.0], [], [0]
+
+    def count():
+        counted.append(now[0])
+        now[0] += 0.1
+        return 1000 + anonymous[0]
+
+    monkeypatch.setattr(growth, "_EVERY_S", 1.0)
+    monkeypatch.setattr(growth, "private_bytes", count)
+    monkeypatch.setattr(growth, "anonymous_bytes", lambda: anonymous[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watched = growth.Growth(50)
+    for second in range(1, 10):
+        now[0] = second
+        if second == 8:
+            anonymous[0] = 60
+        assert watched.is_too_much() == (second >= 8)
+
+    assert [0.0, 6.0, 8.0] == counted[:3]
