@@ -6,9 +6,9 @@ from libc.string cimport memcpy, memset
 
 from shmloader.core.csrc cimport (
     CACHE_MAGIC, CACHE_USERS, CACHE_VERSION, HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED,
-    SEGMENT_IDLE, SEGMENT_LIVE, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX, VIEW_VERSION,
-    VIEW_WHOLE_BATCH, clock_read, histogram, histogram_middle, ledger_collect, log, log_ask,
-    log_begin, log_end, log_name, log_record, log_return, log_segment, nameplate,
+    SEGMENT_IDLE, SEGMENT_LIVE, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX,
+    VIEW_VERSION, VIEW_WHOLE_BATCH, clock_read, histogram, histogram_middle, ledger_collect,
+    log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment, nameplate,
     segment_record, segment_worker, view_fields, view_fields_count, view_read, worker_block,
     worker_view,
 )

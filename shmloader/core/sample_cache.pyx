@@ -248,6 +248,8 @@ cdef class SampleCache:
             length = cache_take(&self.table, bytes_, &at)
             if length > 0:
                 error = cache_add_pages(&self.table, at, length)
+        if error != 0:   # such as a full /dev/shm
+            cache_count(&self.table, 0, 0, 0, 0, 1)
         if length == 0 or error != 0:
             return 0
         return cache_hold(&self.table, at, length, bytes_)
