@@ -89,7 +89,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def _run(options: argparse.Namespace, **row: object) -> dict:
     wanted = Row(**{"pictures": options.pictures, "workers": 2, "epochs": 4, **row})
-    command = [sys.executable, "-m", "bench.questions.caching.run", json.dumps(asdict(wanted))]
+    command = [sys.executable, "-m", "bench.questions.caching", json.dumps(asdict(wanted))]
     done = subprocess.run(
         command, cwd=CHECKOUT, capture_output=True, text=True, timeout=_LONGEST_S, check=False
     )

@@ -1,7 +1,7 @@
 """
 One row: the epochs of a loader, in a process of its own.
 
-    python -m bench.questions.caching.run '{"dataset": "decoded", "loader": "ours", ...}'
+    python -m bench.questions.caching '{"dataset": "decoded", "loader": "ours", ...}'
 
 prints a JSON line: seconds of each epoch, memory at the end, what the cache says, and whether every
 batch was right.
@@ -9,7 +9,6 @@ batch was right.
 
 import contextlib
 import json
-import sys
 import time
 import warnings
 from dataclasses import dataclass
@@ -116,7 +115,3 @@ def _is_right(corners: torch.Tensor, indices: torch.Tensor) -> bool:
 
 def _is_whole(pictures: torch.Tensor, indices: torch.Tensor) -> bool:
     return torch.equal(pictures, _right()[indices % DISTINCT])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
