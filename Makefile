@@ -89,6 +89,7 @@ workloads: build
 	$(venv)/python -m bench scaling
 	$(venv)/python -m bench streaming
 	$(venv)/python -m bench threads
+	$(venv)/python -m bench caching
 	$(venv)/python -m bench stalls
 	$(venv)/python -m bench deep
 	$(venv)/python -m bench lists

@@ -5,10 +5,9 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | deep | edges | gil | kinds | lists | polite | retention
-    python -m bench scale | scaling | stalls | start | streaming | threads | trainer | tune
-    python -m bench verdicts
-                                                           one question each, see README.md
+    python -m bench caching | cliffs | collates | deep | edges | gil | growth | kinds | lists
+    python -m bench polite | retention | scale | scaling | stalls | start | streaming | threads
+    python -m bench trainer | tune | verdicts              one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
 """
@@ -40,11 +39,13 @@ _DEFAULT = {"repeats": 5, "epochs": 5}
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 
 _QUESTIONS = (
+    "caching",
     "cliffs",
     "collates",
     "deep",
     "edges",
     "gil",
+    "growth",
     "kinds",
     "lists",
     "polite",

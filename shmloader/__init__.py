@@ -32,6 +32,7 @@ __version__ = version("shmloader")
 
 __all__ = [
     "BatchTooLarge",
+    "CacheStats",
     "DataLoader",
     "Epoch",
     "Held",
@@ -49,6 +50,7 @@ __all__ = [
     "UnsendableBatch",
     "WorkerBroken",
     "WorkerStats",
+    "cached",
     "close",
     "downloaded",
     "empty",

@@ -72,6 +72,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             Map-style datasets only.
         nice: Added to the trainer's niceness in each worker, 0 to 19. With 19, workers hardly take
             a core from a training step that computes on all of them.
+        worker_bytes: Bytes of private memory by which a worker may grow after its start, for
+            datasets that leak: one that grew more is replaced between two batches, and no batch
+            changes. It is looked at once a second. None: never. Map-style datasets only.
 
     Raises:
         ValueError: As torch's, and for options out of range or that do not go together.
@@ -94,6 +97,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     fetch_threads: int | str
     overlap_epochs: bool
     nice: int
+    worker_bytes: int | None
 
     def __init__(
         self,
@@ -125,10 +129,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         fetch_threads: int | str = 0,
         overlap_epochs: bool = False,
         nice: int = 0,
+        worker_bytes: int | None = None,
     ) -> None:
         options = Options(
             *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
             *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
+            worker_bytes=worker_bytes,
         )
         self._set_options(options)
         super().__init__(
@@ -183,7 +189,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def stats(self) -> Stats:
         """Count what this loader has done since it was made, over all epochs and live iterators."""
-        return self._service.stats()
+        return self._service.stats(self)
 
     def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
         """
@@ -380,6 +386,7 @@ def wrap(
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
     nice: int = 0,
+    worker_bytes: int | None = None,
 ) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
@@ -390,7 +397,7 @@ def wrap(
     Args:
         loader: A `torch.utils.data.DataLoader`.
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`.
+        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes: As for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
@@ -411,6 +418,7 @@ def wrap(
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
         *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
+        worker_bytes=worker_bytes,
     )
     wrapped._set_options(options)
     together.check(wrapped, options)

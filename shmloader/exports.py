@@ -1,6 +1,6 @@
 """What the package exports. `import shmloader` runs this when the first of these names is used."""
 
-from shmloader.data import SharedDict, SharedList, downloaded, share
+from shmloader.data import SharedDict, SharedList, cached, downloaded, share
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,
@@ -11,7 +11,7 @@ from shmloader.errors import (
     UnsendableBatch,
     WorkerBroken,
 )
-from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
+from shmloader.metrics import CacheStats, Epoch, Held, Report, Stats, Times, WorkerStats
 from shmloader.serving import close, install, report, stats, trace, uninstall
 from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
@@ -19,6 +19,7 @@ from shmloader.worker.seeds import rng
 
 __all__ = [
     "BatchTooLarge",
+    "CacheStats",
     "DataLoader",
     "Epoch",
     "Held",
@@ -36,6 +37,7 @@ __all__ = [
     "UnsendableBatch",
     "WorkerBroken",
     "WorkerStats",
+    "cached",
     "close",
     "downloaded",
     "empty",

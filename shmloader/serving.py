@@ -53,6 +53,7 @@ def install(
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
     nice: int = 0,
+    worker_bytes: int | None = None,
 ) -> None:
     """
     Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
@@ -64,8 +65,8 @@ def install(
 
     Args:
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`, for each
-            loader that can have them.
+        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes: As for `DataLoader`,
+            for each loader that can have them.
 
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
@@ -73,6 +74,7 @@ def install(
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
         *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
+        worker_bytes=worker_bytes,
     )
     together.check_alone(options)
     _hook.options = options
@@ -161,7 +163,7 @@ def stats(loader: Any) -> Stats:
     Raises:
         TypeError: It is no DataLoader, and holds none.
     """
-    return sum((service.stats() for _, service in _served_in(loader)), Stats())
+    return sum((service.stats(inner) for inner, service in _served_in(loader)), Stats())
 
 
 def report(loader: Any) -> Report:
@@ -177,7 +179,7 @@ def report(loader: Any) -> Report:
     found = _served_in(loader)
     if not found:
         return Service().report(loader, Options())
-    inner, service = max(found, key=lambda each: each[1].stats().next.total_s)
+    inner, service = max(found, key=lambda each: each[1].stats(each[0]).next.total_s)
     return service.report(inner, _options_of(inner))
 
 

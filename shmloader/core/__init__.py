@@ -1,6 +1,7 @@
 """The one extension module, and what is pickled beside it: the only door to csrc/."""
 
 from shmloader.core._core import (
+    MISSING,
     BatchLog,
     DamagedRecord,
     Desk,
@@ -12,6 +13,7 @@ from shmloader.core._core import (
     RecordFile,
     RecordList,
     RecordWriter,
+    SampleCache,
     Samples,
     Stopping,
     Taken,
@@ -33,6 +35,7 @@ from shmloader.core.progress import Progress
 from shmloader.core.protocol import Kind, Order, Verb
 
 __all__ = [
+    "MISSING",
     "BatchLog",
     "DamagedRecord",
     "Desk",
@@ -47,6 +50,7 @@ __all__ = [
     "RecordFile",
     "RecordList",
     "RecordWriter",
+    "SampleCache",
     "Samples",
     "Stopping",
     "Taken",

@@ -22,6 +22,9 @@ Python never sees a pointer. The parts, in the order in which they build on each
     decode         a slot, or the blocks that it was copied out to, into a batch; or a record
     records        records one behind the other into a file, and one by itself
     record_lists   such a file, mapped, as a sequence
+    encode         a batch into a slot: payload and layout
+    decode         a slot, or the blocks that it was copied out to, into a batch
+    sample_cache   samples that were fetched once, in a file of their own
     ledger         the trainer's end: place, receive, deliver
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
     desk           the worker's end: take, write, commit
@@ -52,6 +55,7 @@ include "encode.pyx"
 include "decode.pyx"
 include "records.pyx"
 include "record_lists.pyx"
+include "sample_cache.pyx"
 include "ledger.pyx"
 include "batch_log.pyx"
 include "desk.pyx"

@@ -774,11 +774,21 @@ cdef class Encoder:
             copy_sources(&self.sources, to)
 
 
-cdef int encode(SlotMemory memory, batch, Pickler) except -1:
-    """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
+cdef Encoder walked(SlotMemory memory, batch, Pickler):
+    """Walk a batch; the caller takes the encoder's pickler away when it is done."""
     cdef Encoder encoder = Encoder.__new__(Encoder, memory, Pickler)
     try:
         encoder.put_whole(batch)
+    except BaseException:
+        encoder.pickler = None   # it refers to the encoder
+        raise
+    return encoder
+
+
+cdef int encode(SlotMemory memory, batch, Pickler) except -1:
+    """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
+    cdef Encoder encoder = walked(memory, batch, Pickler)
+    try:
         return encoder.finish(&memory.draft)
     finally:
         encoder.pickler = None   # it refers to the encoder

@@ -1,16 +1,19 @@
 """Data that lives beside a loader: once in memory for all processes, or once on the disk."""
 
+from shmloader.data.cache import Cached, cached
 from shmloader.data.downloads import Downloads, DownloadStats, downloaded
 from shmloader.data.shared_dict import SharedDict
 from shmloader.data.shared_list import SharedList
 from shmloader.data.sharing import Sharing, share
 
 __all__ = [
+    "Cached",
     "DownloadStats",
     "Downloads",
     "SharedDict",
     "SharedList",
     "Sharing",
+    "cached",
     "downloaded",
     "share",
 ]

@@ -243,10 +243,17 @@ class _Kept:
 
     def add(self, file: RecordFile) -> None:
         self._files[id(file)] = file
-        account().keep(self)  # that of this process: a forked child begins with an empty one
+        # That of this process: a forked child begins with an empty one.
+        account().enter_keeper(self)
 
     @property
-    def kept_bytes(self) -> int:
+    def most_bytes(self) -> int:
+        """What they have is all that they take."""
+        return self.taken_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of their records."""
         files = [reference() for reference in self._files.valuerefs()]
         return sum(file.bytes for file in files if file is not None and not file.is_closed)
 

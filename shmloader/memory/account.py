@@ -1,5 +1,5 @@
 """
-All shared memory of this process: one account for every loader, and for data that stays.
+All shared memory of this process: one account for every loader, and for data kept beside them.
 
 Pages that are idle, which only wait for a loader's next epoch, go when others need the room. The
 trainer looks at the start of an epoch and now and then while much memory is in use. In a shortage
@@ -28,15 +28,19 @@ class Owner(Protocol):
 
 
 class Keeper(Protocol):
-    """An owner of data that stays in shared memory, such as lists. Any thread may ask it."""
+    """Keeps data in shared memory for as long as it lives: none of it is idle."""
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes of its data."""
+    def most_bytes(self) -> int:
+        """All that it may ever take."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """What it has taken so far."""
 
 
 class Account:
-    """Knows every owner of shared memory in this process."""
+    """Knows every owner of segments in this process, and whatever keeps data beside them."""
 
     def __init__(self) -> None:
         self._generation = generation()
@@ -52,15 +56,25 @@ class Account:
         """Count an owner's segments for as long as the owner lives."""
         self._owners[id(owner)] = owner
 
-    def keep(self, keeper: Keeper) -> None:
-        """Count what a keeper has for as long as the keeper lives."""
+    def enter_keeper(self, keeper: Keeper) -> None:
+        """Count what a keeper may take for as long as it lives."""
         self._keepers[id(keeper)] = keeper
+
+    def _keepers_alive(self) -> list[Keeper]:
+        living = (reference() for reference in self._keepers.valuerefs())
+        return [keeper for keeper in living if keeper is not None]
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of all data that stays."""
-        keepers = [reference() for reference in self._keepers.valuerefs()]
-        return sum(keeper.kept_bytes for keeper in keepers if keeper is not None)
+        """All that the keepers may ever take, in bytes."""
+        return sum(keeper.most_bytes for keeper in self._keepers_alive())
+
+    @property
+    def coming_bytes(self) -> int:
+        """What the keepers may still take, in bytes."""
+        return sum(
+            max(0, keeper.most_bytes - keeper.taken_bytes) for keeper in self._keepers_alive()
+        )
 
     def _others(self, owner: Owner | None) -> list[Owner]:
         living = (reference() for reference in self._owners.valuerefs())

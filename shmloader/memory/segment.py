@@ -25,7 +25,7 @@ DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 _ADDRESSES_MAX = 16 << 40
 _RANGE_MIN = 1 << 20
 _SPARES_MAX = 128
-_LEAST_PART = 16  # of the memory that is left to batches, whatever lists keep
+_PART_MIN = 8  # of the memory, is a loader's even if data is kept that takes nearly all
 _RANGE_AIM = 32 << 20  # if a limit keeps ranges shorter, fewer slots are the default
 
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
@@ -85,16 +85,13 @@ class Shape:
 
 def default_ring_bytes(ranks: int | None = None) -> int:
     """
-    Half of the memory that this process could ever have for batches, in bytes.
-
-    What its lists keep is not for batches.
+    Half of the memory that this process could ever have, in bytes, beside what it keeps of data.
 
     Args:
-        ranks: How many share that half; default: those that torchrun started on this machine.
+        ranks: How many share the memory; default: those that torchrun started on this machine.
     """
-    total_bytes = limits.total_bytes() or 8 << 30
-    left_bytes = max(total_bytes - account().kept_bytes, total_bytes // _LEAST_PART)
-    return left_bytes // 2 // (ranks or limits.ranks())
+    part = (limits.total_bytes() or 8 << 30) // (ranks or limits.ranks())
+    return max(part - account().kept_bytes, part // _PART_MIN) // 2
 
 
 def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
@@ -226,7 +223,7 @@ class Segment:
         """
         self.shape, self.descriptor, self.ledger = _create_and_map(shape)
         file = os.fstat(self.descriptor)
-        self._close = weakref.finalize(self, _close, self.descriptor, file)
+        self._close = weakref.finalize(self, close_descriptor, self.descriptor, file)
 
     def handle(self) -> "Handle":
         """What a worker needs to map this segment."""
@@ -239,7 +236,8 @@ class Segment:
         del self.ledger
 
 
-def _close(descriptor: int, file: os.stat_result) -> None:
+def close_descriptor(descriptor: int, file: os.stat_result) -> None:
+    """Close a descriptor if it still means a file."""
     # A forked child may have closed all descriptors, and given the numbers to files of its own.
     with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(descriptor), file):

@@ -39,7 +39,7 @@ from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.tally import Start, Tally, length_of
 from shmloader.trainer.transport import PendingBatch, Transport
-from shmloader.trainer.workers import SLICE_S, Workers
+from shmloader.trainer.workers import Workers
 from shmloader.worker.loop import WorkerSpec
 
 
@@ -95,7 +95,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._foreteller: Foreteller | None = None
         self._guess: list[Any] | None = None
         self._plan: Iterator[Any] | None = None
-        self._heals = options.restarts > 0
+        self._heals = options.replaces
         self._is_dynamic = options.assignment == DYNAMIC
         self._is_seeded = options.seed_by == BY_BATCH
         self._check_arguments(loader)
@@ -163,11 +163,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             shared_seed=self._shared_seed,
             handle=self._segment.handle(),
             signal_mask={*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
-            publishes=self._heals and self._transport.ledger.needs_snapshots,
+            publishes=options.restarts > 0 and self._transport.ledger.needs_snapshots,
             is_seeded=self._is_seeded,
             fetch_threads=options.fetch_threads,
             can_undo=options.overlap_epochs and not self._is_seeded,
             nice=options.nice,
+            worker_bytes=options.worker_bytes,
         )
         context = loader.multiprocessing_context or torch.multiprocessing
         self._processes.start(context, spec, self._transport, options.restarts)
@@ -332,7 +333,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                     raise queue.Empty
                 deadline = None
                 continue
-            self._transport.wait(min(deadline - now, SLICE_S), self._task_info)
+            self._transport.wait(min(deadline - now, self._processes.slice_s), self._task_info)
             if self._transport.has_news:
                 continue
             dead = self._processes.dead(self._workers_status)

@@ -37,6 +37,7 @@ class Options:
     fetch_threads: int | str = 0
     overlap_epochs: bool = False
     nice: int = 0
+    worker_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self._settle("restarts", _count("restarts", self.restarts, 0, None))
@@ -58,6 +59,13 @@ class Options:
             self._settle("fetch_threads", threads)
         self._settle("overlap_epochs", _flag("overlap_epochs", self.overlap_epochs))
         self._settle("nice", _count("nice", self.nice, 0, _NICE_MAX))
+        worker_bytes = _count_or_none("worker_bytes", self.worker_bytes, 1, _BYTES_MAX)
+        self._settle("worker_bytes", worker_bytes)
+
+    @property
+    def replaces(self) -> bool:
+        """True if workers that die or grow are replaced."""
+        return self.restarts > 0 or self.worker_bytes is not None
 
     def _settle(self, name: str, value: int | None) -> None:
         object.__setattr__(self, name, value)  # as the dataclass itself does when it is frozen

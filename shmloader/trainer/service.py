@@ -9,6 +9,7 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.core import view_layout
+from shmloader.data.caches import caches_in
 from shmloader.errors import at_users_line
 from shmloader.memory import limits, sending
 from shmloader.memory.pool import SegmentPool
@@ -17,7 +18,7 @@ from shmloader.metrics import Epoch, Held, Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout
 from shmloader.metrics.picture import draw
-from shmloader.metrics.report import is_enough, report_on
+from shmloader.metrics.report import growth_lines, is_enough, report_on
 from shmloader.metrics.timeline import Timeline, timeline_of, timeline_over
 from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
@@ -77,13 +78,16 @@ class Service:
             "may_have_threads": together.may_have_threads(loader, options),
             "is_nice": options.nice > 0,
         }
+        for cache in caches_in(loader.dataset):
+            cache.note_user(self.pool.number)
         iterator = kind(loader, options, self.pool, shape)
         self._iterators[id(iterator)] = iterator
         return iterator
 
-    def stats(self) -> Stats:
-        """Count over all epochs and live iterators."""
-        return self.pool.stats()
+    def stats(self, loader: Any) -> Stats:
+        """Count over all epochs and live iterators of a loader, and what its caches did."""
+        caches = tuple(cache.cache_stats() for cache in caches_in(loader.dataset))
+        return replace(self.pool.stats(), caches=caches)
 
     def report(self, loader: Any, options: Options) -> Report:
         """Judge the last epoch; the options are those that it was run with."""
@@ -91,7 +95,9 @@ class Service:
         if not epochs or loader.num_workers == 0:
             return report_on(None, None, None)
         timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
-        return report_on(epochs[-1], timeline, self.setting(loader, options))
+        report = report_on(epochs[-1], timeline, self.setting(loader, options))
+        grows = growth_lines(self.pool.growth, options.worker_bytes)
+        return replace(report, lines=(*report.lines, *grows))
 
     def setting(self, loader: Any, options: Options) -> Setting:
         """Say what a loader with workers is run with."""

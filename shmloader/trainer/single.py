@@ -4,8 +4,8 @@ from typing import Any
 
 from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
+from shmloader import draws
 from shmloader.core import Samples
-from shmloader.worker import snapshot
 from shmloader.worker.loop import is_fetched_singly
 from shmloader.worker.seeds import SeededFetcher, listed
 
@@ -33,10 +33,10 @@ class _Aside:
         return getattr(self._fetcher, name)
 
     def fetch(self, index: Any) -> Any:
-        before = snapshot.random_states()
+        before = draws.random_states()
         number, self._number = self._number, self._number + 1
         try:
             request = Samples(listed(index)) if self._watches else index
             return self._fetcher.fetch_as((0, number), request)
         finally:
-            snapshot.set_random_states(before)
+            draws.set_random_states(before)

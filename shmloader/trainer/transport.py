@@ -95,6 +95,7 @@ class Transport:
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         self._is_seeded = is_seeded
         self._epoch = -1  # none yet
+        self._growth = pool.growth  # of the loader's whole life
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
         self._received: dict[int, PendingBatch] = {}  # by task number
         self._early = 0  # how many of those were spilled before delivery
@@ -169,14 +170,21 @@ class Transport:
         Returns:
             Where the replacement goes on.
         """
-        self._drain()
+        self.drain()
         self.ledger.recall(worker)
         self.foretold.tell_undo_again(worker)
         progress = self.ledger.progress[worker]
         is_idle = not self.ledger.unanswered(worker)
         return replace(progress, skips_epoch=progress.owes_resume and is_idle)
 
-    def _drain(self) -> None:
+    def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
+        """Count a worker that was replaced because it grew by so much in so many batches."""
+        before = self._growth.get(worker, (0, 0, 0))
+        after = zip(before, (1, grown_bytes, batches), strict=True)
+        replaced, taken_bytes, answered = (one + other for one, other in after)
+        self._growth[worker] = replaced, taken_bytes, answered
+
+    def drain(self) -> None:
         """Take all answers out of the rings: an answer published before a death counts."""
         while (news := self.ledger.receive()) is not None:
             answer = self._accept(news)

@@ -5,6 +5,7 @@ import functools
 import operator
 import random
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -18,6 +19,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from shmloader import draws
 from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
@@ -25,6 +27,7 @@ from shmloader.processes import scheduling
 from shmloader.processes.watching import ParentWatch
 from shmloader.worker import collate, heap, snapshot, storages
 from shmloader.worker.ahead import LookAhead
+from shmloader.worker.growth import GREW, Growth
 from shmloader.worker.seeds import SeededFetcher, listed
 from shmloader.worker.snapshot import Position
 
@@ -55,6 +58,7 @@ class WorkerSpec:
     fetch_threads: int | str  # threads that fetch samples; 0: none; "auto"
     can_undo: bool  # foretold requests may be undone, and draws with them
     nice: int  # added to the niceness that it starts with
+    worker_bytes: int | None  # of growth after which a worker leaves, to be replaced
 
 
 class _Interrupts:
@@ -91,13 +95,20 @@ def work_as(kind: Callable[..., "Worker"], spec: WorkerSpec, *more: Any) -> None
             worker.serve()
         finally:
             interrupts.are_wanted = False
+        if worker.has_left:
+            sys.exit(GREW)
     except (KeyboardInterrupt, Stopping):
         # The trainer gets the interrupt too and handles it; or it wants this worker to leave.
         pass
 
 
 class Worker:
-    """Answers requests, instead of torch's worker."""
+    """
+    Answers requests, instead of torch's worker.
+
+    Attributes:
+        has_left: True if it has grown too much, and its last answer said so.
+    """
 
     def __init__(self, spec: WorkerSpec) -> None:
         """Keep what it is started with; nothing has happened yet."""
@@ -106,6 +117,8 @@ class Worker:
         self._fetcher: Any = None
         self._watches = False  # torch fetches the samples of a request one by one
         self._ahead: LookAhead | None = None
+        self._growth: Growth | None = None
+        self.has_left = False
         self._init_error: ExceptionWrapper | None = None
         self._position = Position()
         self._shared_rng = torch.Generator()
@@ -136,6 +149,8 @@ class Worker:
             seed = spec.base_seed if spec.is_seeded else None
             self._ahead = LookAhead(self._desk, count, seed)
             self._aim(self._ahead)
+        if spec.worker_bytes is not None:
+            self._growth = Growth(spec.worker_bytes)
 
     @property
     def _first_shared_seed(self) -> int | None:
@@ -205,6 +220,8 @@ class Worker:
             verb, value = order
             if verb is _PLACE:
                 self._answer(value)
+                if self.has_left:
+                    return
             elif verb is Order.RESUME:
                 self._resume(value)
             elif verb is Order.UNDO:
@@ -225,7 +242,7 @@ class Worker:
     def _undo(self) -> None:
         undo, self._position.undo = self._position.undo, None
         if undo is not None:
-            snapshot.set_random_states(undo[1])
+            draws.set_random_states(undo[1])
 
     def _prepare_to_undo(self) -> None:
         """Note where the generators are before the first foretold request of an epoch."""
@@ -237,7 +254,7 @@ class Worker:
         undo = self._position.undo
         # Those of the epoch before may have been all that it asked of this worker, and were right.
         if undo is None or undo[0] != epoch:
-            self._position.undo = epoch, snapshot.random_states()
+            self._position.undo = epoch, draws.random_states()
 
     def _answer(self, index: Any) -> None:
         if self._spec.can_undo:
@@ -249,7 +266,9 @@ class Worker:
             self._init_error = None
         else:
             self._fetch_and_write(index)
-        if self._spec.publishes:
+        if self._growth is not None and self._growth.is_too_much():
+            self.has_left = self._say_that_it_leaves(self._growth)
+        if self._spec.publishes and not self.has_left:
             self._publish(index)
         # No name of ours refers to the batch any more, so an alias that is alive now is the user's.
         self._desk.commit()
@@ -327,6 +346,20 @@ class Worker:
             self._write_snapshot()
         except Exception:
             self._publish_failure(ExceptionWrapper(where=self._where))
+
+    def _say_that_it_leaves(self, growth: Growth) -> bool:
+        """Write where a replacement goes on behind the last answer. Returns False without room."""
+        position = self._position
+        position.attempts += 1
+        position.has_begun = self._fetcher is not None
+        position.grown = growth.taken_bytes, growth.batches
+        try:
+            self._write_snapshot()
+        except ShmloaderError:
+            position.attempts -= 1
+            position.grown = None
+            return False  # behind a later answer, then
+        return True
 
     def _publish_failure(self, failure: ExceptionWrapper) -> None:
         """Answer with an error, such as a state that cannot be pickled, and go on without it."""

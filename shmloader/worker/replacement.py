@@ -49,6 +49,7 @@ class ReplacementWorker(Worker):
                 return
         if latest is None or (position.has_begun and not progress.skips_epoch):
             self._try_to_enter_epoch(position, progress.epoch)
+        position.grown = None
         self._position = position
         if latest is not None:
             snapshot.restore_random_states(latest)

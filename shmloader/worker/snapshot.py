@@ -6,13 +6,11 @@ trainer keeps the latest one of each worker and the one at which the worker's ep
 """
 
 import pickle
-import random
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
-import torch
+from shmloader import draws
 
 _SUM_BYTES = 4
 
@@ -29,6 +27,8 @@ class Position:
         is_exhausted: True if its iterable dataset has ended.
         dataset: The dataset's state_dict(); None if it has none.
         iterator: The state_dict() of the dataset's iterator; None if it has none.
+        grown: Private bytes that it took since its start, and the batches that it answered, if it
+            leaves because of that.
         undo: The epoch whose foretold requests were answered last, and the random states before the
             first of them.
     """
@@ -39,21 +39,13 @@ class Position:
     is_exhausted: bool = False
     dataset: Any = None
     iterator: Any = None
+    grown: tuple[int, int] | None = None
     undo: tuple[int, tuple[Any, ...]] | None = None
-
-
-def random_states() -> tuple[Any, ...]:
-    """The states of this process's three random number generators."""
-    return (
-        random.getstate(),
-        numpy.random.get_state(legacy=False),
-        torch.get_rng_state().numpy().tobytes(),
-    )
 
 
 def take(position: Position) -> bytes:
     """Pickle a position with the states of this process's random number generators."""
-    pickled = pickle.dumps((position, random_states()), protocol=5)
+    pickled = pickle.dumps((position, draws.random_states()), protocol=5)
     return zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") + pickled
 
 
@@ -72,15 +64,7 @@ def position_of(snapshot: bytes) -> Position:
 
 def restore_random_states(snapshot: bytes) -> None:
     """Set the random number generators to where they were in the snapshot's process."""
-    set_random_states(_load(snapshot)[1])
-
-
-def set_random_states(states: tuple[Any, ...]) -> None:
-    """Set the random number generators to states that `random_states` returned."""
-    python_state, numpy_state, torch_state = states
-    random.setstate(python_state)
-    numpy.random.set_state(numpy_state)
-    torch.set_rng_state(torch.frombuffer(bytearray(torch_state), dtype=torch.uint8))
+    draws.set_random_states(_load(snapshot)[1])
 
 
 def state_of(owner: Any) -> Any:

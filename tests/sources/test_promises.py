@@ -77,6 +77,14 @@ PROMISES = {
     "a batch kills every worker that touches it": [
         "test_healing_limits.py::test_batch_that_kills_everybody",
     ],
+    "a process that writes to a `cached()` dataset is killed": [
+        "test_c.py::test_program",
+        "test_cache.py::test_replacements_share_it_too",
+        "test_kill_points.py::test_death_of_a_worker_is_healed",
+    ],
+    "no memory for more samples of `cached()`": [
+        "test_cache.py::test_it_does_not_grow_while_memory_is_short",
+    ],
     "a process of the nursery of `restarts` is killed": [
         "test_takeover.py::test_one_after_the_other",
         "test_takeover.py::test_death_with_an_order_in_hand",

@@ -35,6 +35,7 @@ RANKS = {
     "core": 1,
     "data": 3,
     "describing": 0,
+    "draws": 0,
     "errors": 0,
     "log": 0,
     "metrics": 0,

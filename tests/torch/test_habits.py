@@ -30,7 +30,7 @@ from tests.helpers.datasets import Numbered
 TENSORS = TensorDataset(torch.zeros(6, 2))
 OPTIONS = (
     *("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts"),
-    *("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice"),
+    *("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice", "worker_bytes"),
 )
 
 

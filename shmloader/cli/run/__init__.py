@@ -63,6 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("ring-bytes", "ceiling in bytes for what the slots of a loader keep"),
         ("restarts", "deaths of workers that are healed in each epoch"),
         ("nice", "added to the niceness of each worker, 0 to 19"),
+        ("worker-bytes", "bytes by which a worker may grow before it is replaced"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
     parser.add_argument(
