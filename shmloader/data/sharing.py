@@ -155,11 +155,9 @@ class _Walk:
                 self.look_at(value, spot, depth + 1)
 
     def _look_at_container(self, thing: Any, name: Any, value: Any, spot: str, depth: int) -> None:
-        if _estimated_bytes(value) < self._min_bytes:
-            self.look_at(value, spot, depth + 1)
-            return
-        if _is_group(value):
-            self.look_at(value, spot, depth + 1)
+        if _estimated_bytes(value) < self._min_bytes or _is_group(value):
+            if len(value) <= _FEW:
+                self.look_at(value, spot, depth + 1)
             return
         if id(value) in self._made:
             _put(thing, name, self._made[id(value)][1])
@@ -185,9 +183,9 @@ class _Walk:
 
 def _members(thing: Any) -> list[tuple[Any, Any, Any]]:
     """List what an object refers to: name, value, and None for attributes."""
-    if type(thing) is dict:
+    if isinstance(thing, dict):
         return [(key, value, thing) for key, value in thing.items()]
-    if type(thing) in (list, tuple):
+    if isinstance(thing, list | tuple):
         return [(place, value, thing) for place, value in enumerate(thing)]
     return [(name, value, None) for name, value in vars(thing).items()]
 
@@ -222,7 +220,7 @@ def _put(thing: Any, name: Any, made: Any) -> None:
 
 def _reason_against(thing: Any, name: Any, value: Any) -> str | None:
     """Say why a list or dict has to stay; None if it may be replaced."""
-    if type(thing) is tuple:
+    if isinstance(thing, tuple):
         return "it lies in a tuple"
     if type(value) not in (list, dict, defaultdict):
         return f"a {type(value).__name__} may do more than a {type(value).__mro__[1].__name__}"
