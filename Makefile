@@ -94,9 +94,11 @@ workloads: build
 	$(venv)/python -m bench deep
 	$(venv)/python -m bench lists
 
-# Ten thousand batches while workers are killed: the same bits, and nothing grows.
+# Ten thousand batches while workers are killed: the same bits, and nothing grows. Then trainings that
+# are killed whole, 200 times, and go on: the same bits again.
 soak: build
 	$(venv)/python -m tests.deaths.soak $(ARGS)
+	$(venv)/python -m tests.resume.soak
 
 lint: build
 	$(venv)/ruff check .

@@ -6,8 +6,8 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
     python -m bench caching | cliffs | collates | deep | edges | gil | growth | kinds | lists
-    python -m bench polite | retention | scale | scaling | stalls | start | streaming | threads
-    python -m bench trainer | tune | verdicts              one question each, see README.md
+    python -m bench polite | resume | retention | scale | scaling | stalls | start | streaming
+    python -m bench threads | trainer | tune | verdicts    one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
 """
@@ -49,6 +49,7 @@ _QUESTIONS = (
     "kinds",
     "lists",
     "polite",
+    "resume",
     "retention",
     "scale",
     "scaling",

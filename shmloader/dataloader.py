@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from multiprocessing.context import BaseContext
 from types import TracebackType
@@ -10,7 +10,7 @@ from typing import Any, Self, SupportsIndex, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shmloader import describing
 from shmloader.errors import at_users_line
@@ -18,9 +18,8 @@ from shmloader.memory import sending
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer import together
-from shmloader.trainer.options import BY_BATCH, Options
+from shmloader.trainer.options import Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
-from shmloader.trainer.single import SeededSingleIterator
 
 T = TypeVar("T", covariant=True)
 
@@ -75,6 +74,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         worker_bytes: Bytes of private memory by which a worker may grow after its start, for
             datasets that leak: one that grew more is replaced between two batches, and no batch
             changes. It is looked at once a second. None: never. Map-style datasets only.
+        resumable: True has workers send with each batch where they are, so that a loader that loads
+            a state goes on with the same random draws although `seed_by` is "worker", and with the
+            states of the dataset and its iterator. Without it the order goes on, and
+            an iterable dataset is fetched again up to its place.
 
     Raises:
         ValueError: As torch's, and for options out of range or that do not go together.
@@ -98,6 +101,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     overlap_epochs: bool
     nice: int
     worker_bytes: int | None
+    resumable: bool
 
     def __init__(
         self,
@@ -130,11 +134,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         overlap_epochs: bool = False,
         nice: int = 0,
         worker_bytes: int | None = None,
+        resumable: bool = False,
     ) -> None:
         options = Options(
             *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
             *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-            worker_bytes=worker_bytes,
+            worker_bytes,
+            resumable,
         )
         self._set_options(options)
         super().__init__(
@@ -169,9 +175,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _get_iterator(self, **kind: Any) -> Any:
         if self.num_workers == 0:
-            by_batch = self._options().seed_by == BY_BATCH
-            single = SeededSingleIterator if by_batch else _SingleProcessDataLoaderIter
-            return single(self)
+            return self._service.iterate_here(self, self._options())
         return self._service.iterate(self, self._options(), **kind)
 
     def _options(self) -> Options:
@@ -234,6 +238,38 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             OSError: The file cannot be written.
         """
         write_trace(path, self._service.traced(), LAYOUT)
+
+    def state_dict(self) -> dict[str, Any]:
+        """
+        Say where the loader is in its epoch, for `load_state_dict` of one like it in another run.
+
+        Of the batches that were delivered by its last iterator, not of those on their way. It is a
+        copy, never raises, and takes microseconds; where the dataset or the sampler has a
+        state_dict(), what that takes comes on top.
+
+        Returns:
+            ints, strs and bytes under keys that are always the same, and what such a state_dict()
+            returned: for torch.save(), and without bytes for JSON too.
+        """
+        return self._service.state_dict(self, self._options)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """
+        Have the next iter() go on where a state says.
+
+        Workers of the last epoch are let go. The batches are those that would have come, random
+        draws included with `seed_by="batch"` or `resumable=True`.
+
+        Args:
+            state: What `state_dict` returned, here or in another run; {} forgets one that was
+                loaded.
+
+        Raises:
+            ValueError: It was saved by a loader of another dataset length, batch size, sampler,
+                `seed_by` or version, or is damaged. Nothing has changed then.
+            TypeError: It is no dictionary.
+        """
+        self._service.load_state_dict(self, self._options(), state)
 
     def close(self) -> None:
         """
@@ -387,6 +423,7 @@ def wrap(
     overlap_epochs: bool = False,
     nice: int = 0,
     worker_bytes: int | None = None,
+    resumable: bool = False,
 ) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
@@ -397,7 +434,8 @@ def wrap(
     Args:
         loader: A `torch.utils.data.DataLoader`.
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes: As for `DataLoader`.
+        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes, resumable: As for
+            `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
@@ -418,7 +456,8 @@ def wrap(
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
         *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-        worker_bytes=worker_bytes,
+        worker_bytes,
+        resumable,
     )
     wrapped._set_options(options)
     together.check(wrapped, options)

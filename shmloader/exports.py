@@ -12,7 +12,16 @@ from shmloader.errors import (
     WorkerBroken,
 )
 from shmloader.metrics import CacheStats, Epoch, Held, Report, Stats, Times, WorkerStats
-from shmloader.serving import close, install, report, stats, trace, uninstall
+from shmloader.serving import (
+    close,
+    install,
+    load_state_dict,
+    report,
+    state_dict,
+    stats,
+    trace,
+    uninstall,
+)
 from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
 from shmloader.worker.seeds import rng
@@ -42,9 +51,11 @@ __all__ = [
     "downloaded",
     "empty",
     "install",
+    "load_state_dict",
     "report",
     "rng",
     "share",
+    "state_dict",
     "stats",
     "trace",
     "tune",

@@ -38,6 +38,7 @@ class Options:
     overlap_epochs: bool = False
     nice: int = 0
     worker_bytes: int | None = None
+    resumable: bool = False
 
     def __post_init__(self) -> None:
         self._settle("restarts", _count("restarts", self.restarts, 0, None))

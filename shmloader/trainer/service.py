@@ -3,6 +3,7 @@
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,10 @@ from shmloader.processes import scheduling
 from shmloader.trainer import budget, together
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import DYNAMIC, Options
+from shmloader.trainer.resuming.record import Record
+from shmloader.trainer.resuming.resumption import Resumption
+from shmloader.trainer.resuming.states import read
+from shmloader.trainer.single import SingleIterator
 
 LAYOUT = Layout(view_layout())
 
@@ -45,6 +50,34 @@ class Service:
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
+        self._record: Record | None = None  # the last iterator's
+        self._loaded: Resumption | None = None  # for the next one
+
+    def iterate_here(self, loader: Any, options: Options) -> SingleIterator:
+        """Start an iterator of a loader without workers."""
+        iterator = SingleIterator(loader, options, self._loaded)
+        self._loaded, self._record = None, iterator.record
+        return iterator
+
+    def state_dict(self, loader: Any, options: Callable[[], Options]) -> dict[str, Any]:
+        """Say where the loader is; what was loaded and not begun is where it is."""
+        if self._loaded is not None:
+            return self._loaded.state.copy()
+        if self._record is None:
+            self._record = Record(loader, options())
+        return self._record.state_dict()
+
+    def load_state_dict(self, loader: Any, options: Options, state: Any) -> None:
+        """
+        Have the next iterator go on from a state.
+
+        Raises:
+            ValueError, TypeError: It cannot; nothing has changed.
+        """
+        self._loaded = Resumption(loader, options, read(state)) if state != {} else None
+        self._record = None
+        # One whose workers live on would begin its next epoch where it is itself.
+        loader._iterator = None
 
     def iterate(
         self, loader: Any, options: Options, kind: type[RingIterator] = RingIterator
@@ -80,7 +113,8 @@ class Service:
         }
         for cache in caches_in(loader.dataset):
             cache.note_user(self.pool.number)
-        iterator = kind(loader, options, self.pool, shape)
+        iterator = kind(loader, options, self.pool, shape, self._loaded)
+        self._loaded, self._record = None, iterator.record
         self._iterators[id(iterator)] = iterator
         return iterator
 

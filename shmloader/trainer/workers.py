@@ -18,6 +18,7 @@ from typing import Any
 from torch.utils.data._utils import signal_handling
 
 from shmloader import log
+from shmloader.core import Progress
 from shmloader.errors import warn
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
@@ -69,20 +70,37 @@ class Workers:
 
     # Start
 
-    def start(self, context: Any, spec: WorkerSpec, transport: Transport, restarts: int) -> None:
+    def start(
+        self,
+        context: Any,
+        spec: WorkerSpec,
+        transport: Transport,
+        restarts: int,
+        progress: Sequence[Progress | None],
+    ) -> None:
         """
         Start the processes with a context of multiprocessing.
 
         Args:
             spec: What each worker is started with, but for its id.
             restarts: How many deaths are healed in each epoch.
+            progress: For each worker, where it goes on in another's place; None: it just begins.
         """
+        for worker_id, known in enumerate(progress):
+            if known is not None:
+                transport.ledger.progress[worker_id] = known
         if spec.worker_bytes is not None:
             self.slice_s = _SHORT_SLICE_S
         if restarts > 0 or spec.worker_bytes is not None:
             self._start_nursery(context, spec, transport, restarts)
         for worker_id in range(spec.num_workers):
-            process = context.Process(target=loop.run, args=(replace(spec, worker_id=worker_id),))
+            known = progress[worker_id]
+            if known is None:
+                target: Any = loop.run
+                arguments: tuple[Any, ...] = (replace(spec, worker_id=worker_id),)
+            else:
+                target, arguments = replacement.run, (spec, worker_id, known)
+            process = context.Process(target=target, args=arguments)
             process.daemon = True
             _start(functools.partial(starting.start, process))
             self.by_id.append(process)

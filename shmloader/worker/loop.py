@@ -25,7 +25,7 @@ from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
 from shmloader.processes import scheduling
 from shmloader.processes.watching import ParentWatch
-from shmloader.worker import collate, heap, snapshot, storages
+from shmloader.worker import collate, generators, heap, snapshot, storages
 from shmloader.worker.ahead import LookAhead
 from shmloader.worker.growth import GREW, Growth
 from shmloader.worker.seeds import SeededFetcher, listed
@@ -53,7 +53,8 @@ class WorkerSpec:
     shared_seed: int | None
     handle: Handle
     signal_mask: set[int]
-    publishes: bool  # dead workers are replaced, so a snapshot goes with each answer
+    publishes: bool  # a snapshot goes with each answer
+    resumable: bool  # for a resumed run, which begins with a new copy of the dataset
     is_seeded: bool  # draws are seeded by the batch
     fetch_threads: int | str  # threads that fetch samples; 0: none; "auto"
     can_undo: bool  # foretold requests may be undone, and draws with them
@@ -121,6 +122,7 @@ class Worker:
         self.has_left = False
         self._init_error: ExceptionWrapper | None = None
         self._position = Position()
+        self._as_seeded: tuple[bytes, ...] | None = None
         self._shared_rng = torch.Generator()
         self._where = f"in DataLoader worker process {spec.worker_id}"
 
@@ -161,6 +163,13 @@ class Worker:
         random.seed(base_seed + worker_id)
         torch.manual_seed(base_seed + worker_id)
         numpy.random.seed(torch_worker._generate_state(base_seed, worker_id))
+        if self._needs_seeds:
+            self._as_seeded = generators.pack_all()
+
+    @property
+    def _needs_seeds(self) -> bool:
+        """Returns True if states of generators are written or read beside those of the seeds."""
+        return self._spec.publishes
 
     def _share_seed(self, seed: int | None) -> None:
         if not isinstance(self._dataset, IterDataPipe):
@@ -340,6 +349,8 @@ class Worker:
         position = self._position
         position.attempts += 1
         position.has_begun = self._fetcher is not None
+        if self._desk.numbers is not None:
+            position.epoch = self._desk.numbers[0]
         position.index = index if self._is_iterable else None
         try:
             self._ask_dataset(position)
@@ -372,12 +383,21 @@ class Worker:
             self._write_snapshot()
 
     def _write_snapshot(self) -> None:
-        self._desk.write_snapshot(snapshot.take(self._position))
+        if self._spec.is_seeded and not self._is_iterable:
+            taken = snapshot.make(self._position, None)  # each batch seeds for itself
+        else:
+            taken = snapshot.take(self._position, self._as_seeded)
+        self._desk.write_snapshot(taken)
 
     def _ask_dataset(self, position: Position) -> None:
-        """Store the state_dict() of an iterable dataset, or of its iterator, if there is one."""
-        if not self._is_iterable or self._fetcher is None:
+        """Store the state_dict() of a dataset, or of its iterator, if there is one."""
+        if self._fetcher is None:
             return
+        if not self._is_iterable:
+            if self._spec.resumable:
+                position.dataset = snapshot.state_of(self._dataset)
+            return
+        position.has_ended = bool(self._fetcher.ended)
         iterator = self._fetcher.dataset_iter
         position.dataset = snapshot.state_of(self._dataset)
         if iterator is not self._dataset:

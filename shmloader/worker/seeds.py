@@ -141,6 +141,16 @@ def rng() -> numpy.random.Generator:
     return turn.rng()
 
 
+def number_of_attempt(worker: int, workers: int, attempt: int) -> int:
+    """
+    The number that seeds a batch of an iterable dataset.
+
+    Its requests name no samples. What a worker answers depends on how many of them it answered
+    before; not on when the trainer learnt that another worker is at its end.
+    """
+    return worker + workers * attempt
+
+
 def listed(request: Any) -> list[Any]:
     """Make a list of a request of any kind whose samples are fetched one by one, to count them."""
     return request if type(request) is list else list(request)
@@ -159,6 +169,15 @@ class SeededFetcher:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fetcher, name)
+
+    @property
+    def ended(self) -> bool:
+        """True if the iterator of an iterable dataset ended within the last batch."""
+        return bool(self._fetcher.ended)
+
+    @ended.setter
+    def ended(self, ended: bool) -> None:
+        self._fetcher.ended = ended
 
     def fetch_as(self, numbers: tuple[int, int], request: Any) -> Any:
         """Fetch and collate one batch; numbers: its epoch's, and its own in the epoch."""

@@ -121,4 +121,5 @@ def torch_options(options):
     """Leave the options that torch's loader has too."""
     ours = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts", "between")
     ours += ("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice", "worker_bytes")
+    ours += ("resumable",)
     return {name: value for name, value in options.items() if name not in ours}

@@ -18,6 +18,16 @@ HEADING = "# What happens when"
 
 # What a row's first column says: the tests that would fail if its second did not hold.
 PROMISES = {
+    "all of it is killed, and another run loads the state of its last checkpoint": [
+        "test_resumed_deaths.py::test_trainings_that_are_killed_go_on",
+        "test_exact.py::test_a_run_that_is_interrupted_again_and_again",
+    ],
+    "a state is loaded that another loader has saved": [
+        "test_state.py::test_another_loader_refuses_it",
+    ],
+    "the sampler does not draw again what it drew before a state was saved": [
+        "test_state.py::test_another_order_is_refused_at_iter",
+    ],
     "exception in dataset or `collate_fn`": [
         "test_errors_like_torch.py::test_exception_in_dataset",
         "test_errors_like_torch.py::test_exception_in_collate_fn",
