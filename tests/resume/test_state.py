@@ -349,3 +349,19 @@ def test_batch_samplers_of_users_are_described():
         "BatchSampler of RandomSampler(with replacement, 5 samples)",
         "",
     ] == found
+
+
+def test_threads_cannot_repeat_a_workers_draws():
+    """resumable=True with threads needs draws that belong to the batch."""
+    options = {"num_workers": 1, "fetch_threads": 2, "resumable": True}
+    with pytest.raises(ValueError, match=r"fetch_threads=2 with resumable=True needs seed_by"):
+        DataLoader(Drawing(), **options)
+
+    DataLoader(Drawing(), seed_by="batch", **options)
+
+
+def test_an_assignment_by_chance_keeps_no_draws():
+    """It is said when the loader is made."""
+    options = {"num_workers": 2, "assignment": "dynamic", "resumable": True}
+    with pytest.warns(UserWarning, match="a resumed run keeps the batches and their order"):
+        DataLoader(Drawing(), **options)
