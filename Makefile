@@ -89,8 +89,10 @@ workloads: build
 	$(venv)/python -m bench scaling
 	$(venv)/python -m bench streaming
 	$(venv)/python -m bench threads
+	$(venv)/python -m bench caching
 	$(venv)/python -m bench stalls
 	$(venv)/python -m bench deep
+	$(venv)/python -m bench lists
 
 # Ways of batches to a GPU, which it needs: copy rate, the training thread's time, idle gaps as a
 # picture; then with slow samples.
@@ -98,9 +100,11 @@ bench-device: build
 	$(venv)/python -m bench device --picture bench/results/device.png $(ARGS)
 	$(venv)/python -m bench device --megabytes 38.5 --tail $(ARGS)
 
-# Ten thousand batches while workers are killed: the same bits, and nothing grows.
+# Ten thousand batches while workers are killed: the same bits, and nothing grows. Then trainings that
+# are killed whole, 200 times, and go on: the same bits again.
 soak: build
 	$(venv)/python -m tests.deaths.soak $(ARGS)
+	$(venv)/python -m tests.resume.soak
 
 lint: build
 	$(venv)/ruff check .

@@ -5,9 +5,10 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench cliffs | collates | deep | device | edges | gil | kinds | polite | retention
-    python -m bench scale | scaling | stalls | start | streaming | threads | trainer | tune
-    python -m bench verdicts                               one question each, see README.md
+    python -m bench caching | cliffs | collates | deep | device | edges | gil | growth | kinds
+    python -m bench lists | polite | resume | retention | scale | scaling | stalls | start
+    python -m bench streaming | threads | trainer | tune | verdicts
+                                                           one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
 """
@@ -39,14 +40,18 @@ _DEFAULT = {"repeats": 5, "epochs": 5}
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 
 _QUESTIONS = (
+    "caching",
     "cliffs",
     "collates",
     "deep",
     "device",
     "edges",
     "gil",
+    "growth",
     "kinds",
+    "lists",
     "polite",
+    "resume",
     "retention",
     "scale",
     "scaling",

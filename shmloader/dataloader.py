@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from multiprocessing.context import BaseContext
 from types import TracebackType
@@ -10,7 +10,7 @@ from typing import Any, Self, SupportsIndex, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shmloader import describing
 from shmloader.errors import at_users_line
@@ -18,10 +18,8 @@ from shmloader.memory import sending
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer import together
-from shmloader.trainer.device.single import MovingIterator, SeededMovingIterator
-from shmloader.trainer.options import BY_BATCH, Options
+from shmloader.trainer.options import Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
-from shmloader.trainer.single import SeededSingleIterator
 
 T = TypeVar("T", covariant=True)
 
@@ -73,6 +71,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             Map-style datasets only.
         nice: Added to the trainer's niceness in each worker, 0 to 19. With 19, workers hardly take
             a core from a training step that computes on all of them.
+        worker_bytes: Bytes of private memory by which a worker may grow after its start, for
+            datasets that leak: one that grew more is replaced between two batches, and no batch
+            changes. It is looked at once a second. None: never. Map-style datasets only.
+        resumable: True has workers send with each batch where they are, so that a loader that loads
+            a state goes on with the same random draws although `seed_by` is "worker", and with the
+            states of the dataset and its iterator. Without it the order goes on, and
+            an iterable dataset is fetched again up to its place.
         device: Where batches shall be, such as "cuda": every plain CPU tensor of their containers
             and dataclasses is copied there, ahead of the step and on a stream of its own; all else
             stays what it is. Not with `pin_memory=True`. "cpu" copies nothing. Experimental: it has
@@ -103,6 +108,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     fetch_threads: int | str
     overlap_epochs: bool
     nice: int
+    worker_bytes: int | None
+    resumable: bool
     device: str | None
     prefetch_to_device: int
     device_transform: Callable[[Any], Any] | None
@@ -137,6 +144,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         fetch_threads: int | str = 0,
         overlap_epochs: bool = False,
         nice: int = 0,
+        worker_bytes: int | None = None,
+        resumable: bool = False,
         device: str | torch.device | None = None,
         prefetch_to_device: int = 2,
         device_transform: Callable[[Any], Any] | None = None,
@@ -144,7 +153,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         options = Options(
             *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
             *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-            *(device, prefetch_to_device, device_transform),
+            *(worker_bytes, resumable),
+            device=device,
+            prefetch_to_device=prefetch_to_device,
+            device_transform=device_transform,
         )
         self._set_options(options)
         super().__init__(
@@ -180,13 +192,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _get_iterator(self, **kind: Any) -> Any:
         options = self._options()
         if self.num_workers == 0:
-            by_batch = options.seed_by == BY_BATCH
-            if options.device is not None:
-                together.check(self, options)
-                moving = SeededMovingIterator if by_batch else MovingIterator
-                return moving.moving_to(options, self)
-            single = SeededSingleIterator if by_batch else _SingleProcessDataLoaderIter
-            return single(self)
+            return self._service.iterate_here(self, options)
         return self._service.iterate(self, options, **kind)
 
     def _options(self) -> Options:
@@ -204,7 +210,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def stats(self) -> Stats:
         """Count what this loader has done since it was made, over all epochs and live iterators."""
-        return self._service.stats()
+        return self._service.stats(self)
 
     def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
         """
@@ -249,6 +255,38 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             OSError: The file cannot be written.
         """
         write_trace(path, self._service.traced(), LAYOUT)
+
+    def state_dict(self) -> dict[str, Any]:
+        """
+        Say where the loader is in its epoch, for `load_state_dict` of one like it in another run.
+
+        Of the batches that were delivered by its last iterator, not of those on their way. It is a
+        copy, never raises, and takes microseconds; where the dataset or the sampler has a
+        state_dict(), what that takes comes on top.
+
+        Returns:
+            ints, strs and bytes under keys that are always the same, and what such a state_dict()
+            returned: for torch.save(), and without bytes for JSON too.
+        """
+        return self._service.state_dict(self, self._options)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """
+        Have the next iter() go on where a state says.
+
+        Workers of the last epoch are let go. The batches are those that would have come, random
+        draws included with `seed_by="batch"` or `resumable=True`.
+
+        Args:
+            state: What `state_dict` returned, here or in another run; {} forgets one that was
+                loaded.
+
+        Raises:
+            ValueError: It was saved by a loader of another dataset length, batch size, sampler,
+                `seed_by` or version, or is damaged. Nothing has changed then.
+            TypeError: It is no dictionary.
+        """
+        self._service.load_state_dict(self, self._options(), state)
 
     def close(self) -> None:
         """
@@ -401,6 +439,8 @@ def wrap(
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
     nice: int = 0,
+    worker_bytes: int | None = None,
+    resumable: bool = False,
     device: str | torch.device | None = None,
     prefetch_to_device: int = 2,
     device_transform: Callable[[Any], Any] | None = None,
@@ -414,7 +454,8 @@ def wrap(
     Args:
         loader: A `torch.utils.data.DataLoader`.
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`.
+        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes, resumable: As for
+            `DataLoader`.
         device, prefetch_to_device, device_transform: As for `DataLoader`.
 
     Returns:
@@ -436,7 +477,10 @@ def wrap(
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
         *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-        *(device, prefetch_to_device, device_transform),
+        *(worker_bytes, resumable),
+        device=device,
+        prefetch_to_device=prefetch_to_device,
+        device_transform=device_transform,
     )
     wrapped._set_options(options)
     together.check(wrapped, options)

@@ -1,6 +1,6 @@
 """What the package exports. `import shmloader` runs this when the first of these names is used."""
 
-from shmloader.data import downloaded
+from shmloader.data import SharedDict, SharedList, cached, downloaded, share
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.errors import (
     BatchTooLarge,
@@ -11,14 +11,24 @@ from shmloader.errors import (
     UnsendableBatch,
     WorkerBroken,
 )
-from shmloader.metrics import Epoch, Held, Report, Stats, Times, WorkerStats
-from shmloader.serving import close, install, report, stats, trace, uninstall
+from shmloader.metrics import CacheStats, Epoch, Held, Report, Stats, Times, WorkerStats
+from shmloader.serving import (
+    close,
+    install,
+    load_state_dict,
+    report,
+    state_dict,
+    stats,
+    trace,
+    uninstall,
+)
 from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
 from shmloader.worker.seeds import rng
 
 __all__ = [
     "BatchTooLarge",
+    "CacheStats",
     "DataLoader",
     "Epoch",
     "Held",
@@ -27,6 +37,8 @@ __all__ = [
     "RestartWarning",
     "RetentionWarning",
     "Run",
+    "SharedDict",
+    "SharedList",
     "ShmloaderError",
     "Stats",
     "Times",
@@ -34,12 +46,16 @@ __all__ = [
     "UnsendableBatch",
     "WorkerBroken",
     "WorkerStats",
+    "cached",
     "close",
     "downloaded",
     "empty",
     "install",
+    "load_state_dict",
     "report",
     "rng",
+    "share",
+    "state_dict",
     "stats",
     "trace",
     "tune",

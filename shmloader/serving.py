@@ -8,7 +8,7 @@ what they were, and what we know of a loader stands here, not in its attributes.
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch.utils.data
@@ -53,6 +53,8 @@ def install(
     fetch_threads: int | str = 0,
     overlap_epochs: bool = False,
     nice: int = 0,
+    worker_bytes: int | None = None,
+    resumable: bool = False,
     device: str | torch.device | None = None,
     prefetch_to_device: int = 2,
     device_transform: Callable[[Any], Any] | None = None,
@@ -67,8 +69,9 @@ def install(
 
     Args:
         slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs, nice: As for `DataLoader`, for each
-            loader that can have them.
+        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes, resumable: As for
+            `DataLoader`,
+            for each loader that can have them.
         device, prefetch_to_device, device_transform: As for `DataLoader`, for each loader with
             workers and without `pin_memory=True`.
 
@@ -78,7 +81,10 @@ def install(
     options = Options(
         *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
         *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-        *(device, prefetch_to_device, device_transform),
+        *(worker_bytes, resumable),
+        device=device,
+        prefetch_to_device=prefetch_to_device,
+        device_transform=device_transform,
     )
     together.check_alone(options)
     _hook.options = options
@@ -167,7 +173,7 @@ def stats(loader: Any) -> Stats:
     Raises:
         TypeError: It is no DataLoader, and holds none.
     """
-    return sum((service.stats() for _, service in _served_in(loader)), Stats())
+    return sum((service.stats(inner) for inner, service in _served_in(loader)), Stats())
 
 
 def report(loader: Any) -> Report:
@@ -183,7 +189,7 @@ def report(loader: Any) -> Report:
     found = _served_in(loader)
     if not found:
         return Service().report(loader, Options())
-    inner, service = max(found, key=lambda each: each[1].stats().next.total_s)
+    inner, service = max(found, key=lambda each: each[1].stats(each[0]).next.total_s)
     return service.report(inner, _options_of(inner))
 
 
@@ -226,6 +232,57 @@ def close(loader: Any) -> None:
     """
     for inner, service in _served_in(loader):
         service.close(inner)
+
+
+def state_dict(loader: Any) -> dict[str, Any]:
+    """
+    Say where a loader is in its epoch, as `DataLoader.state_dict` does.
+
+    Args:
+        loader: A `DataLoader` of ours; one of torch's that is served; or an object that holds one
+            such loader.
+
+    Raises:
+        TypeError: It is none, or is not served, or holds several.
+    """
+    inner, service = _one_in(loader)
+    return service.state_dict(inner, lambda: _options_of(inner))
+
+
+def load_state_dict(loader: Any, state: Mapping[str, Any]) -> None:
+    """
+    Have the next epoch of a loader go on where a state says, as `DataLoader.load_state_dict` does.
+
+    Args:
+        loader: As for `state_dict`.
+        state: What `state_dict` returned, here or in another run.
+
+    Raises:
+        TypeError: It is no such loader, is not served, or holds several; or no dictionary.
+        ValueError: The state is of another loader; nothing has changed then.
+    """
+    inner, service = _one_in(loader)
+    service.load_state_dict(inner, _options_of(inner), state)
+
+
+def _one_in(loader: Any) -> tuple[Any, Service]:
+    """Find the one loader in an object, and what serves it or will serve it."""
+    found = list({id(each): each for each in _loaders_in(loader, _DEPTH, set())}.values())
+    if len(found) != 1:
+        count = f"{len(found)} loaders: pass one of them" if found else "none"
+        raise TypeError(f"{type(loader).__name__} is no torch DataLoader, and holds {count}")
+    service = _service_of(found[0])
+    if service is None:
+        will_be = _hook.options is not None and found[0].num_workers > 0
+        if not will_be or why_unserved(found[0]):
+            raise TypeError(
+                f"{type(found[0]).__name__} is not served by shmloader, so its place is not known: "
+                "call shmloader.install() first, with num_workers above 0, or use "
+                "shmloader.DataLoader"
+            )
+        assert _hook.options is not None, "it will be"
+        service = _service_for(found[0], _hook.options)
+    return found[0], service
 
 
 def _served_in(loader: Any) -> list[tuple[Any, Service]]:

@@ -10,15 +10,22 @@ Python never sees a pointer. The parts, in the order in which they build on each
     mapping        a segment's file mapped into this process
     children       the hooks of a fork, and which copy of a process this is
     plans          the indices of an epoch as numbers side by side, cut into requests
+    delivered      which batches of an epoch were delivered, and a checksum of their indices
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
     samples        the indices of the batch in hand, seen one by one by those who look
     gather         samples side by side into one piece of memory: what collating is
     stretches      what of a payload can live apart, and where it lies once delivered
     numbers        the objects of a batch that a walk has met, by their addresses
+    numerals       integers in as few bytes as they need
     sources        the leaves that are not in the slot yet, and the copy that brings them there
+    encode         a batch into a slot: payload and layout; or a record into a buffer
+    decode         a slot, or the blocks that it was copied out to, into a batch; or a record
+    records        records one behind the other into a file, and one by itself
+    record_lists   such a file, mapped, as a sequence
     encode         a batch into a slot: payload and layout
     decode         a slot, or the blocks that it was copied out to, into a batch
+    sample_cache   samples that were fetched once, in a file of their own
     lent           a batch that is leased and not decoded yet; copies of single tensors
     ledger         the trainer's end: place, receive, deliver
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
@@ -38,15 +45,20 @@ include "tensors.pyx"
 include "mapping.pyx"
 include "children.pyx"
 include "plans.pyx"
+include "delivered.pyx"
 include "requests.pyx"
 include "slot_memory.pyx"
 include "samples.pyx"
 include "gather.pyx"
 include "stretches.pyx"
 include "numbers.pyx"
+include "numerals.pyx"
 include "sources.pyx"
 include "encode.pyx"
 include "decode.pyx"
+include "records.pyx"
+include "record_lists.pyx"
+include "sample_cache.pyx"
 include "lent.pyx"
 include "ledger.pyx"
 include "batch_log.pyx"

@@ -5,10 +5,10 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from shmloader.core.csrc cimport (
-    HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED, SEGMENT_IDLE, SEGMENT_LIVE,
-    VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX, VIEW_VERSION,
-    VIEW_WHOLE_BATCH, clock_read, histogram, histogram_middle, ledger_collect, log, log_ask,
-    log_begin, log_end, log_name, log_record, log_return, log_segment, nameplate,
+    CACHE_MAGIC, CACHE_USERS, CACHE_VERSION, HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED,
+    SEGMENT_IDLE, SEGMENT_LIVE, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX,
+    VIEW_VERSION, VIEW_WHOLE_BATCH, clock_read, histogram, histogram_middle, ledger_collect,
+    log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment, nameplate,
     segment_record, segment_worker, view_fields, view_fields_count, view_read, worker_block,
     worker_view,
 )
@@ -21,9 +21,10 @@ def view_layout():
     Describe the bytes that viewers may read of a segment.
 
     Returns:
-        A dict: `version`, `magic`, the numbers that stand for what is `unknown`, and under `parts`
-        for each struct its `bytes` and `fields`, {name: (numpy's format, offset in bytes)}. The
-        parts `control` and `worker` say where other structs begin in a block.
+        A dict: `version`, `magic`, the numbers that stand for what is `unknown`, under `cache` the
+        same of a file of samples and how many `users` it notes, and under `parts` for each struct
+        its `bytes` and `fields`, {name: (numpy's format, offset in bytes)}. The parts `control`,
+        `worker` and `cache` say where other structs begin in a block.
     """
     cdef size_t i
     parts = {}
@@ -34,8 +35,9 @@ def view_layout():
                                                         view_fields[i].offset)
     unknown = {"number": <uint64_t>VIEW_UNKNOWN, "index": <int64_t>VIEW_UNKNOWN_INDEX,
                "position": <uint32_t>VIEW_WHOLE_BATCH}
+    cache = {"version": CACHE_VERSION, "magic": <uint64_t>CACHE_MAGIC, "users": CACHE_USERS}
     return {"version": VIEW_VERSION, "magic": <uint64_t>VIEW_MAGIC, "unknown": unknown,
-            "parts": parts}
+            "cache": cache, "parts": parts}
 
 
 @cython.final

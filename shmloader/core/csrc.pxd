@@ -79,6 +79,16 @@ cdef extern from "lease.h" nogil:
     void *lease_block_start(lease *self)
 
 
+cdef extern from "mapped.h" nogil:
+    struct mapped:
+        lease lease
+        uint8_t *base
+        uint64_t bytes
+        c_bool is_writable
+
+    int mapped_open(int fd, uint64_t bytes, mapped **made)
+
+
 cdef extern from "times.h" nogil:
     enum:
         VIEW_VERSION
@@ -366,6 +376,87 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_has_news(ledger *self)
     uint64_t ledger_oldest(const ledger *self)
     c_bool ledger_is_copy(const ledger *self)
+
+
+cdef extern from "cache.h" nogil:
+    enum:
+        CACHE_MAGIC
+        CACHE_VERSION
+        CACHE_COUNTERS
+        CACHE_USERS
+        CACHE_LABEL_BYTES
+
+    enum cache_found:
+        CACHE_MISS
+        CACHE_HIT
+        CACHE_BROKEN
+
+    struct cache_plate:
+        uint64_t magic
+        uint32_t version
+        uint32_t counters
+        uint64_t owner_pid
+        uint64_t owner_start
+        uint64_t number
+        uint64_t indices
+        uint64_t data_offset
+        uint64_t total_bytes
+        char *label
+
+    struct cache_counts:
+        uint64_t hits
+        uint64_t misses
+        uint64_t entries
+        uint64_t bytes
+        uint64_t refused
+
+    struct cache_shape:
+        uint64_t indices
+        uint64_t max_bytes
+        uint64_t page_bytes
+        uint64_t words_offset
+        uint64_t data_offset
+        uint64_t total_bytes
+
+    struct cache:
+        uint8_t *base
+        cache_shape shape
+        uint64_t cursor
+        uint64_t end
+
+    struct cache_head:
+        uint64_t index
+        uint64_t payload_bytes
+        uint32_t layout_bytes
+        uint32_t checksum
+
+    struct cache_record:
+        cache_head head
+        const uint8_t *layout
+        const uint8_t *payload
+
+    c_bool cache_measure(cache_shape *shape)
+    void cache_open(cache *self, uint8_t *base, int fd, const cache_shape *shape)
+    int cache_make(cache *self, const cache_plate *plate)
+    cache_found cache_look(const cache *self, uint64_t index, cache_record *found)
+    c_bool cache_is_absent(const cache *self, uint64_t index)
+    uint64_t cache_record_bytes(const cache_head *head)
+    uint64_t cache_place(cache *self, uint64_t bytes)
+    uint64_t cache_wanted(const cache *self, uint64_t bytes)
+    uint64_t cache_take(const cache *self, uint64_t bytes, uint64_t *at)
+    int cache_add_pages(const cache *self, uint64_t at, uint64_t length)
+    uint64_t cache_hold(cache *self, uint64_t at, uint64_t length, uint64_t bytes)
+    void cache_give_up(cache *self, uint64_t at, uint64_t bytes)
+    c_bool cache_publish(const cache *self, uint64_t index, uint64_t at)
+    void cache_refuse(const cache *self, uint64_t index)
+    void cache_count(const cache *self, uint64_t hits, uint64_t misses, uint64_t entries,
+                     uint64_t bytes, uint64_t refused)
+    void cache_total(const cache *self, cache_counts *total)
+    void cache_note_user(const cache *self, uint64_t user)
+    uint64_t cache_taken(const cache *self)
+    c_bool cache_is_closed(const cache *self)
+    void cache_close(cache *self)
+    void cache_unmap(cache *self)
 
 
 cdef extern from "generation.h" nogil:

@@ -1,8 +1,10 @@
-# A slot, or the blocks that it was copied out to, into a batch.
+# A slot, or the blocks that it was copied out to, into a batch; and one record where it lies.
 #
 # The layout is copied out before it is read, and every length in it is checked against what is left
 # of it, every leaf against the payload: a worker that writes nonsense gets WorkerBroken raised in
 # the trainer, whatever it wrote. Pickles are checked against their sum before they are loaded.
+#
+# Nobody writes to a record any more, so it is read where it lies.
 #
 # Classes and functions are looked up by their names in each batch, because a module may be loaded,
 # or a notebook's cell be run, again at any time.
@@ -17,13 +19,15 @@ import numpy
 cimport cython
 cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromLongLong
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall, decode_utf8
 from shmloader.core.csrc cimport (
-    DLDataType, copy_plain, lease, lease_block_new, lease_block_start, lease_drop,
+    CACHE_LINE, DLDataType, copy_plain, lease, lease_block_new, lease_block_start, lease_drop,
 )
 
 from shmloader.errors import WorkerBroken
@@ -37,8 +41,13 @@ cdef object text_of_type = re.compile(
 )
 
 
+class DamagedRecord(ValueError):
+    """A record's bytes are not what was written."""
+
+
 @cython.final
 @cython.internal
+@cython.freelist(8)
 cdef class Decoder:
     cdef const char *layout
     cdef size_t position
@@ -56,12 +65,21 @@ cdef class Decoder:
     cdef list memo             # by number
     cdef object Unpickler
     cdef object unpickler      # of this batch; None until there is a pickle
+    cdef bint is_record
+    cdef tuple names           # of a list of records: its keys, by number; or None
+    cdef Places own            # of a record: one place, its own
+    cdef bint copies           # the leaves of a record are to be private memory
+    cdef lease *block          # of that memory; NULL: there was no leaf yet
 
     def __dealloc__(self):
         if self.empty != NULL:
             lease_drop(self.empty)
+        if self.block != NULL:
+            lease_drop(self.block)
 
     cdef int broken(self, str what) except -1:
+        if self.is_record:
+            raise DamagedRecord(f"a record cannot be read at byte {self.position}: {what}")
         raise WorkerBroken(f"a batch's layout cannot be read at byte {self.position}: {what}")
 
     cdef const char *take(self, uint64_t count) except NULL:
@@ -74,13 +92,28 @@ cdef class Decoder:
         return <uint8_t>self.take(1)[0]
 
     cdef int64_t take_number(self) except? -1:
+        return self.take_numeral() if self.is_record else self.take_fixed()
+
+    cdef int64_t take_fixed(self) except? -1:
         cdef int64_t value
         memcpy(&value, self.take(8), 8)
         return value
 
+    cdef int64_t take_numeral(self) except? -1:
+        cdef int64_t value = 0
+        cdef size_t count = read_numeral(
+            <const uint8_t *>self.layout + self.position, self.end - self.position, &value
+        )
+        if count == 0:
+            self.broken("a number that does not end")
+        self.position += count
+        return value
+
     cdef Py_ssize_t take_count(self) except -1:
         """Read how many nodes follow; each is at least one byte long."""
-        cdef int64_t count = self.take_number()
+        return self.check_count(self.take_number())
+
+    cdef Py_ssize_t check_count(self, int64_t count) except -1:
         if count < 0 or <uint64_t>count > self.end - self.position:
             self.broken(f"a container of {count} items")
         return count
@@ -88,6 +121,8 @@ cdef class Decoder:
     cdef int check_ordinal(self) except -1:
         """Read the number of an object that begins here; it is appended to the memo next."""
         cdef uint32_t number
+        if self.is_record:
+            return 0
         memcpy(&number, self.take(4), 4)
         if <Py_ssize_t>number != len(self.memo):
             self.broken(f"object {number} in place of {len(self.memo)}")
@@ -105,12 +140,14 @@ cdef class Decoder:
 
     cdef char *take_leaf(self, uint64_t length) except NULL:
         """Read an offset and find the length bytes from there, and their owner."""
-        cdef uint64_t offset = <uint64_t>self.take_number()
+        cdef uint64_t offset = <uint64_t>self.take_fixed()
         if offset > self.payload_bytes or length > self.payload_bytes - offset:
             self.broken(f"a leaf at {offset} of {length} bytes in a payload of "
                         f"{self.payload_bytes}")
         if length == 0:
             return self.take_nothing()
+        if self.copies and self.block == NULL:
+            self.copy_record()
         if not lies_in(self.place, offset, length):
             self.place = self.find_place(offset, length)
         self.owner = self.place.owner
@@ -155,6 +192,20 @@ cdef class Decoder:
         if low < self.places.count and lies_in(&items[low], offset, length):
             return &items[low]
         self.broken(f"a leaf at {offset} of {length} bytes in none of the payload's stretches")
+
+    cdef int copy_record(self) except -1:
+        """Copy the whole record, of which the leaves are nearly all, with its alignment."""
+        cdef uint64_t past = <size_t>self.layout % CACHE_LINE
+        cdef char *start
+        self.block = lease_block_new(past + self.payload_bytes)
+        if self.block == NULL:
+            raise MemoryError(f"no memory for a record of {self.payload_bytes} bytes")
+        start = <char *>lease_block_start(self.block) + past
+        with nogil:
+            memcpy(start, self.layout, self.payload_bytes)
+        self.own.whole.memory = start
+        self.own.whole.owner = self.block
+        return 0
 
     cdef char *take_nothing(self) except NULL:
         """Take a leaf without bytes: kept, it must hold no other memory."""
@@ -207,6 +258,18 @@ cdef class Decoder:
             return self.get_list()
         if tag == TAG_DICT:
             return self.get_dict()
+        if tag == TAG_KEYED:
+            return self.get_keyed()
+        if tag == TAG_FLOAT_LIST:
+            return self.note(self.get_floats())
+        if tag == TAG_INT_LIST:
+            return self.note(self.get_ints())
+        if tag == TAG_FLOAT_TUPLE:
+            return self.note(tuple(self.get_floats()))
+        if tag == TAG_INT_TUPLE:
+            return self.note(tuple(self.get_ints()))
+        if tag == TAG_LARGE_BYTES:
+            return self.note(self.get_large_bytes())
         if tag == TAG_TUPLE:
             return self.get_tuple()
         if tag == TAG_REDUCED:
@@ -293,6 +356,65 @@ cdef class Decoder:
             except TypeError:
                 self.broken(f"a key of type {type(key).__name__}")
         return items
+
+    cdef dict get_keyed(self):
+        cdef Py_ssize_t count, _
+        cdef dict items = {}
+        cdef object key, item
+        cdef uint16_t name
+        self.check_ordinal()
+        count = self.take_count()
+        self.memo.append(items)
+        for _ in range(count):
+            memcpy(&name, self.take(2), 2)
+            if name == NO_NAME:
+                key = self.get()
+            elif self.names is not None and name < len(self.names):
+                key = self.names[name]
+            else:
+                self.broken(f"a key of number {name}")
+            item = self.get()
+            try:
+                items[key] = item
+            except TypeError:
+                self.broken(f"a key of type {type(key).__name__}")
+        return items
+
+    cdef list get_floats(self):
+        cdef Py_ssize_t count, i
+        cdef const char *start
+        cdef double value
+        cdef list items
+        self.check_ordinal()
+        count = self.take_count()
+        start = self.take(8 * <uint64_t>count)
+        items = PyList_New(count)
+        for i in range(count):
+            memcpy(&value, start + 8 * i, 8)
+            put_item(items, i, value)
+        return items
+
+    cdef list get_ints(self):
+        cdef Py_ssize_t count, _
+        cdef list items = []
+        self.check_ordinal()
+        count = self.take_count()
+        for _ in range(count):
+            items.append(PyLong_FromLongLong(self.take_number()))
+        return items
+
+    cdef bytes get_large_bytes(self):
+        cdef uint64_t length
+        cdef char *start
+        cdef bint copies = self.copies
+        self.check_ordinal()
+        length = <uint64_t>self.take_number()
+        self.copies = False   # they are copied anyway
+        try:
+            start = self.take_leaf(length)
+        finally:
+            self.copies = copies
+        return PyBytes_FromStringAndSize(start, length)
 
     cdef int take_dims(self, int ndim, int64_t *dims) except -1:
         cdef int i
@@ -512,7 +634,7 @@ cdef class Decoder:
 
     cdef object get_pickled(self):
         cdef Py_ssize_t number = self.take_ordinal()
-        cdef Py_ssize_t count = self.take_count(), _
+        cdef Py_ssize_t count = self.check_count(self.take_fixed()), _
         self.pickles += 1
         for _ in range(count):
             self.get()   # a leaf that the pickle refers to
@@ -551,6 +673,13 @@ cdef class Decoder:
 cdef inline bint lies_in(const Place *place, uint64_t offset, uint64_t length) noexcept:
     return (place.start <= offset < place.end
             and length <= place.end - offset)
+
+
+cdef inline int put_item(list items, Py_ssize_t at, object item) except -1:
+    """Fill a place of a list that was made with its length."""
+    Py_INCREF(item)
+    PyList_SET_ITEM(items, at, item)
+    return 0
 
 
 cdef int set_state(object value, object state) except -1:
@@ -604,3 +733,33 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, U
     finally:
         # They refer to each other, and an error's traceback may refer to them.
         decoder.unpickler = decoder.memo = decoder.mover = None
+
+
+cdef object decode_record(char *start, uint64_t length, lease *owner, Alias alias, tuple names,
+                          bint copies, Unpickler):
+    """
+    Make an object of a record.
+
+    Its leaves are views of memory behind a lease, or copies, which do not use that lease.
+
+    Raises:
+        DamagedRecord: The bytes are not those of a record.
+    """
+    cdef Decoder decoder = Decoder.__new__(Decoder)
+    decoder.is_record = True
+    decoder.layout = start
+    decoder.end = decoder.payload_bytes = length
+    decoder.own.whole = Place(0, length, start, owner)
+    decoder.own.items = &decoder.own.whole
+    decoder.own.count = 1
+    decoder.places = &decoder.own
+    decoder.place = decoder.own.items
+    decoder.names = names
+    decoder.copies = copies
+    decoder.alias = alias
+    decoder.memo = []
+    decoder.Unpickler = Unpickler
+    try:
+        return decoder.get()
+    finally:
+        decoder.unpickler = decoder.memo = None

@@ -1,4 +1,4 @@
-# A batch into a slot.
+# A batch into a slot, or one record into a buffer (records.pyx).
 #
 # The layout is one stream of nodes, each a tag and what the tag says, in the order of a walk over
 # the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
@@ -32,9 +32,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport Py_REFCNT
-from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from shmloader.core.capi cimport (
     NPY_HALF, PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
@@ -57,6 +57,12 @@ cdef enum:
     LOW_ADDRESS = 1 << 30
     LARGE_TEXT = 4096   # of a str or bytes: costs more to write twice than to ask a pickler for
     OWN_REFERENCES = 2  # to an item: its container's, and that of the walk over this
+    # Of a list of records. Each process that reads it has its names, so there cannot be too many.
+    NAMES_MAX = 4096
+    NAME_LENGTH_MAX = 256
+    RECORD_UNIT_MAX = 16   # what no item of a number type is longer than
+    LARGE_LEAF = 1024      # of a record: begins on a cache line
+    DENSE = 2              # elements between a tensor's first and last, for each of its own
 
 
 class _Unfinished(Exception):
@@ -103,6 +109,42 @@ cdef bint is_described_by_text(cnp.dtype dtype):
     )
 
 
+cdef inline bint are_all(object items, object kind):
+    """Returns True if a list or tuple has items, and all are of exactly this type."""
+    cdef object item
+    for item in items:
+        if type(item) is not kind:
+            return False
+    return len(items) > 0
+
+
+cdef uint64_t count_elements(const DLTensor *description) noexcept:
+    cdef uint64_t count = 1
+    cdef int i
+    for i in range(description.ndim):
+        count *= <uint64_t>description.shape[i]
+    return count
+
+
+cdef bint are_short(object items) except -1:
+    """Returns True if all exact ints of a list or tuple fit into 64 bits."""
+    cdef object item
+    cdef int overflow = 0
+    for item in items:
+        PyLong_AsLongLongAndOverflow(item, &overflow)
+        if overflow:
+            return False
+    return True
+
+
+cdef inline uint64_t unit_for(uint64_t item_bytes, uint64_t length) noexcept:
+    """Returns the alignment of a record's leaf: of its items, or a cache line if it is large."""
+    cdef uint64_t unit = item_bytes & (0 - item_bytes)   # the largest power of two that divides it
+    if length >= LARGE_LEAF:
+        return CACHE_LINE
+    return max(<uint64_t>1, min(unit, <uint64_t>RECORD_UNIT_MAX))
+
+
 cdef inline bint is_small_text(object value, object kind):
     if kind is str:
         return PyUnicode_GET_LENGTH(value) < LARGE_TEXT
@@ -121,28 +163,15 @@ cdef inline int64_t number_of_pickled(int64_t number) noexcept:
 @cython.final
 @cython.internal
 cdef class Encoder:
-    cdef char *stream
-    cdef size_t used
-    cdef size_t capacity
-    cdef Sources sources
-    cdef Stretches stretches
-    cdef uint64_t joined_bytes   # as many at the payload's start are one stretch
-    cdef uint64_t pickled_bytes
-    cdef list kept
-    cdef Numbers numbers
-    cdef int64_t numbered      # objects so far
-    cdef int64_t leaves        # beside the pickle that is being made
-    cdef int depth
-    cdef dict reducible        # type -> is_reducible() of it
-    cdef SlotMemory memory
-    cdef object Pickler
-    cdef object pickler        # of this batch; None until something has to be pickled
 
-    def __cinit__(self, SlotMemory memory, Pickler):
+    def __cinit__(self, SlotMemory memory, Pickler, dict names=None):
         self.memory = memory
+        self.is_record = memory is None
         self.Pickler = Pickler
+        self.names = names
         # So that a small batch need not note its leaves.
-        self.joined_bytes = memory.cursor if memory.cursor <= SHARED_BYTES else 0
+        if memory is not None and memory.cursor <= SHARED_BYTES:
+            self.joined_bytes = memory.cursor
         self.kept = []
         self.reducible = {}
 
@@ -179,7 +208,17 @@ cdef class Encoder:
         return 0
 
     cdef int put_number(self, int64_t value) except -1:
+        if self.is_record:
+            return self.put_numeral(value)
+        return self.put_fixed(value)
+
+    cdef int put_fixed(self, int64_t value) except -1:
         memcpy(self.extend(8), &value, 8)
+        return 0
+
+    cdef int put_numeral(self, int64_t value) except -1:
+        cdef char *start = self.extend(NUMERAL_MAX)
+        self.used -= NUMERAL_MAX - write_numeral(start, value)
         return 0
 
     cdef int put_text(self, const char *text, Py_ssize_t length) except -1:
@@ -191,18 +230,32 @@ cdef class Encoder:
         self.put_tag(tag)
         return self.put_text(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
-    cdef int put_source(self, char *start, uint64_t length) except -1:
+    cdef int64_t offset_of(self, const char *start, uint64_t length) noexcept:
+        """Returns the offset of bytes that were made in the slot, or -1."""
+        return -1 if self.is_record else self.memory.offset_of(start, length)
+
+    cdef int put_source(self, char *start, uint64_t length, uint64_t item_bytes) except -1:
         """Write where the bytes will lie: known if made in the slot, otherwise patched in."""
-        cdef int64_t offset = self.memory.offset_of(start, length)
+        cdef int64_t offset = self.offset_of(start, length)
+        cdef uint64_t unit = CACHE_LINE
         if length == 0 or offset >= 0:
             if length > 0 and <uint64_t>offset >= self.joined_bytes:
                 add_stretch(&self.stretches, offset, length)
-            return self.put_number(max(offset, 0))
-        add_source(&self.sources, start, length, self.used)
-        return self.put_number(0)
+            return self.put_fixed(max(offset, 0))
+        if self.is_record:
+            unit = unit_for(item_bytes, length)
+        add_source(&self.sources, start, length, self.used, unit)
+        return self.put_fixed(0)
 
     cdef int64_t *known(self, object value) except NULL:
         return number_at(&self.numbers, <void *>value)
+
+    cdef int put_own_number(self) except -1:
+        """Number the object that begins here."""
+        if not self.is_record:
+            self.put_ordinal(self.numbered)
+        self.numbered += 1
+        return 0
 
     cdef int put_ordinal(self, int64_t number) except -1:
         cdef uint32_t ordinal = <uint32_t>number
@@ -223,8 +276,7 @@ cdef class Encoder:
             return False
         known[0] = self.numbered
         self.put_tag(tag)
-        self.put_ordinal(self.numbered)
-        self.numbered += 1
+        self.put_own_number()
         return True
 
     cdef int put_again(self, object value, int64_t known) except -1:
@@ -267,6 +319,14 @@ cdef class Encoder:
             self.depth -= 1
         return 0
 
+    cdef int put_whole(self, object value) except -1:
+        """Write a batch or a record; as one pickle if it refers to what is not there yet."""
+        try:
+            return self.put(value)
+        except _Unfinished:
+            self.begin_again()
+            return self.put_pickled(value)
+
     cdef int put_double(self, double value) except -1:
         memcpy(self.extend(8), &value, 8)
         return 0
@@ -308,9 +368,19 @@ cdef class Encoder:
         return self.put_text(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
     cdef int put_raw(self, object value) except -1:
+        if self.is_record and PyBytes_GET_SIZE(value) >= LARGE_TEXT:
+            return self.put_large_bytes(value)
         if not self.begin_text(TAG_BYTES, TAG_NUMBERED_BYTES, value):
             return 0
         return self.put_text(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    cdef int put_large_bytes(self, bytes value) except -1:
+        """Write bytes beside the stream, which would double them while it grows."""
+        if not self.begin(TAG_LARGE_BYTES, value):
+            return 0
+        self.kept.append(value)
+        self.put_number(PyBytes_GET_SIZE(value))
+        return self.put_source(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), 1)
 
     cdef bint begin_text(self, int tag, int numbered_tag, object value) except -1:
         """Begin the node of a text, with a number only if it may be met again."""
@@ -321,6 +391,11 @@ cdef class Encoder:
 
     cdef int put_list(self, list value) except -1:
         cdef object item
+        if self.is_record:
+            if are_all(value, float):
+                return self.put_floats(TAG_FLOAT_LIST, value)
+            if are_all(value, int) and are_short(value):
+                return self.put_ints(TAG_INT_LIST, value)
         if not self.begin(TAG_LIST, value):
             return 0
         self.put_number(len(value))
@@ -328,9 +403,32 @@ cdef class Encoder:
             self.put(item)
         return 0
 
+    cdef int put_floats(self, int tag, object value) except -1:
+        cdef object item
+        if not self.begin(tag, value):
+            return 0
+        self.put_number(len(value))
+        for item in value:
+            self.put_double(PyFloat_AS_DOUBLE(item))
+        return 0
+
+    cdef int put_ints(self, int tag, object value) except -1:
+        cdef object item
+        if not self.begin(tag, value):
+            return 0
+        self.put_number(len(value))
+        for item in value:
+            self.put_numeral(item)
+        return 0
+
     cdef int put_tuple(self, tuple value) except -1:
         cdef object item
         cdef int64_t number
+        if self.is_record:
+            if are_all(value, float):
+                return self.put_floats(TAG_FLOAT_TUPLE, value)
+            if are_all(value, int) and are_short(value):
+                return self.put_ints(TAG_INT_TUPLE, value)
         if not self.begin(TAG_TUPLE, value):
             return 0
         number = self.leave_unfinished(value)
@@ -347,6 +445,8 @@ cdef class Encoder:
 
     cdef int put_dict(self, dict value) except -1:
         cdef object key, item
+        if self.names is not None:
+            return self.put_keyed(value)
         if not self.begin(TAG_DICT, value):
             return 0
         self.put_number(len(value))
@@ -354,6 +454,31 @@ cdef class Encoder:
             self.put(key)
             self.put(item)
         return 0
+
+    cdef int put_keyed(self, dict value) except -1:
+        """Write a dict whose keys stand once for all records, as far as they are names."""
+        cdef object key, item, number
+        cdef uint16_t name
+        if not self.begin(TAG_KEYED, value):
+            return 0
+        self.put_number(len(value))
+        for key, item in value.items():
+            number = self.names.get(key) if type(key) is str else None
+            if number is None:
+                number = self.number_name(key)
+            name = number
+            memcpy(self.extend(2), &name, 2)
+            if name == NO_NAME:
+                self.put(key)
+            self.put(item)
+        return 0
+
+    cdef object number_name(self, object key):
+        cdef Py_ssize_t number = len(self.names)
+        if type(key) is not str or number >= NAMES_MAX or len(key) > NAME_LENGTH_MAX:
+            return NO_NAME
+        self.names[key] = number
+        return number
 
     cdef int put_tensor(self, object tensor) except -1:
         cdef DLTensor is_
@@ -363,17 +488,26 @@ cdef class Encoder:
 
     cdef int put_plain_tensor(self, object tensor, const DLTensor *is_) except -1:
         cdef uint64_t length = span_elements(is_.ndim, is_.shape, is_.strides)
-        cdef char *start = tensor_start(is_)
-        length *= is_.dtype.bits // 8
+        cdef char *start
+        cdef DLTensor dense
         if not self.begin(TAG_TENSOR, tensor):
             return 0
-        if length > 0 and self.memory.offset_of(start, length) < 0:
+        if self.is_record and length > DENSE * count_elements(is_):
+            # A column of a table: its record would hold the table.
+            tensor = tensor.contiguous()
+            self.kept.append(tensor)
+            plain_tensor(tensor, &dense)
+            is_ = &dense
+            length = count_elements(is_)
+        start = tensor_start(is_)
+        length *= is_.dtype.bits // 8
+        if length > 0 and self.offset_of(start, length) < 0:
             if length >= LARGE_BYTES or <size_t>start < LOW_ADDRESS:
                 start = self.start_in_storage(tensor, start, length)
         self.put_tag(is_.dtype.code)
         self.put_tag(is_.dtype.bits)
         self.put_tag(is_.ndim)
-        self.put_source(start, length)
+        self.put_source(start, length, is_.dtype.bits // 8)
         if is_.ndim > 0:
             memcpy(self.extend(8 * is_.ndim), is_.shape, 8 * is_.ndim)
             memcpy(self.extend(8 * is_.ndim), is_.strides, 8 * is_.ndim)
@@ -409,9 +543,11 @@ cdef class Encoder:
             self.kept.append(array)
         self.put_tag(not cnp.PyArray_IS_C_CONTIGUOUS(array))
         self.put_tag(array.ndim)
-        self.put_source(<char *>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array))
+        self.put_source(
+            <char *>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), array.descr.alignment
+        )
         for axis in range(array.ndim):
-            self.put_number(array.shape[axis])
+            self.put_fixed(array.shape[axis])
         return self.put_dtype(array.descr)
 
     cdef int put_dtype(self, cnp.dtype dtype) except -1:
@@ -497,10 +633,9 @@ cdef class Encoder:
             return self.put_again(value, known[0])
         known[0] = number_of_pickled(self.numbered)
         self.put_tag(TAG_PICKLED)
-        self.put_ordinal(self.numbered)
-        self.numbered += 1
+        self.put_own_number()
         leaves_at = self.used
-        self.put_number(0)
+        self.put_fixed(0)
         if self.pickler is None:
             self.pickler = self.Pickler(self.number_of)
         self.leaves = 0
@@ -563,10 +698,9 @@ cdef class Encoder:
             known[0] = self.numbered
             length = storage.nbytes()
             self.put_tag(TAG_STORAGE)
-            self.put_ordinal(self.numbered)
+            self.put_own_number()
             self.put_number(length)
-            self.put_source(<char *><size_t>storage.data_ptr(), length)
-            self.numbered += 1
+            self.put_source(<char *><size_t>storage.data_ptr(), length, RECORD_UNIT_MAX)
             self.leaves += 1
             return self.numbered - 1
         return known[0]
@@ -577,7 +711,7 @@ cdef class Encoder:
         try:
             self.kept.append(part)
             self.put_number(view.len)
-            self.put_source(<char *>view.buf, view.len)
+            self.put_source(<char *>view.buf, view.len, RECORD_UNIT_MAX)
         finally:
             PyBuffer_Release(&view)
         return 0
@@ -622,16 +756,39 @@ cdef class Encoder:
         self.memory.cursor = layout + head + self.used
         return 0
 
+    cdef uint64_t place_record(self, uint64_t position) except? 0:
+        """Give the leaves their offsets behind the stream; returns the record's length."""
+        cdef uint64_t end = place_sources(&self.sources, position + self.used)
+        cdef size_t i
+        for i in range(self.sources.count):
+            self.sources.items[i].offset -= position
+        patch_offsets(&self.sources, self.stream)
+        return end - position
+
+    cdef void write_record(self, char *to, uint64_t length) noexcept:
+        """Write a record that was placed, with zeros between its leaves."""
+        memcpy(to, self.stream, self.used)
+        if length > self.used:
+            memset(to + self.used, 0, length - self.used)
+        with nogil:
+            copy_sources(&self.sources, to)
+
+
+cdef Encoder walked(SlotMemory memory, batch, Pickler):
+    """Walk a batch; the caller takes the encoder's pickler away when it is done."""
+    cdef Encoder encoder = Encoder.__new__(Encoder, memory, Pickler)
+    try:
+        encoder.put_whole(batch)
+    except BaseException:
+        encoder.pickler = None   # it refers to the encoder
+        raise
+    return encoder
+
 
 cdef int encode(SlotMemory memory, batch, Pickler) except -1:
     """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
-    cdef Encoder encoder = Encoder.__new__(Encoder, memory, Pickler)
+    cdef Encoder encoder = walked(memory, batch, Pickler)
     try:
-        try:
-            encoder.put(batch)
-        except _Unfinished:
-            encoder.begin_again()
-            encoder.put_pickled(batch)
         return encoder.finish(&memory.draft)
     finally:
         encoder.pickler = None   # it refers to the encoder

@@ -3,6 +3,10 @@
 # A node is a tag, what follows from the tag, and then the nodes inside it. So a flat loop can go
 # from tag to tag without building anything. A number counts the objects that can be met twice, in
 # the order of their tags; both walks count, and the decoder refuses a number that is not its own.
+#
+# A record is written more tightly than a batch, because it stays: an object's own number is not
+# written, and a count, a length or an int takes as few bytes as it needs (numerals.pyx). What is
+# patched in later, and the shapes of tensors and arrays, take 8 bytes in both.
 
 cdef enum Tag:
     TAG_NONE
@@ -30,3 +34,10 @@ cdef enum Tag:
     TAG_STRETCHES    # count, start and end of each; at most once, before all nodes
     TAG_NUMBERED_STR     # number, bytes, as those of TAG_STR
     TAG_NUMBERED_BYTES   # number, bytes
+    # In records alone:
+    TAG_KEYED        # number, count | of each pair the key's u16, or 0xFFFF and its node; the value
+    TAG_FLOAT_LIST   # number, count, f64 each
+    TAG_FLOAT_TUPLE
+    TAG_INT_LIST     # number, count, each as an int's
+    TAG_INT_TUPLE
+    TAG_LARGE_BYTES  # number, length, offset

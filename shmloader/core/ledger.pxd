@@ -28,8 +28,10 @@ cdef class Ledger:
     cdef list resuming          # per worker: how many resumes it has not answered
     cdef list seeds             # per worker: the seed of the resume it was told last
     cdef public bint heals
+    cdef public bint follows
     cdef public bint needs_snapshots
     cdef public uint32_t scarce_slots
+    cdef list snapshots         # per slot: the snapshot of its answer, or None
     cdef readonly list progress   # per worker: the Progress from which another would go on
     cdef dict lending             # slot -> ticket of the batch lent last, which no user holds
     cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died

@@ -89,6 +89,7 @@ cdef class Ledger:
         scarce_slots: With no more idle slots than these, up to half of a leased batch is moved
             out of its slot, which then comes back when its largest leaves are gone.
         heals: True if the progress of workers is kept, so that they can be replaced.
+        follows: True if the snapshots that come with answers are kept, because a run is resumable.
         needs_snapshots: True if a replacement needs the snapshots that workers publish for that.
         progress: For each worker, the `Progress` from which its replacement would go on.
         recalled: Ticket -> worker, for the unanswered requests of dead workers, until they are
@@ -312,7 +313,8 @@ cdef class Ledger:
         self.seeds = [None] * self.table.geometry.workers
         self.progress = [Progress() for _ in range(self.table.geometry.workers)]
         self.recalled = {}
-        self.heals = self.needs_snapshots = False
+        self.snapshots = [None] * self.table.geometry.ranges
+        self.heals = self.follows = self.needs_snapshots = False
 
     def receive(self):
         """
@@ -344,7 +346,7 @@ cdef class Ledger:
         entry = &self.table.entries[heard.slot]
         if heard.verb == VERB_WANT:
             return make_news(heard.worker, WANT, heard.slot, entry.ticket, None)
-        if self.heals:
+        if self.heals or self.follows:
             self.note_progress(heard.worker, heard.slot)
         return make_news(heard.worker, READY, heard.slot, entry.ticket, KINDS[entry.answer.kind])
 
@@ -357,11 +359,17 @@ cdef class Ledger:
         progress = self.progress[worker]
         progress.has_answered = True
         progress.is_known = answer.snapshot_bytes > 0 or not self.needs_snapshots
+        self.snapshots[slot] = None
         if answer.snapshot_bytes > 0:
             start = self.open(slot)
             start += answer.layout_offset + answer.layout_bytes
             progress.latest = PyBytes_FromStringAndSize(start, answer.snapshot_bytes)
+            self.snapshots[slot] = progress.latest
             progress.answered = True
+
+    def snapshot_of(self, uint32_t slot):
+        """The snapshot that came with the answer in a slot; None if there was none."""
+        return self.snapshots[slot] if slot < self.table.geometry.ranges else None
 
     cdef begin_epoch(self, uint32_t worker):
         """Note that a worker has answered a resume."""

@@ -68,6 +68,22 @@ class Pickler(pickle.Pickler):
         return NotImplemented
 
 
+class ValuePickler(Pickler):
+    """Pickles values alone, for readers that may come when this process is gone."""
+
+    def __init__(self, number_of: Callable[[Any], int | None]) -> None:
+        """Begin a sample; number_of as for `Pickler`."""
+        super().__init__(number_of)
+        # Without multiprocessing's reducers, which send descriptors and handles.
+        self.dispatch_table = copyreg.dispatch_table
+
+    def reducer_override(self, value: Any) -> Any:
+        """Reduce tensors as `Pickler`, but none of another device: it would be a handle."""
+        if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "meta"):
+            raise TypeError(f"a tensor on {value.device}")
+        return super().reducer_override(value)
+
+
 class _Stream:
     """A file to which a pickler writes."""
 
@@ -144,25 +160,32 @@ def _refuse_non_leaf(tensor: torch.Tensor) -> None:
         )
 
 
-def find_unsendable(batch: Any) -> tuple[str, Any] | None:
+def find_unsendable(
+    batch: Any, name: str = "batch", kind: type[Pickler] = Pickler
+) -> tuple[str, Any] | None:
     """
-    Find the first leaf of a batch that cannot be pickled.
+    Find the first leaf of a batch that a kind of pickler cannot pickle.
+
+    Args:
+        name: What the batch is called.
 
     Returns:
         (path, leaf), the path written as Python would reach it, or None.
     """
-    return _find_unsendable(batch, "batch", {})
+    return _find_unsendable(batch, name, kind, {})
 
 
-def _find_unsendable(value: Any, path: str, seen: dict[int, Any]) -> tuple[str, Any] | None:
+def _find_unsendable(
+    value: Any, path: str, kind: type[Pickler], seen: dict[int, Any]
+) -> tuple[str, Any] | None:
     if id(value) in seen:
         return None
     seen[id(value)] = value
     for step, child in _children(value):
-        found = _find_unsendable(child, path + step, seen)
+        found = _find_unsendable(child, path + step, kind, seen)
         if found:
             return found
-    return None if _is_sendable(value) else (path, value)
+    return None if _is_sendable(value, kind) else (path, value)
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:
@@ -175,9 +198,9 @@ def _children(value: Any) -> list[tuple[str, Any]]:
     return []
 
 
-def _is_sendable(value: Any) -> bool:
+def _is_sendable(value: Any, kind: type[Pickler]) -> bool:
     try:
-        Pickler(_number_of_storage).take(value)
+        kind(_number_of_storage).take(value)
     except Exception:
         return False
     return True

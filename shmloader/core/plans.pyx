@@ -1,5 +1,7 @@
 # Requests without a Python int for each index: a batch sampler whose indices are drawn as an array.
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t
 
 
@@ -31,6 +33,28 @@ cdef class Indices:
         """Return them as a list of ints."""
         cdef Py_ssize_t place
         return [self.start[place] for place in range(self.count)]
+
+
+def pack_request(index):
+    """Make `Indices` of a list of ints, which is packed anyway; all else is returned as it is."""
+    cdef Indices made
+    cdef bytes kept
+    cdef Py_ssize_t count, place
+    cdef int overflow = 0
+    if type(index) is not list or len(<list>index) == 0:
+        return index
+    count = len(<list>index)
+    made = Indices.__new__(Indices)
+    made.owner = kept = PyBytes_FromStringAndSize(NULL, 8 * count)
+    made.start, made.count = <int64_t *>PyBytes_AS_STRING(kept), count
+    for place in range(count):
+        item = (<list>index)[place]
+        if type(item) is not int:
+            return index
+        made.start[place] = PyLong_AsLongLongAndOverflow(item, &overflow)
+        if overflow:
+            return index
+    return made
 
 
 @cython.final
@@ -74,6 +98,14 @@ cdef class Plan:
         made.owner, made.start, made.count = self.owner, self.start + self.at, count
         self.at += count
         return made
+
+    def skip(self, Py_ssize_t requests):
+        """Leave out the next requests, which are drawn all the same."""
+        if self.owner is None and not self.is_over:
+            self.take(self.draw())
+        self.at = self.count if requests > self.count // self.size else min(
+            self.count, self.at + requests * self.size
+        )
 
     cdef int take(self, cnp.ndarray drawn) except -1:
         if cnp.PyArray_TYPE(drawn) != cnp.NPY_INT64 or not cnp.PyArray_IS_C_CONTIGUOUS(drawn):

@@ -18,6 +18,7 @@ class Progress:
         epoch: The snapshot with which its epoch began; None in the first epoch.
         epoch_is_known: True if that was the snapshot of the last answer at that moment.
         owes_resume: True if it died with a resume that its replacement has to be told again.
+        is_resumed: True if it was another run's worker, whose dataset had the state of `epoch`.
         skips_epoch: True if that resume is the first order of the replacement.
     """
 
@@ -29,5 +30,6 @@ class Progress:
     has_resumed: bool = False
     epoch: bytes | None = None
     epoch_is_known: bool = True
+    is_resumed: bool = False
     owes_resume: bool = False
     skips_epoch: bool = False

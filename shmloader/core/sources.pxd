@@ -7,6 +7,7 @@ cdef struct Source:
     uint64_t length
     size_t patch      # where in the stream the offset stands
     uint64_t offset
+    uint64_t unit     # it begins at a multiple of this, a power of two
 
 cdef struct Sources:
     Source *items
@@ -14,7 +15,9 @@ cdef struct Sources:
     size_t capacity
     uint64_t copied_bytes   # by `copy_sources`, all together
 
-cdef int add_source(Sources *sources, char *start, uint64_t length, size_t patch) except -1
+cdef int add_source(Sources *sources, char *start, uint64_t length, size_t patch,
+                    uint64_t unit) except -1
+cdef size_t end_of_stretch(const Sources *sources, size_t first, char **end) noexcept nogil
 cdef uint64_t place_sources(Sources *sources, uint64_t cursor) noexcept
 cdef void copy_sources(const Sources *sources, char *slot) noexcept nogil
 cdef void patch_offsets(const Sources *sources, char *stream) noexcept nogil

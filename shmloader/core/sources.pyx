@@ -10,7 +10,8 @@ from libc.string cimport memcpy
 from shmloader.core.csrc cimport CACHE_LINE, copy_bytes, round_up
 
 
-cdef int add_source(Sources *sources, char *start, uint64_t length, size_t patch) except -1:
+cdef int add_source(Sources *sources, char *start, uint64_t length, size_t patch,
+                    uint64_t unit) except -1:
     """Note a leaf, and where in the stream its offset is missing."""
     cdef size_t capacity
     cdef Source *grown
@@ -21,7 +22,7 @@ cdef int add_source(Sources *sources, char *start, uint64_t length, size_t patch
             raise MemoryError(f"no memory for {capacity} leaves")
         sources.items = grown
         sources.capacity = capacity
-    sources.items[sources.count] = Source(start, length, patch, 0)
+    sources.items[sources.count] = Source(start, length, patch, 0, unit)
     sources.count += 1
     return 0
 
@@ -57,10 +58,11 @@ cdef uint64_t place_sources(Sources *sources, uint64_t cursor) noexcept:
     while first < sources.count:
         after = end_of_stretch(sources, first, &end)
         start = items[first].start
-        cursor = round_up(cursor, CACHE_LINE)
-        if after > first + 1:
+        if after == first + 1:
+            cursor = round_up(cursor, items[first].unit)
+        else:
             # Leaves that overlap stay aligned as they were.
-            cursor += <size_t>start % CACHE_LINE
+            cursor = round_up(cursor, CACHE_LINE) + <size_t>start % CACHE_LINE
         for i in range(first, after):
             items[i].offset = cursor + (items[i].start - start)
         cursor += end - start

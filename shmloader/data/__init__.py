@@ -1,5 +1,19 @@
-"""Data that lives beside a loader: what was downloaded once stays on the disk."""
+"""Data that lives beside a loader: once in memory for all processes, or once on the disk."""
 
+from shmloader.data.cache import Cached, cached
 from shmloader.data.downloads import Downloads, DownloadStats, downloaded
+from shmloader.data.shared_dict import SharedDict
+from shmloader.data.shared_list import SharedList
+from shmloader.data.sharing import Sharing, share
 
-__all__ = ["DownloadStats", "Downloads", "downloaded"]
+__all__ = [
+    "Cached",
+    "DownloadStats",
+    "Downloads",
+    "SharedDict",
+    "SharedList",
+    "Sharing",
+    "cached",
+    "downloaded",
+    "share",
+]

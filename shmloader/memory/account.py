@@ -1,5 +1,5 @@
 """
-All shared memory of this process: one account for every loader.
+All shared memory of this process: one account for every loader, and for data kept beside them.
 
 Pages that are idle, which only wait for a loader's next epoch, go when others need the room. The
 trainer looks at the start of an epoch and now and then while much memory is in use. In a shortage
@@ -27,12 +27,25 @@ class Owner(Protocol):
         """Give idle pages back; while_running: also those that wait for later batches."""
 
 
+class Keeper(Protocol):
+    """Keeps data in shared memory for as long as it lives: none of it is idle."""
+
+    @property
+    def most_bytes(self) -> int:
+        """All that it may ever take."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """What it has taken so far."""
+
+
 class Account:
-    """Knows every owner of segments in this process."""
+    """Knows every owner of segments in this process, and whatever keeps data beside them."""
 
     def __init__(self) -> None:
         self._generation = generation()
         self._owners: weakref.WeakValueDictionary[int, Owner] = weakref.WeakValueDictionary()
+        self._keepers: weakref.WeakValueDictionary[int, Keeper] = weakref.WeakValueDictionary()
 
     @property
     def is_of_another_process(self) -> bool:
@@ -43,7 +56,27 @@ class Account:
         """Count an owner's segments for as long as the owner lives."""
         self._owners[id(owner)] = owner
 
-    def _others(self, owner: Owner) -> list[Owner]:
+    def enter_keeper(self, keeper: Keeper) -> None:
+        """Count what a keeper may take for as long as it lives."""
+        self._keepers[id(keeper)] = keeper
+
+    def _keepers_alive(self) -> list[Keeper]:
+        living = (reference() for reference in self._keepers.valuerefs())
+        return [keeper for keeper in living if keeper is not None]
+
+    @property
+    def kept_bytes(self) -> int:
+        """All that the keepers may ever take, in bytes."""
+        return sum(keeper.most_bytes for keeper in self._keepers_alive())
+
+    @property
+    def coming_bytes(self) -> int:
+        """What the keepers may still take, in bytes."""
+        return sum(
+            max(0, keeper.most_bytes - keeper.taken_bytes) for keeper in self._keepers_alive()
+        )
+
+    def _others(self, owner: Owner | None) -> list[Owner]:
         living = (reference() for reference in self._owners.valuerefs())
         return [other for other in living if other is not None and other is not owner]
 
@@ -64,8 +97,8 @@ class Account:
             for other in others:
                 other.give_back(while_running=False)
 
-    def end_shortage(self, owner: Owner) -> None:
-        """Have all other owners give back every page that no batch lies in."""
+    def end_shortage(self, owner: Owner | None) -> None:
+        """Have all other owners, or all, give back every page that no batch lies in."""
         for other in self._others(owner):
             other.give_back(while_running=True)
 

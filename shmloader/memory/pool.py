@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from shmloader import log
 from shmloader.core import BatchLog, Ledger, generation
+from shmloader.memory import maker
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
 from shmloader.metrics import Held, Stats, WorkerStats
@@ -31,6 +31,8 @@ class SegmentPool:
     Attributes:
         spills: Batches of the loader's whole life that were copied out of their slots, by reason.
         foretold: Requests of a next epoch that were sent before it began: sent, used, discarded.
+        growth: By worker: how often it was replaced because it grew, by how many bytes in all, and
+            in how many batches.
         copying: Batches copied to a device, `direct` or `staged`, and the nanoseconds of that and
             of pinning, `ns`.
         keeps_pages: True if pages are kept between epochs.
@@ -68,6 +70,7 @@ class SegmentPool:
         self._past = Stats()
         self.spills: Counter[str] = Counter()
         self.foretold: Counter[str] = Counter()
+        self.growth: dict[int, tuple[int, int, int]] = {}
         self.copying: Counter[str] = Counter()
         self.history = History()
         self._past_log = b""
@@ -100,8 +103,7 @@ class SegmentPool:
                 **self.about,
                 "label": self.about["label"].encode(errors="replace"),
                 "loader": self.number,
-                "owner_pid": os.getpid(),
-                "owner_start": _start_of_this_process(),
+                **maker.this_process(),
             }
         )
         log.tell(
@@ -239,6 +241,7 @@ class SegmentPool:
             stats,
             spills=dict(self.spills),
             foretold=dict(self.foretold),
+            replaced=sum(times for times, _, _ in list(self.growth.values())),
             copied={name: count for name, count in dict(self.copying).items() if name != "ns"},
             next=next_times,
             step=step_times,
@@ -293,10 +296,3 @@ def workers_of(notes: BatchLog) -> list[WorkerStats]:
         WorkerStats(fetching / 1e9, collating / 1e9, starved / 1e9, blocked / 1e9, batches, moved)
         for fetching, collating, starved, blocked, batches, moved in notes.clocks()
     ]
-
-
-def _start_of_this_process() -> int:
-    """When this process began, in clock ticks after boot, or 0: its number may come again."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[19])
-    return 0

@@ -13,6 +13,7 @@ from typing import Any
 from shmloader.core import Desk, Ledger, segment_bytes
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import forks, limits, ulimits
+from shmloader.memory.account import account
 from shmloader.memory.room import Room
 
 forks.install()
@@ -24,6 +25,7 @@ DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 _ADDRESSES_MAX = 16 << 40
 _RANGE_MIN = 1 << 20
 _SPARES_MAX = 128
+_PART_MIN = 8  # of the memory, is a loader's even if data is kept that takes nearly all
 _RANGE_AIM = 32 << 20  # if a limit keeps ranges shorter, fewer slots are the default
 
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
@@ -83,12 +85,13 @@ class Shape:
 
 def default_ring_bytes(ranks: int | None = None) -> int:
     """
-    Half of the memory that this process could ever have, in bytes.
+    Half of the memory that this process could ever have, in bytes, beside what it keeps of data.
 
     Args:
-        ranks: How many share that half; default: those that torchrun started on this machine.
+        ranks: How many share the memory; default: those that torchrun started on this machine.
     """
-    return (limits.total_bytes() or 8 << 30) // 2 // (ranks or limits.ranks())
+    part = (limits.total_bytes() or 8 << 30) // (ranks or limits.ranks())
+    return max(part - account().kept_bytes, part // _PART_MIN) // 2
 
 
 def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
@@ -132,19 +135,20 @@ def _bounded(shape: Shape, total_bytes: int) -> Shape:
     return replace(shape, range_bytes=min(max(1, units) * _HUGE_BYTES, shape.range_bytes))
 
 
-def _open_memfd() -> int:
+def open_memfd(name: str) -> int:
+    """Make an empty memfd that can be sealed; it has this name in /proc alone."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         # With vm.memfd_noexec=2 the kernel refuses files that could be executed.
-        return os.memfd_create("shmloader", flags | _MFD_NOEXEC_SEAL)
+        return os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return os.memfd_create("shmloader", flags)  # a kernel before 6.3
+        return os.memfd_create(name, flags)  # a kernel before 6.3
 
 
 def _create_memfd(total_bytes: int) -> int:
-    descriptor = _open_memfd()
+    descriptor = open_memfd("shmloader")
     try:
         os.fchmod(descriptor, 0o600)
         os.ftruncate(descriptor, total_bytes)
@@ -156,7 +160,8 @@ def _create_memfd(total_bytes: int) -> int:
     return descriptor
 
 
-def _create_posix(total_bytes: int) -> int:
+def open_posix() -> int:
+    """Make an empty object of POSIX shared memory that has no name any more."""
     try:
         import posix_ipc
     except ModuleNotFoundError:
@@ -169,12 +174,17 @@ def _create_posix(total_bytes: int) -> int:
     memory = posix_ipc.SharedMemory(None, flags=flags, mode=0o600)
     # Unlinked at birth: whichever process dies from here on, no name is left behind.
     memory.unlink()
-    try:
-        os.ftruncate(memory.fd, total_bytes)
-    except OSError:
-        os.close(memory.fd)
-        raise
     descriptor: int = memory.fd
+    return descriptor
+
+
+def _create_posix(total_bytes: int) -> int:
+    descriptor = open_posix()
+    try:
+        os.ftruncate(descriptor, total_bytes)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -213,7 +223,7 @@ class Segment:
         """
         self.shape, self.descriptor, self.ledger = _create_and_map(shape)
         file = os.fstat(self.descriptor)
-        self._close = weakref.finalize(self, _close, self.descriptor, file)
+        self._close = weakref.finalize(self, close_descriptor, self.descriptor, file)
 
     def handle(self) -> "Handle":
         """What a worker needs to map this segment."""
@@ -226,7 +236,8 @@ class Segment:
         del self.ledger
 
 
-def _close(descriptor: int, file: os.stat_result) -> None:
+def close_descriptor(descriptor: int, file: os.stat_result) -> None:
+    """Close a descriptor if it still means a file."""
     # A forked child may have closed all descriptors, and given the numbers to files of its own.
     with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(descriptor), file):

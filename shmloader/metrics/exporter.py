@@ -133,6 +133,22 @@ _COUNTERS = (
         lambda stats: [((), stats.restarts)],
     ),
     _Series(
+        "shmloader_replaced_workers",
+        "Workers that were replaced because their memory grew.",
+        (),
+        lambda stats: [((), stats.replaced)],
+    ),
+    _Series(
+        "shmloader_cache_looks",
+        "Samples looked for in each cache of the dataset, in all processes.",
+        ("cache", "result"),
+        lambda stats: [
+            ((str(cache.number), result), number)
+            for cache in stats.caches
+            for result, number in (("hit", cache.hits), ("miss", cache.misses))
+        ],
+    ),
+    _Series(
         "shmloader_pickled_batches",
         "Batches with leaves that were pickled.",
         (),
@@ -154,6 +170,18 @@ _GAUGES = (
         "Bytes of shared memory that have pages.",
         (),
         lambda stats: [((), stats.resident_bytes)],
+    ),
+    _Series(
+        "shmloader_cache_entries",
+        "Samples in each cache of the dataset.",
+        ("cache",),
+        lambda stats: [((str(cache.number),), cache.entries) for cache in stats.caches],
+    ),
+    _Series(
+        "shmloader_cache_bytes",
+        "Bytes of the samples in each cache of the dataset.",
+        ("cache",),
+        lambda stats: [((str(cache.number),), cache.bytes) for cache in stats.caches],
     ),
     _Series(
         "shmloader_epoch",

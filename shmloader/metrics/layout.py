@@ -20,6 +20,7 @@ class Layout:
     Attributes:
         version: Of the layout.
         magic: What the first struct of a segment says.
+        cache_magic, cache_version, cache_users: The same of caches, and how many loaders one notes.
         no_number, no_index, no_position: What stands for values that are not known.
     """
 
@@ -27,6 +28,10 @@ class Layout:
         """Take over the table of `core.view_layout()`."""
         self.version: int = described["version"]
         self.magic: int = described["magic"]
+        cache = described["cache"]
+        self.cache_magic: int = cache["magic"]
+        self.cache_version: int = cache["version"]
+        self.cache_users: int = cache["users"]
         unknown = described["unknown"]
         self.no_number, self.no_index = unknown["number"], unknown["index"]
         self.no_position = unknown["position"]
@@ -44,7 +49,7 @@ class Layout:
         return self._types[part]
 
     def offset(self, block: str, part: str) -> int:
-        """Where a struct begins in its block, `control` or `worker`."""
+        """Where a struct begins in its block, `control`, `worker` or `cache`."""
         place: int = self._parts[block]["fields"][part][1]
         return place
 

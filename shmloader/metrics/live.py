@@ -24,6 +24,7 @@ _USUAL_TIMES = 20  # a sample that takes so much longer than the usual one hangs
 _WINDOW_NS = 10_000_000_000  # over which rates are counted
 _LOG_MAX = 1 << 16
 _WORKERS_MAX = 1 << 16
+_COUNTERS_MAX = 1 << 10
 
 
 class NotReadable(ValueError):
@@ -121,6 +122,30 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class LiveCache:
+    """
+    What a cache of samples did so far, in all processes that have it.
+
+    Attributes:
+        owner_pid: The process that made it, as it knows itself.
+        number: Which cache of that process it is, from 1.
+        users: Process ids, as these know themselves, and numbers of the loaders that read it.
+        hits, misses, entries, bytes, max_bytes, refused: As in `CacheStats`.
+    """
+
+    owner_pid: int
+    number: int
+    label: str
+    users: tuple[tuple[int, int], ...]
+    hits: int
+    misses: int
+    entries: int
+    bytes: int
+    max_bytes: int
+    refused: int
+
+
+@dataclass(frozen=True)
 class LiveLoader:
     """
     What one iterator of a loader does now.
@@ -137,6 +162,7 @@ class LiveLoader:
         records: What the log has of the last batches.
         plate: Its options, among others.
         view: The trainer's own numbers of this epoch, in ns; None if they could not be read.
+        caches: Those of its dataset.
     """
 
     loader: int
@@ -157,6 +183,7 @@ class LiveLoader:
     records: Records
     plate: Plate
     view: dict[str, Any] | None
+    caches: tuple[LiveCache, ...] = ()
 
 
 def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
@@ -205,6 +232,47 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
         may_be_dynamic=bool(plate["may_be_dynamic"]),
         may_have_threads=bool(plate["may_have_threads"]),
         is_nice=bool(plate["is_nice"]),
+    )
+
+
+def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
+    """
+    Read what a cache did.
+
+    Args:
+        total_bytes: The file's length.
+
+    Raises:
+        NoSegment: It is none.
+        NotReadable: It is of another version, or damaged, or its maker has closed it.
+    """
+    dtype = layout.dtype("cache_plate")
+    begin = read(dtype.itemsize, layout.offset("cache", "plate"))
+    if len(begin) < dtype.itemsize:
+        raise NoSegment("it is no cache of shmloader's")
+    plate = layout.values("cache_plate", begin)
+    if plate["magic"] != layout.cache_magic:
+        raise NoSegment("it is no cache of shmloader's")
+    if plate["version"] != layout.cache_version:
+        raise NotReadable("a cache was made by another version of shmloader")
+    if not 0 < plate["counters"] <= _COUNTERS_MAX or plate["total_bytes"] > total_bytes:
+        raise NotReadable("what a cache says of itself is damaged")
+    if read(8, layout.offset("cache", "closed")) != bytes(8):
+        raise NotReadable("a cache was closed")
+    counts = layout.dtype("cache_counts")
+    lines = read(plate["counters"] * counts.itemsize, layout.offset("cache", "counts"))
+    if len(lines) != plate["counters"] * counts.itemsize:
+        raise NotReadable("a cache ends too early")
+    table = numpy.frombuffer(lines, counts)
+    sums = {name: int(table[name].sum()) for name in counts.names or ()}
+    users = numpy.frombuffer(read(8 * layout.cache_users, layout.offset("cache", "users")), "<u8")
+    return LiveCache(
+        owner_pid=plate["owner_pid"],
+        number=plate["number"],
+        label=printable(plate["label"].decode(errors="replace")),
+        users=tuple((int(user) >> 32, int(user) & 0xFFFFFFFF) for user in users if user),
+        max_bytes=plate["total_bytes"],
+        **sums,
     )
 
 

@@ -145,6 +145,32 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class CacheStats:
+    """
+    What a cache of samples did so far, in all processes that have it.
+
+    Attributes:
+        number: Which cache of its process it is, from 1.
+        label: The name of its dataset's class.
+        hits: Samples that were copied out of it.
+        misses: Samples that were fetched.
+        entries: Samples that it holds.
+        bytes: Of these, with all that belongs to them.
+        max_bytes: What it may take in all.
+        refused: How often it did not grow because memory was short.
+    """
+
+    number: int
+    label: str
+    hits: int
+    misses: int
+    entries: int
+    bytes: int
+    max_bytes: int
+    refused: int
+
+
+@dataclass(frozen=True)
 class Stats:
     """
     Counts over all epochs of a loader since it was made; the sum of two is that of both loaders.
@@ -158,6 +184,7 @@ class Stats:
         worker_blocked_s: Seconds workers waited for pages of their slots in mid-batch.
         spilled: Batches copied to private memory because too many slots or bytes were held.
         restarts: Workers that died and were replaced.
+        replaced: Workers replaced because their memory grew beyond `worker_bytes`.
         retired: Slots taken out of use because a worker kept an alias of its batch.
         resident_bytes: Bytes of shared memory that have pages now, idle segments included.
         pickled_bytes: Bytes of pickles that rode beside the tensors.
@@ -172,6 +199,7 @@ class Stats:
         next: How long each next() took, in all epochs.
         step: How long the user had each batch before asking for the next one.
         workers: For each worker what it did, in all epochs.
+        caches: What each `cached()` in its dataset did, for this loader and for others.
         epochs: The last 64 epochs, the newest one last; it may be running.
     """
 
@@ -183,6 +211,7 @@ class Stats:
     worker_blocked_s: float = 0.0
     spilled: int = 0
     restarts: int = 0
+    replaced: int = 0
     retired: int = 0
     resident_bytes: int = 0
     pickled_bytes: int = 0
@@ -194,6 +223,7 @@ class Stats:
     next: Times = Times()
     step: Times = Times()
     workers: tuple[WorkerStats, ...] = ()
+    caches: tuple[CacheStats, ...] = ()
     epochs: tuple[Epoch, ...] = ()
 
     def __add__(self, other: "Stats") -> "Stats":
@@ -204,6 +234,7 @@ class Stats:
             "foretold": _sum_of(self.foretold, other.foretold),
             "copied": _sum_of(self.copied, other.copied),
             "workers": sums(self.workers, other.workers),
+            "caches": _all_of(self.caches, other.caches),
         }
         for each in fields(self):
             if each.name not in together:
@@ -217,6 +248,11 @@ class Stats:
 
 def _sum_of(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _all_of(one: Iterable[CacheStats], other: Iterable[CacheStats]) -> tuple[CacheStats, ...]:
+    """List the caches of two loaders, each once: its counts are those of all loaders."""
+    return tuple({cache.number: cache for cache in (*one, *other)}.values())
 
 
 def sums(one: Iterable[WorkerStats], other: Iterable[WorkerStats]) -> tuple[WorkerStats, ...]:

@@ -1,5 +1,6 @@
 """What limits a loop, and what to change: a verdict on an epoch's record and its batches' times."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,22 @@ def report_on(epoch: Epoch | None, timeline: Timeline | None, setting: Setting |
     advice, lines = advice_for(case, cause)
     start = _start_of(case) or _whole_of(case, len(timeline))
     return Report(cause, advice, case.facts, (line, *lines, *start))
+
+
+def growth_lines(growth: Mapping[int, tuple[int, int, int]], worker_bytes: int | None) -> list[str]:
+    """
+    Say by how much workers grew that were replaced because of it.
+
+    Args:
+        growth: By worker: how often it was replaced, bytes that it grew, batches that it made.
+        worker_bytes: The option, as it is now.
+    """
+    limit = "" if worker_bytes is None else f" beyond worker_bytes={worker_bytes}"
+    return [
+        f"worker {worker} grows by {grown / max(1, batches) / 1e6:.1f} MB per batch, and was "
+        f"replaced {times} times as it grew{limit}: look for what the dataset keeps"
+        for worker, (times, grown, batches) in sorted(growth.items())
+    ]
 
 
 def _whole_of(case: Case, seen: int) -> list[str]:

@@ -21,8 +21,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from shmloader import draws
 from shmloader.core import Indices
-from shmloader.worker import snapshot
 
 # These change nothing of their own by being iterated.
 _PURE = (
@@ -104,13 +104,13 @@ def _nested(sampler: Any) -> Iterator[Any]:
 @contextmanager
 def _put_aside(sampler: Any) -> Iterator[None]:
     """Put every generator that may be drawn from back to where it was."""
-    before = snapshot.random_states()
+    before = draws.random_states()
     owned = [getattr(each, "generator", None) for each in _nested(sampler)]
     states = [(own, own.get_state()) for own in owned if isinstance(own, torch.Generator)]
     try:
         yield
     finally:
-        snapshot.set_random_states(before)
+        draws.set_random_states(before)
         for own, state in states:
             own.set_state(state)
 

@@ -11,10 +11,12 @@ import signal
 from typing import Any
 
 from shmloader import log
-from shmloader.core import Indices
+from shmloader.core import Indices, Progress
 from shmloader.errors import RestartWarning, warn
 from shmloader.processes.nursery import Nursery
 from shmloader.trainer.transport import Transport
+from shmloader.worker import snapshot
+from shmloader.worker.growth import GREW
 
 _INDICES_SHOWN = 16
 
@@ -73,6 +75,7 @@ class Healer:
         self._workers = workers
         self._restarts = restarts
         self._used = 0
+        self._left_at: dict[int, bytes | None] = {}  # worker -> its snapshot when it left last
 
     def begin_epoch(self) -> None:
         """Have all restarts again."""
@@ -88,6 +91,38 @@ class Healer:
         progress = self._transport.ledger.progress[worker_id]
         return progress.is_known and progress.epoch_is_known
 
+    def has_left(self, worker_id: int) -> bool:
+        """Returns True if a dead worker ended by itself, because its memory grew too much."""
+        self.nursery.read()
+        if self._workers[worker_id].exitcode != GREW or self.nursery.is_lost:
+            return False
+        self._transport.drain()  # its last answer, which says so, may still be in its ring
+        latest = self._transport.ledger.progress[worker_id].latest
+        return latest is not None and latest is not self._left_at.get(worker_id)
+
+    def replace(self, worker_id: int) -> None:
+        """Replace a worker that has left; it costs no restart, and there is no warning."""
+        transport = self._transport
+        latest = transport.ledger.progress[worker_id].latest
+        assert latest is not None, "it said that it leaves"
+        pid = self._workers[worker_id].pid
+        self._start_another(worker_id, transport.recall(worker_id))
+        self._left_at[worker_id] = latest
+        grown = snapshot.position_of(latest).grown
+        if grown is not None:
+            transport.note_growth(worker_id, *grown)
+        transport.pump()
+        log.tell(
+            "%s: worker %d (pid %s) is replaced: it took %.1f MB in %d batches",
+            *(transport.loader_name, worker_id, pid),
+            *((0.0, 0) if grown is None else (grown[0] / 1e6, grown[1])),
+        )
+
+    def _start_another(self, worker_id: int, progress: Progress) -> None:
+        # In its place before it starts: an interrupt must not leave a process that is not listed.
+        self._workers[worker_id] = self.nursery.replacement(worker_id, progress)
+        self._workers[worker_id].start()
+
     def heal(self, worker_id: int, cause: str | None = None) -> None:
         """
         Replace a reaped worker, and warn.
@@ -98,9 +133,7 @@ class Healer:
         dead = self._workers[worker_id]
         progress = self._transport.recall(worker_id)
         index = self._transport.in_hand(worker_id)
-        # In its place before it starts: an interrupt must not leave a process that is not listed.
-        self._workers[worker_id] = self.nursery.replacement(worker_id, progress)
-        self._workers[worker_id].start()
+        self._start_another(worker_id, progress)
         self._used += 1
         self._transport.ledger.restarts += 1
         self._transport.pump()
@@ -124,6 +157,8 @@ class Healer:
         )
         if self.nursery.is_lost:
             return words + "and the process that starts replacements is gone too"
+        if self._restarts == 0:
+            return words + "and no restarts were asked for: restarts=n replaces workers that die"
         if not self._is_known(worker_id):
             return words + "and its last answer had no room to say where another could go on"
         words += f"and all {self._restarts} restarts of this epoch are used: "

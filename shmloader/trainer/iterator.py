@@ -6,6 +6,7 @@ how workers are started and stopped, and how their answers arrive, is replaced.
 """
 
 import functools
+import itertools
 import os
 import queue
 import signal
@@ -24,9 +25,10 @@ from torch.utils.data.dataloader import (
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
 )
+from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader import log
-from shmloader.core import generation
+from shmloader.core import Delivered, Progress, generation, pack_request
 from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape, is_guarded
@@ -41,10 +43,15 @@ from shmloader.trainer.device.registry import Registry
 from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, CPU, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
+from shmloader.trainer.resuming.generators import Pinned
+from shmloader.trainer.resuming.record import Record, batches_of
+from shmloader.trainer.resuming.resumption import Resumption
+from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.tally import Start, Tally, length_of
 from shmloader.trainer.transport import Failure, PendingBatch, Transport
-from shmloader.trainer.workers import SLICE_S, Workers
+from shmloader.trainer.workers import Workers
 from shmloader.worker.loop import WorkerSpec
+from shmloader.worker.snapshot import is_stateful
 
 _LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
 
@@ -70,9 +77,17 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     _base_seed: Any
     _segment: Segment | None
 
+    _is_error = False  # what is in hand is an error in a batch's place
     _shutdown = True  # until there is something to shut down: an interrupt may come first
 
-    def __init__(self, loader: Any, options: Options, pool: SegmentPool, shape: Shape) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        options: Options,
+        pool: SegmentPool,
+        shape: Shape,
+        resumption: Resumption | None = None,
+    ) -> None:
         """
         Start the workers and send the first requests.
 
@@ -81,6 +96,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             options: What it is told beyond torch's arguments.
             pool: Lends the segment.
             shape: Of the segment.
+            resumption: A state from which to go on.
         """
         self._start = Start.now()
         # What shutting down needs, before anything can fail.
@@ -89,30 +105,64 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._is_closing = False  # read by the thread whose turn it is
         self._segment = None
         self._copies: Copies | None = None
+        self._resumption: Resumption | None = None  # until its epoch has begun
+        self._drawn: Drawn | None = None
+        self._replaying: set[int] = set()  # workers that fetch again before they answer
         self._pool = pool
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
         self._shutdown = False
-        begin = functools.partial(_BaseDataLoaderIter.__init__, self, loader)
-        has_device = torch.accelerator.is_available() and not loader.pin_memory_device
-        if loader.pin_memory and not has_device:
-            at_users_line(begin, _BaseDataLoaderIter)  # torch will warn
-        else:
-            begin()  # without one line more in the traceback of a sampler's error
-        self._foreteller: Foreteller | None = None
-        self._guess: list[Any] | None = None
-        self._plan: Iterator[Any] | None = None
-        self._heals = options.restarts > 0
-        self._is_dynamic = options.assignment == DYNAMIC
-        self._is_seeded = options.seed_by == BY_BATCH
-        self._check_arguments(loader)
-        self._open_transport(options, shape)
-        self._open_device(options)
-        if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
-            most = int(self._prefetch_factor) * self._num_workers
-            self._foreteller = Foreteller(self._index_sampler, most)
-        self._start_workers(loader, options)
-        self._reset(loader, first_iter=True)
+        self.record = Record(loader, options)
+        pinned = None if resumption is None else resumption.pinned()
+        if pinned is not None:
+            pinned.enter()
+        try:
+            begin = functools.partial(_BaseDataLoaderIter.__init__, self, loader)
+            has_device = torch.accelerator.is_available() and not loader.pin_memory_device
+            if loader.pin_memory and not has_device:
+                at_users_line(begin, _BaseDataLoaderIter)  # torch will warn
+            else:
+                begin()  # without one line more in the traceback of a sampler's error
+            self._foreteller: Foreteller | None = None
+            self._guess: list[Any] | None = None
+            self._plan: Iterator[Any] | None = None
+            self._first_worker = 0
+            self._heals = options.replaces
+            self._is_dynamic = options.assignment == DYNAMIC
+            self._is_seeded = options.seed_by == BY_BATCH
+            self._check_arguments(loader)
+            if resumption is not None and pinned is not None:
+                self._take_over(resumption, pinned, loader)
+            self._open_transport(options, shape)
+            self._open_device(options)
+            if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
+                most = int(self._prefetch_factor) * self._num_workers
+                self._foreteller = Foreteller(self._index_sampler, most)
+            self._start_workers(loader, options)
+            self._reset(loader, first_iter=True)
+        finally:
+            if pinned is not None and resumption is not None:
+                pinned.leave(keeps_draws=not resumption.is_in_epoch)
+
+    def _take_over(self, resumption: Resumption, pinned: Pinned, loader: Any) -> None:
+        """Get the seeds and the place in the sampler from a state, before any worker starts."""
+        if resumption.keeps_base_seed:
+            pinned.rewind()
+            self._base_seed = resumption.base_seed
+            self._share_seed(resumption.shared_seed)
+        self._drawn = resumption.draw(self._index_sampler, self.record.stateful, loader.generator)
+        if resumption.is_in_epoch:
+            self._replaying = {
+                worker for worker, batches in enumerate(resumption.replays) if batches
+            }
+        self._resumption = resumption
+
+    def _share_seed(self, seed: int | None) -> None:
+        if seed is not None and isinstance(self._dataset, IterDataPipe):
+            self._shared_seed = seed
+            shared_rng = torch.Generator()
+            shared_rng.manual_seed(seed)
+            self._dataset = apply_random_seed(self._dataset, shared_rng)
 
     def _check_arguments(self, loader: Any) -> None:
         self._prefetch_factor = loader.prefetch_factor
@@ -141,6 +191,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             heals=self._heals,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
             is_seeded=self._is_seeded,
+            follows=options.resumable,
             grows=options.slots is None,
         )
         self._notes = self._transport.notes
@@ -185,6 +236,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
+        resumption, ledger = self._resumption, self._transport.ledger
+        publishes = self._heals and ledger.needs_snapshots
+        if options.resumable and (ledger.needs_snapshots or is_stateful(self._dataset)):
+            publishes = True
         spec = WorkerSpec(
             parent=ParentWatch(os.getpid()),
             worker_id=0,
@@ -199,14 +254,21 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             shared_seed=self._shared_seed,
             handle=self._segment.handle(),
             signal_mask={*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
-            publishes=self._heals and self._transport.ledger.needs_snapshots,
+            publishes=publishes,
+            resumable=options.resumable,
             is_seeded=self._is_seeded,
             fetch_threads=options.fetch_threads,
             can_undo=options.overlap_epochs and not self._is_seeded,
             nice=options.nice,
+            worker_bytes=options.worker_bytes,
         )
         context = loader.multiprocessing_context or torch.multiprocessing
-        self._processes.start(context, spec, self._transport, options.restarts)
+        progress: list[Progress | None] = [None] * self._num_workers
+        if resumption is not None:
+            progress = resumption.progress()
+            self._transport.resume(resumption.epoch_before, resumption.latest())
+        self._processes.start(context, spec, self._transport, options.restarts, progress)
+        self.record.base_seed = int(self._base_seed)
 
     # Epochs
 
@@ -235,14 +297,56 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         with self._turn:
             assert self._segment is not None, "an iterator is reset before its end"
             self._pool.wake(self._segment)
-            self._transport.begin_epoch()
+            resumption, self._resumption = self._resumption, None
+            shared_seed = self._shared_seed  # the workers' in their first epoch
+            self._begin_record(resumption)
+            self._transport.begin_epoch(self._delivered)
             self._processes.begin_epoch()
             self._tally.begin(length_of(loader), start)
             self._guess = None
-            self._plan = planning.plan(self._index_sampler)
-            super()._reset(loader, first_iter)
+            self._is_watched = False
+            drawn, self._drawn = self._drawn, None
+            sampler = self._index_sampler
+            if drawn is None:
+                self._plan = planning.plan(sampler)
+            else:
+                self._plan = None
+                self._index_sampler = drawn  # of which torch takes the iterator just here
+            try:
+                super()._reset(loader, first_iter)
+            finally:
+                self._index_sampler = sampler
+            self._enter_record(resumption, shared_seed if first_iter else self._shared_seed)
             if self._foreteller is not None:
                 self._foreteller.begin_epoch(self._transport.settle())
+
+    def _begin_record(self, resumption: Resumption | None) -> None:
+        """Note what the epoch's indices are drawn from, just before its sampler is iterated."""
+        record = self.record
+        is_numbered = self._dataset_kind == _DatasetKind.Map
+        if resumption is None:
+            self._delivered = Delivered(self._num_workers, is_numbered)
+        else:
+            self._delivered = resumption.delivered(self._num_workers, record.stateful)
+            self._first_worker = resumption.first_worker
+        if resumption is None or not resumption.is_in_epoch:
+            record.begin(self._delivered, self._transport.epoch + 1)
+        else:
+            record.go_on(resumption.state, self._delivered)
+
+    def _enter_record(self, resumption: Resumption | None, shared_seed: int | None) -> None:
+        """Note where the workers are now that all have begun the epoch."""
+        record, snapshots = self.record, self._transport.snapshots
+        record.published = snapshots if self._transport.ledger.follows else []
+        record.shared_seed = -1 if shared_seed is None else int(shared_seed)
+        if resumption is not None and resumption.is_in_epoch:
+            record.enter(resumption.begun())
+            self._num_yielded = self._delivered.count
+        else:
+            record.enter(list(snapshots))
+        if self._dataset_kind == _DatasetKind.Iterable:
+            length = batches_of(self)
+            record.length = lambda: length  # which must not keep this iterator alive
 
     def _foretell(self, foreteller: Foreteller) -> None:
         """Send what the next epoch will probably ask for, in place of a request of this one."""
@@ -265,13 +369,20 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 batch = self._next()
             except BaseException as error:
                 self._notes.hand_out()
-                if type(error) is StopIteration and self._segment is not None:
-                    if self._copies is not None and self._gives_back:
-                        self._copies.rest()
-                    self._pool.rest(self._segment)
-                    self._tally.end()
+                if self._is_error:
+                    self._delivered.hand_out()  # the error is what came of that batch
+                else:
+                    self._delivered.put_back()
+                if type(error) is StopIteration:
+                    self.record.is_over = True
+                    if self._segment is not None:
+                        if self._copies is not None and self._gives_back:
+                            self._copies.rest()
+                        self._pool.rest(self._segment)
+                        self._tally.end()
                 raise
             self._notes.hand_out()
+            self._delivered.hand_out()
             return batch
 
     def _next(self) -> Any:
@@ -317,14 +428,38 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _next_index(self) -> Any:
         plan = self._plan
-        return super()._next_index() if plan is None else next(plan)  # type: ignore[no-untyped-call]
+        if plan is not None:
+            index = next(plan)
+            self._delivered.draw(self._send_idx, index)
+            return index
+        if not self._is_watched:
+            self._watch_sampler()
+        # As planned ones: packed here instead of when it is placed, and the checksum costs little.
+        index = pack_request(super()._next_index())  # type: ignore[no-untyped-call]
+        self._delivered.draw(self._send_idx, index, self.record.stateful.state())
+        return index
+
+    def _watch_sampler(self) -> None:
+        """Find out if the sampler's iterator has a state, before anything is drawn from it."""
+        self._is_watched = True
+        stateful = self.record.stateful
+        iterator: Any = self._sampler_iter
+        stateful.watch(iterator.iterator if type(iterator) is Drawn else iterator)
+        if stateful.is_here and self._delivered.sampler is None:
+            self._delivered.start(stateful.state())
 
     def _try_put_index(self) -> None:
         if self._is_dynamic:
             # torch takes the first that has more to give and, out of order, may have one more.
             self._worker_queue_idx_cycle = iter(self._transport.workers_to_ask(self._send_idx))
+        elif self._first_worker:
+            first, self._first_worker = self._first_worker, 0
+            in_turn = [*range(first, self._num_workers), *range(first)]
+            self._worker_queue_idx_cycle = itertools.cycle(in_turn)
         sent = self._send_idx
         super()._try_put_index()
+        if self._send_idx == sent and self._dataset_kind == _DatasetKind.Map:
+            self.record.total = self._delivered.number_of(sent)
         is_drawn_out = self._send_idx == sent and not self._transport.foretold.current.is_compared
         if self._foreteller is not None and is_drawn_out:
             self._foretell(self._foreteller)
@@ -333,7 +468,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _get_data(self) -> Any:
         # torch's own would look for its pin thread here; there is none.
-        if self._timeout > 0:
+        if self._timeout > 0 and not self._replaying:
             success, data = self._try_get_data(self._timeout)
             if not success:
                 raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
@@ -379,15 +514,22 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             wanted = self._rcvd_idx if self._in_order else None
             answer = self._transport.receive(self._task_info, wanted, self._workers_status)
             if answer is not None:
+                if self._replaying:
+                    task = self._task_info.get(answer[0])
+                    self._replaying.difference_update(task[:1] if task else ())
                 return answer
             now = time.monotonic()
             deadline = now + timeout_s if deadline is None else deadline
             if now >= deadline:
-                if not self._processes.replace_hung(self._transport.awaited_worker):
+                if self._replaying or not self._processes.replace_hung(
+                    self._transport.awaited_worker
+                ):
                     raise queue.Empty
                 deadline = None
                 continue
-            slice_s = SLICE_S if self._copies is None or not self._copies.in_flight else _LOOK_S
+            slice_s = self._processes.slice_s
+            if self._copies is not None and self._copies.in_flight:
+                slice_s = _LOOK_S
             self._transport.wait(min(deadline - now, slice_s), self._task_info)
             if self._transport.has_news:
                 continue
@@ -422,14 +564,19 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # Before torch refills: a batch that is spilled frees its slot for the next request.
         if isinstance(data, PendingBatch):
             began = time.perf_counter_ns() if self._pin_memory else 0
+            pending = data
             try:
-                data = self._finish(self._transport.deliver(data))
+                data = self._finish(self._transport.deliver(pending))
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
                 super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
                 raise
+            self._delivered.take(pending.number, worker_idx, pending.snapshot)
             if self._pin_memory:
                 self._pool.copying["ns"] += time.perf_counter_ns() - began
+        elif isinstance(data, Failure) and data.number is not None:
+            self._delivered.take(data.number, worker_idx)
+        self._is_error = isinstance(data, ExceptionWrapper)
         return super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
 
     def _finish(self, batch: Any) -> Any:

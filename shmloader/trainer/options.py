@@ -40,6 +40,8 @@ class Options:
     fetch_threads: int | str = 0
     overlap_epochs: bool = False
     nice: int = 0
+    worker_bytes: int | None = None
+    resumable: bool = False
     device: Any = None  # a str once it is checked
     prefetch_to_device: int = 2
     device_transform: Callable[[Any], Any] | None = None
@@ -64,6 +66,8 @@ class Options:
             self._settle("fetch_threads", threads)
         self._settle("overlap_epochs", _flag("overlap_epochs", self.overlap_epochs))
         self._settle("nice", _count("nice", self.nice, 0, _NICE_MAX))
+        worker_bytes = _count_or_none("worker_bytes", self.worker_bytes, 1, _BYTES_MAX)
+        self._settle("worker_bytes", worker_bytes)
         self._settle("device", _device_or_none(self.device))
         ahead = _count("prefetch_to_device", self.prefetch_to_device, 0, _AHEAD_MAX)
         self._settle("prefetch_to_device", ahead)
@@ -71,6 +75,11 @@ class Options:
             raise TypeError(
                 f"device_transform should be a callable or None, but got {self.device_transform!r}"
             )
+
+    @property
+    def replaces(self) -> bool:
+        """True if workers that die or grow are replaced."""
+        return self.restarts > 0 or self.worker_bytes is not None
 
     def _settle(self, name: str, value: int | str | None) -> None:
         object.__setattr__(self, name, value)  # as the dataclass itself does when it is frozen

@@ -34,6 +34,43 @@ def plan(sampler: Any) -> Iterator[Any] | None:
     return _plan(sampler) if is_here and _draws_like_torch() else None
 
 
+def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
+    """
+    Begin an epoch behind so many requests; None for a sampler that has to draw them.
+
+    What these samplers draw depends on no generator, so nothing is to be drawn again.
+    """
+    if type(sampler) is not BatchSampler:
+        return None
+    inner: Any = sampler.sampler
+    if type(inner) is SequentialSampler and not _is_short(inner):
+        return _long_sequence(inner, sampler, requests)
+    is_in_order = type(inner) is DistributedSampler and not inner.shuffle
+    if not is_in_order and type(inner) is not SequentialSampler:
+        return None
+    planned = plan(sampler)
+    if isinstance(planned, Plan):
+        planned.skip(requests)
+    return planned
+
+
+def _long_sequence(
+    inner: SequentialSampler, sampler: BatchSampler, requests: int
+) -> Iterator[list[int]] | None:
+    try:
+        length, size = len(inner.data_source), sampler.batch_size
+    except Exception:
+        return None  # as in _is_short
+    return _stretches(length, size, sampler.drop_last, requests)
+
+
+def _stretches(length: int, size: int, drop_last: bool, requests: int) -> Iterator[list[int]]:
+    for begin in range(requests * size, length, size):
+        end = min(begin + size, length)
+        if end - begin == size or not drop_last:
+            yield list(range(begin, end))
+
+
 def _plan(sampler: Any) -> Iterator[Any] | None:
     if type(sampler) is not BatchSampler or sampler.batch_size > _BATCH_MAX:
         return None

@@ -3,12 +3,14 @@
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch.utils.data
 
 from shmloader.core import view_layout
+from shmloader.data.caches import caches_in
 from shmloader.errors import at_users_line
 from shmloader.memory import limits, sending
 from shmloader.memory.pool import SegmentPool
@@ -17,13 +19,17 @@ from shmloader.metrics import Epoch, Held, Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout
 from shmloader.metrics.picture import draw
-from shmloader.metrics.report import is_enough, report_on
+from shmloader.metrics.report import growth_lines, is_enough, report_on
 from shmloader.metrics.timeline import Timeline, timeline_of, timeline_over
 from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
 from shmloader.trainer import budget, together
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import CPU, DYNAMIC, Options
+from shmloader.trainer.resuming.record import Record
+from shmloader.trainer.resuming.resumption import Resumption
+from shmloader.trainer.resuming.states import read
+from shmloader.trainer.single import SingleIterator
 
 LAYOUT = Layout(view_layout())
 
@@ -44,6 +50,35 @@ class Service:
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
+        self._record: Record | None = None  # the last iterator's
+        self._loaded: Resumption | None = None  # for the next one
+
+    def iterate_here(self, loader: Any, options: Options) -> SingleIterator:
+        """Start an iterator of a loader without workers."""
+        together.check(loader, options)
+        iterator = SingleIterator(loader, options, self._loaded)
+        self._loaded, self._record = None, iterator.record
+        return iterator
+
+    def state_dict(self, loader: Any, options: Callable[[], Options]) -> dict[str, Any]:
+        """Say where the loader is; what was loaded and not begun is where it is."""
+        if self._loaded is not None:
+            return self._loaded.state.copy()
+        if self._record is None:
+            self._record = Record(loader, options())
+        return self._record.state_dict()
+
+    def load_state_dict(self, loader: Any, options: Options, state: Any) -> None:
+        """
+        Have the next iterator go on from a state.
+
+        Raises:
+            ValueError, TypeError: It cannot; nothing has changed.
+        """
+        self._loaded = Resumption(loader, options, read(state)) if state != {} else None
+        self._record = None
+        # One whose workers live on would begin its next epoch where it is itself.
+        loader._iterator = None
 
     def iterate(
         self, loader: Any, options: Options, kind: type[RingIterator] = RingIterator
@@ -77,13 +112,17 @@ class Service:
             "may_have_threads": together.may_have_threads(loader, options),
             "is_nice": options.nice > 0,
         }
-        iterator = kind(loader, options, self.pool, shape)
+        for cache in caches_in(loader.dataset):
+            cache.note_user(self.pool.number)
+        iterator = kind(loader, options, self.pool, shape, self._loaded)
+        self._loaded, self._record = None, iterator.record
         self._iterators[id(iterator)] = iterator
         return iterator
 
-    def stats(self) -> Stats:
-        """Count over all epochs and live iterators."""
-        return self.pool.stats()
+    def stats(self, loader: Any) -> Stats:
+        """Count over all epochs and live iterators of a loader, and what its caches did."""
+        caches = tuple(cache.cache_stats() for cache in caches_in(loader.dataset))
+        return replace(self.pool.stats(), caches=caches)
 
     def report(self, loader: Any, options: Options) -> Report:
         """Judge the last epoch; the options are those that it was run with."""
@@ -91,7 +130,9 @@ class Service:
         if not epochs or loader.num_workers == 0:
             return report_on(None, None, None)
         timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
-        return report_on(epochs[-1], timeline, self.setting(loader, options))
+        report = report_on(epochs[-1], timeline, self.setting(loader, options))
+        grows = growth_lines(self.pool.growth, options.worker_bytes)
+        return replace(report, lines=(*report.lines, *grows))
 
     def setting(self, loader: Any, options: Options) -> Setting:
         """Say what a loader with workers is run with."""

@@ -13,7 +13,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from shmloader.errors import warn
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 
-_FOR_MAPS = ("assignment", "fetch_threads", "overlap_epochs")
+_FOR_MAPS = ("assignment", "fetch_threads", "overlap_epochs", "worker_bytes")
 
 
 def check(loader: Any, options: Options) -> None:
@@ -62,6 +62,18 @@ def check_alone(options: Options) -> None:
             'seed_by="batch": threads draw random numbers in no certain order, so a replacement '
             "could not repeat a worker's draws"
         )
+    if options.fetch_threads != 0 and options.worker_bytes and options.seed_by != BY_BATCH:
+        raise ValueError(
+            f"fetch_threads={options.fetch_threads!r} with worker_bytes={options.worker_bytes} "
+            'needs seed_by="batch": threads draw random numbers in no certain order, so a '
+            "replacement could not repeat a worker's draws"
+        )
+    if options.fetch_threads != 0 and options.resumable and options.seed_by != BY_BATCH:
+        raise ValueError(
+            f"fetch_threads={options.fetch_threads!r} with resumable=True needs "
+            'seed_by="batch": threads draw random numbers in no certain order, so a resumed run '
+            "could not repeat a worker's draws"
+        )
     by_free_hand = {
         'assignment="dynamic"': options.assignment == DYNAMIC,
         f"fetch_threads={options.fetch_threads!r}": options.fetch_threads != 0,
@@ -77,10 +89,13 @@ def check_alone(options: Options) -> None:
 def advise(loader: Any, options: Options) -> None:
     """Warn of what is less exact with these options than a user may expect of them."""
     is_dynamic = options.assignment == DYNAMIC and options.seed_by != BY_BATCH
-    if loader.num_workers > 0 and is_dynamic and options.restarts:
+    again = "a resumed run" if options.resumable else ""
+    if options.replaces:
+        again = "a restart"
+    if loader.num_workers > 0 and is_dynamic and again:
         warn(
             'with assignment="dynamic" and seed_by="worker" the draws of a batch depend on which '
-            "worker happens to be free, so a restart keeps the batches and their order, but not "
+            f"worker happens to be free, so {again} keeps the batches and their order, but not "
             'the draws: pass seed_by="batch" for the same draws in every run'
         )
 

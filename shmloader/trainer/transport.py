@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import BatchLog, Kind, Lent, News, Progress, Verb, pickling
+from shmloader.core import BatchLog, Delivered, Kind, Lent, News, Progress, Verb, pickling
 from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
@@ -25,6 +25,7 @@ from shmloader.trainer.budget import Budget, Spill, number_of
 from shmloader.trainer.device.copies import Copies
 from shmloader.trainer.foretold_requests import ForetoldRequests
 from shmloader.trainer.requests import Requests
+from shmloader.worker.seeds import number_of_attempt
 
 # An attribute of an enum's class takes longer to find than a name of this module.
 _END, _NOTHING = Kind.END, Kind.NOTHING
@@ -36,7 +37,7 @@ _Answer = tuple[Any, Any]
 class PendingBatch:
     """An answer that was received and not delivered: in its slot, or the batch it spilled to."""
 
-    __slots__ = ("batch", "in_slot", "note", "number", "slot")
+    __slots__ = ("batch", "in_slot", "note", "number", "slot", "snapshot")
 
     def __init__(self, slot: int, number: int) -> None:
         self.slot = slot
@@ -44,13 +45,15 @@ class PendingBatch:
         self.in_slot = True
         self.batch: Any = None
         self.note: bytes | None = None  # the log's, while it waits outside of its slot
+        self.snapshot: bytes | None = None  # the worker's, once it is out of its slot
 
 
 class Failure(ExceptionWrapper):
-    """An error of the trainer's own in a batch's place, for torch to raise."""
+    """An error of the trainer's own in a batch's place, for torch to raise; of which task."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, number: int | None = None) -> None:
         self.error = error
+        self.number = number
 
     def reraise(self) -> NoReturn:
         """Raise the error as it is."""
@@ -77,6 +80,7 @@ class Transport:
         heals: bool,
         is_iterable: bool,
         is_seeded: bool = False,
+        follows: bool = False,
         grows: bool = False,
     ) -> None:
         """
@@ -88,18 +92,26 @@ class Transport:
             heals: Keep requests until they are answered, because dead workers are replaced.
             is_iterable: Accept from workers that they have reached their end.
             is_seeded: Number each request, because the worker's draws are seeded by the batch.
+            follows: Keep the snapshots that come with answers, because the run is resumable.
             grows: Use more slots than the segment began with, if batches are dropped late.
         """
         self.segment = segment
         self.loader_name = pool.name
         self.ledger = segment.ledger
         self.ledger.heals = heals
+        self.ledger.follows = follows
         # A seeded batch of a map-style dataset depends on nothing that was drawn before it.
         self.ledger.needs_snapshots = is_iterable or not is_seeded
         self.notes = BatchLog(self.ledger)
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         self._is_seeded = is_seeded
         self._epoch = -1  # none yet
+        # The batches of this epoch, which numbers them.
+        self.delivered = Delivered(segment.shape.workers, not is_iterable)
+        self._asked = [0] * segment.shape.workers  # in this epoch
+        # By worker: the snapshot of the last answer that was received, if it was not foretold.
+        self.snapshots: list[bytes | None] = [None] * segment.shape.workers
+        self._growth = pool.growth  # of the loader's whole life
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
         self._received: dict[int, PendingBatch] = {}  # by task number
         self._early = 0  # how many of those were spilled before delivery
@@ -139,9 +151,16 @@ class Transport:
             self.pump()
 
     def _put_task(self, worker: int, number: int, index: Any) -> None:
-        numbers = (self._epoch, number) if self._is_seeded else None
+        numbers = (self._epoch, self._place_of(worker, number)) if self._is_seeded else None
+        self._asked[worker] += 1
         ticket = self.requests.add(worker, (index, numbers, False))
         self._numbers[ticket] = number
+
+    def _place_of(self, worker: int, number: int) -> int:
+        """The number of a batch in its epoch, by torch's number of its task."""
+        if self._is_iterable:
+            return number_of_attempt(worker, len(self._asked), self._asked[worker])
+        return self.delivered.number_of(number)
 
     def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
@@ -161,7 +180,8 @@ class Transport:
         while not_sent:
             ticket, error = not_sent.popleft()
             if ticket in self._numbers:
-                self._failed.append((self._numbers.pop(ticket), Failure(error)))
+                number = self._numbers.pop(ticket)
+                self._failed.append((number, Failure(error, number)))
             self.foretold.current.spoil(ticket)
 
     def forget_worker(self, worker: int) -> None:
@@ -177,14 +197,21 @@ class Transport:
         Returns:
             Where the replacement goes on.
         """
-        self._drain()
+        self.drain()
         self.ledger.recall(worker)
         self.foretold.tell_undo_again(worker)
         progress = self.ledger.progress[worker]
         is_idle = not self.ledger.unanswered(worker)
         return replace(progress, skips_epoch=progress.owes_resume and is_idle)
 
-    def _drain(self) -> None:
+    def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
+        """Count a worker that was replaced because it grew by so much in so many batches."""
+        before = self._growth.get(worker, (0, 0, 0))
+        after = zip(before, (1, grown_bytes, batches), strict=True)
+        replaced, taken_bytes, answered = (one + other for one, other in after)
+        self._growth[worker] = replaced, taken_bytes, answered
+
+    def drain(self) -> None:
         """Take all answers out of the rings: an answer published before a death counts."""
         while (news := self.ledger.receive()) is not None:
             answer = self._accept(news)
@@ -207,9 +234,21 @@ class Transport:
 
     # Epochs
 
-    def begin_epoch(self) -> None:
+    @property
+    def epoch(self) -> int:
+        """The number of this epoch, from 0; -1 before the first."""
+        return self._epoch
+
+    def resume(self, epoch: int, snapshots: list[bytes | None]) -> None:
+        """Go on behind another run: in the epoch after this one, from these snapshots."""
+        self._epoch = epoch
+        self.snapshots[:] = snapshots
+
+    def begin_epoch(self, delivered: Delivered) -> None:
         """Discard the answers of the last epoch, even those that are still to come."""
         self._epoch += 1
+        self.delivered = delivered
+        self._asked = list(delivered.by_worker)
         self._numbers.clear()
         self._received.clear()
         self._failed.clear()
@@ -321,6 +360,8 @@ class Transport:
         foretold = self.foretold
         if foretold.undoing:
             foretold.note_undone(news.worker, ticket)
+        if self.ledger.follows and ticket not in foretold.current:
+            self.snapshots[news.worker] = self.ledger.snapshot_of(news.slot)
         if (
             number is None
             and ticket in foretold.current
@@ -427,6 +468,8 @@ class Transport:
 
     def _decode(self, pending: PendingBatch, reason: Spill | None) -> None:
         pending.in_slot = False
+        if self.ledger.follows:
+            pending.snapshot = self.ledger.snapshot_of(pending.slot)
         try:
             spill = 0 if reason is None else number_of(reason)
             if self.copies is None:
@@ -459,7 +502,7 @@ class Transport:
         if copies is None or self._early >= copies.ahead or self._broken is not None:
             return
         try:
-            self._drain()
+            self.drain()
         except WorkerBroken as error:
             self._broken = error  # raised where torch waits: the batch in hand is right
         waiting = list(self._received.values())

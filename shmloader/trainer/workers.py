@@ -18,6 +18,7 @@ from typing import Any
 from torch.utils.data._utils import signal_handling
 
 from shmloader import log
+from shmloader.core import Progress
 from shmloader.errors import warn
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
@@ -28,6 +29,8 @@ from shmloader.worker.loop import WorkerSpec
 
 # Longest park of the trainer before it looks at its workers; within this a death is noticed.
 SLICE_S = 0.1
+# With workers that leave by themselves, whose batches nobody makes meanwhile.
+_SHORT_SLICE_S = 0.01
 
 
 class Workers:
@@ -38,6 +41,7 @@ class Workers:
         by_id: The worker processes by worker id; replacements take the places of dead ones.
         nursery: Forks replacements; None without `restarts`.
         healer: Decides about replacements; None without `restarts`.
+        slice_s: Longest park of the trainer before it looks at its workers.
         owner_pid: The process that started them.
     """
 
@@ -53,6 +57,7 @@ class Workers:
         self.nursery: Nursery | None = None
         self.healer: Healer | None = None
         self.owner_pid = os.getpid()
+        self.slice_s = SLICE_S
         self._timeout_s = timeout_s
         self._pids_set = False
         self._all_started = False
@@ -65,18 +70,37 @@ class Workers:
 
     # Start
 
-    def start(self, context: Any, spec: WorkerSpec, transport: Transport, restarts: int) -> None:
+    def start(
+        self,
+        context: Any,
+        spec: WorkerSpec,
+        transport: Transport,
+        restarts: int,
+        progress: Sequence[Progress | None],
+    ) -> None:
         """
         Start the processes with a context of multiprocessing.
 
         Args:
             spec: What each worker is started with, but for its id.
             restarts: How many deaths are healed in each epoch.
+            progress: For each worker, where it goes on in another's place; None: it just begins.
         """
-        if restarts > 0:
+        for worker_id, known in enumerate(progress):
+            if known is not None:
+                transport.ledger.progress[worker_id] = known
+        if spec.worker_bytes is not None:
+            self.slice_s = _SHORT_SLICE_S
+        if restarts > 0 or spec.worker_bytes is not None:
             self._start_nursery(context, spec, transport, restarts)
         for worker_id in range(spec.num_workers):
-            process = context.Process(target=loop.run, args=(replace(spec, worker_id=worker_id),))
+            known = progress[worker_id]
+            if known is None:
+                target: Any = loop.run
+                arguments: tuple[Any, ...] = (replace(spec, worker_id=worker_id),)
+            else:
+                target, arguments = replacement.run, (spec, worker_id, known)
+            process = context.Process(target=target, args=arguments)
             process.daemon = True
             _start(functools.partial(starting.start, process))
             self.by_id.append(process)
@@ -149,15 +173,20 @@ class Workers:
     def heal_all(self, active: Sequence[bool]) -> bool:
         """Replace every dead worker. Returns False if one could not be replaced."""
         for worker_id in self.dead(active):
-            if self.healer is None or not self.healer.can_heal(worker_id):
+            if self.healer is None:
                 return False
-            self.healer.heal(worker_id)
+            if self.healer.has_left(worker_id):
+                self.healer.replace(worker_id)
+            elif self.healer.can_heal(worker_id):
+                self.healer.heal(worker_id)
+            else:
+                return False
         return True
 
     def heal_now_and_then(self, active: Sequence[bool], transport: Transport) -> bool:
         """Replace dead workers even while batches are ready. Returns True if one was awaited."""
         now = time.monotonic()
-        if now - self._looked_at < SLICE_S:
+        if now - self._looked_at < self.slice_s:
             return False
         self._looked_at = now
         awaited, dead = transport.awaited_worker(), self.dead(active)

@@ -5,6 +5,7 @@ import functools
 import operator
 import random
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -18,13 +19,15 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from shmloader import draws
 from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch
 from shmloader.memory.segment import Handle
 from shmloader.processes import scheduling
 from shmloader.processes.watching import ParentWatch
-from shmloader.worker import collate, heap, snapshot, storages
+from shmloader.worker import collate, generators, heap, snapshot, storages
 from shmloader.worker.ahead import LookAhead
+from shmloader.worker.growth import GREW, Growth
 from shmloader.worker.seeds import SeededFetcher, listed
 from shmloader.worker.snapshot import Position
 
@@ -50,11 +53,13 @@ class WorkerSpec:
     shared_seed: int | None
     handle: Handle
     signal_mask: set[int]
-    publishes: bool  # dead workers are replaced, so a snapshot goes with each answer
+    publishes: bool  # a snapshot goes with each answer
+    resumable: bool  # for a resumed run, which begins with a new copy of the dataset
     is_seeded: bool  # draws are seeded by the batch
     fetch_threads: int | str  # threads that fetch samples; 0: none; "auto"
     can_undo: bool  # foretold requests may be undone, and draws with them
     nice: int  # added to the niceness that it starts with
+    worker_bytes: int | None  # of growth after which a worker leaves, to be replaced
 
 
 class _Interrupts:
@@ -91,13 +96,20 @@ def work_as(kind: Callable[..., "Worker"], spec: WorkerSpec, *more: Any) -> None
             worker.serve()
         finally:
             interrupts.are_wanted = False
+        if worker.has_left:
+            sys.exit(GREW)
     except (KeyboardInterrupt, Stopping):
         # The trainer gets the interrupt too and handles it; or it wants this worker to leave.
         pass
 
 
 class Worker:
-    """Answers requests, instead of torch's worker."""
+    """
+    Answers requests, instead of torch's worker.
+
+    Attributes:
+        has_left: True if it has grown too much, and its last answer said so.
+    """
 
     def __init__(self, spec: WorkerSpec) -> None:
         """Keep what it is started with; nothing has happened yet."""
@@ -106,8 +118,11 @@ class Worker:
         self._fetcher: Any = None
         self._watches = False  # torch fetches the samples of a request one by one
         self._ahead: LookAhead | None = None
+        self._growth: Growth | None = None
+        self.has_left = False
         self._init_error: ExceptionWrapper | None = None
         self._position = Position()
+        self._as_seeded: tuple[bytes, ...] | None = None
         self._shared_rng = torch.Generator()
         self._where = f"in DataLoader worker process {spec.worker_id}"
 
@@ -136,6 +151,8 @@ class Worker:
             seed = spec.base_seed if spec.is_seeded else None
             self._ahead = LookAhead(self._desk, count, seed)
             self._aim(self._ahead)
+        if spec.worker_bytes is not None:
+            self._growth = Growth(spec.worker_bytes)
 
     @property
     def _first_shared_seed(self) -> int | None:
@@ -146,6 +163,13 @@ class Worker:
         random.seed(base_seed + worker_id)
         torch.manual_seed(base_seed + worker_id)
         numpy.random.seed(torch_worker._generate_state(base_seed, worker_id))
+        if self._needs_seeds:
+            self._as_seeded = generators.pack_all()
+
+    @property
+    def _needs_seeds(self) -> bool:
+        """Returns True if states of generators are written or read beside those of the seeds."""
+        return self._spec.publishes
 
     def _share_seed(self, seed: int | None) -> None:
         if not isinstance(self._dataset, IterDataPipe):
@@ -205,6 +229,8 @@ class Worker:
             verb, value = order
             if verb is _PLACE:
                 self._answer(value)
+                if self.has_left:
+                    return
             elif verb is Order.RESUME:
                 self._resume(value)
             elif verb is Order.UNDO:
@@ -225,7 +251,7 @@ class Worker:
     def _undo(self) -> None:
         undo, self._position.undo = self._position.undo, None
         if undo is not None:
-            snapshot.set_random_states(undo[1])
+            draws.set_random_states(undo[1])
 
     def _prepare_to_undo(self) -> None:
         """Note where the generators are before the first foretold request of an epoch."""
@@ -237,7 +263,7 @@ class Worker:
         undo = self._position.undo
         # Those of the epoch before may have been all that it asked of this worker, and were right.
         if undo is None or undo[0] != epoch:
-            self._position.undo = epoch, snapshot.random_states()
+            self._position.undo = epoch, draws.random_states()
 
     def _answer(self, index: Any) -> None:
         if self._spec.can_undo:
@@ -249,7 +275,9 @@ class Worker:
             self._init_error = None
         else:
             self._fetch_and_write(index)
-        if self._spec.publishes:
+        if self._growth is not None and self._growth.is_too_much():
+            self.has_left = self._say_that_it_leaves(self._growth)
+        if self._spec.publishes and not self.has_left:
             self._publish(index)
         # No name of ours refers to the batch any more, so an alias that is alive now is the user's.
         self._desk.commit()
@@ -321,12 +349,28 @@ class Worker:
         position = self._position
         position.attempts += 1
         position.has_begun = self._fetcher is not None
+        if self._desk.numbers is not None:
+            position.epoch = self._desk.numbers[0]
         position.index = index if self._is_iterable else None
         try:
             self._ask_dataset(position)
             self._write_snapshot()
         except Exception:
             self._publish_failure(ExceptionWrapper(where=self._where))
+
+    def _say_that_it_leaves(self, growth: Growth) -> bool:
+        """Write where a replacement goes on behind the last answer. Returns False without room."""
+        position = self._position
+        position.attempts += 1
+        position.has_begun = self._fetcher is not None
+        position.grown = growth.taken_bytes, growth.batches
+        try:
+            self._write_snapshot()
+        except ShmloaderError:
+            position.attempts -= 1
+            position.grown = None
+            return False  # behind a later answer, then
+        return True
 
     def _publish_failure(self, failure: ExceptionWrapper) -> None:
         """Answer with an error, such as a state that cannot be pickled, and go on without it."""
@@ -339,12 +383,21 @@ class Worker:
             self._write_snapshot()
 
     def _write_snapshot(self) -> None:
-        self._desk.write_snapshot(snapshot.take(self._position))
+        if self._spec.is_seeded and not self._is_iterable:
+            taken = snapshot.make(self._position, None)  # each batch seeds for itself
+        else:
+            taken = snapshot.take(self._position, self._as_seeded)
+        self._desk.write_snapshot(taken)
 
     def _ask_dataset(self, position: Position) -> None:
-        """Store the state_dict() of an iterable dataset, or of its iterator, if there is one."""
-        if not self._is_iterable or self._fetcher is None:
+        """Store the state_dict() of a dataset, or of its iterator, if there is one."""
+        if self._fetcher is None:
             return
+        if not self._is_iterable:
+            if self._spec.resumable:
+                position.dataset = snapshot.state_of(self._dataset)
+            return
+        position.has_ended = bool(self._fetcher.ended)
         iterator = self._fetcher.dataset_iter
         position.dataset = snapshot.state_of(self._dataset)
         if iterator is not self._dataset:

@@ -1,19 +1,23 @@
 """
-A worker that replaces a dead one: it takes the state that the dead worker had at its last answer.
+A worker that takes the place of another: it takes the state that this had at its last answer.
+
+The other one died, or belonged to a run that is resumed.
 
 From the dataset as it was when the iterator was made it gets there in the same steps: the user's
 init function, the beginning of the epoch with the random states of that moment, and the fetches of
 this epoch or the dataset's state_dict(). Last come the random states of the last answer.
 """
 
-from collections.abc import Iterator
+import functools
 from dataclasses import replace
+from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from shmloader.core import Progress
-from shmloader.worker import snapshot
+from shmloader.core import Progress, Samples
+from shmloader.worker import restoring, snapshot
 from shmloader.worker.loop import Worker, WorkerSpec, work_as
+from shmloader.worker.seeds import listed, number_of_attempt
 from shmloader.worker.snapshot import Position
 
 
@@ -29,6 +33,10 @@ class ReplacementWorker(Worker):
         """Keep what it is started with, and how far the dead worker was."""
         super().__init__(spec)
         self._progress = progress
+
+    @property
+    def _needs_seeds(self) -> bool:
+        return True
 
     @property
     def _first_shared_seed(self) -> int | None:
@@ -49,9 +57,10 @@ class ReplacementWorker(Worker):
                 return
         if latest is None or (position.has_begun and not progress.skips_epoch):
             self._try_to_enter_epoch(position, progress.epoch)
+        position.grown = None
         self._position = position
         if latest is not None:
-            snapshot.restore_random_states(latest)
+            snapshot.restore_random_states(latest, self._as_seeded)
 
     def _try_to_enter_epoch(self, position: Position, epoch_snapshot: bytes | None) -> None:
         try:
@@ -61,26 +70,20 @@ class ReplacementWorker(Worker):
 
     def _enter_epoch_at(self, position: Position, epoch_snapshot: bytes | None) -> None:
         if epoch_snapshot is not None:
-            snapshot.restore_random_states(epoch_snapshot)
-        # A dataset that is its own iterator may go back to its start in __iter__: restore after it.
-        is_iterator = isinstance(self._dataset, Iterator)
-        if position.dataset is not None and not is_iterator:
-            self._dataset.load_state_dict(position.dataset)
-        self._begin_epoch()
-        if position.dataset is not None and is_iterator:
-            self._dataset.load_state_dict(position.dataset)
-        if position.iterator is not None:
-            self._fetcher.dataset_iter.load_state_dict(position.iterator)
-        elif position.dataset is None and self._is_iterable:
-            self._replay(position)
+            snapshot.restore_random_states(epoch_snapshot, self._as_seeded)
+            if position.attempts == 0 and self._progress.is_resumed:
+                position = replace(position, dataset=snapshot.position_of(epoch_snapshot).dataset)
+        restoring.enter_epoch(self._dataset, position, self._begin)
+        if self._is_iterable and restoring.has_to_replay(position):
+            restoring.replay(functools.partial(self._fetch_again, position.epoch), position)
 
-    def _replay(self, position: Position) -> None:
-        """Fetch again what was answered, to bring the iterator to its position."""
-        for _ in range(position.attempts):
-            try:
-                self._fetcher.fetch(position.index)
-            except StopIteration:
-                return
-            except Exception:
-                # The dead worker has answered with this error.
-                continue
+    def _begin(self) -> Any:
+        self._begin_epoch()
+        return self._fetcher
+
+    def _fetch_again(self, epoch: int, attempt: int, index: Any) -> Any:
+        if not self._spec.is_seeded:
+            return self._fetcher.fetch(index)
+        request = Samples(listed(index)) if self._watches else index
+        number = number_of_attempt(self._spec.worker_id, self._spec.num_workers, attempt)
+        return self._fetcher.fetch_as((epoch, number), request)

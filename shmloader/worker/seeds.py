@@ -10,7 +10,6 @@ The recipe must never change under its number: results that people have publishe
 
 import random
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -19,6 +18,7 @@ from typing import Any
 import numpy
 import torch
 
+from shmloader import draws
 from shmloader.core import Samples
 
 RECIPE = 1
@@ -73,30 +73,47 @@ class Turn:
 
     def rng(self) -> numpy.random.Generator:
         """The generator of the sample that is fetched now: one for all calls until the next."""
-        samples = self._samples
-        position = self._position if samples is None else samples.position - 1
+        position = self._now_at()
         if position != self._made_at or self._generator is None:
             seed = int.from_bytes(_digest(b"rng", self._numbers, position), "little")
             self._generator = numpy.random.Generator(numpy.random.PCG64(seed))
             self._made_at = position
         return self._generator
 
+    def _now_at(self) -> int:
+        samples = self._samples
+        return self._position if samples is None else samples.position - 1
 
-class _Here(threading.local):
-    turn: Turn | None = None  # of this thread
+    def save(self) -> Callable[[], None]:
+        """
+        Save where the generator of the sample that is fetched now is.
 
+        Returns:
+            What puts it back there; one that was made since is forgotten.
+        """
+        generator = self._generator if self._made_at == self._now_at() else None
+        if generator is None:
+            return self._forget
+        state = generator.bit_generator.state
 
-_here = _Here()
+        def put_back() -> None:
+            self._generator = generator
+            generator.bit_generator.state = state
+
+        return put_back
+
+    def _forget(self) -> None:
+        self._generator = None
 
 
 @contextmanager
 def taking(turn: Turn | None) -> Iterator[None]:
     """Let `rng()` on this thread be that of a turn; a loader inside of a dataset nests."""
-    before, _here.turn = _here.turn, turn
+    before, draws.here.turn = draws.here.turn, turn
     try:
         yield
     finally:
-        _here.turn = before
+        draws.here.turn = before
 
 
 def rng() -> numpy.random.Generator:
@@ -114,7 +131,7 @@ def rng() -> numpy.random.Generator:
     Raises:
         RuntimeError: No batch of such a loader is being fetched here.
     """
-    turn = _here.turn
+    turn = draws.here.turn
     if turn is None:
         raise RuntimeError(
             "shmloader.rng() gives a generator while a batch is fetched by a loader with "
@@ -122,6 +139,16 @@ def rng() -> numpy.random.Generator:
             "num_workers=0, too), or call rng() inside the dataset or the collate function"
         )
     return turn.rng()
+
+
+def number_of_attempt(worker: int, workers: int, attempt: int) -> int:
+    """
+    The number that seeds a batch of an iterable dataset.
+
+    Its requests name no samples. What a worker answers depends on how many of them it answered
+    before; not on when the trainer learnt that another worker is at its end.
+    """
+    return worker + workers * attempt
 
 
 def listed(request: Any) -> list[Any]:
@@ -142,6 +169,15 @@ class SeededFetcher:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fetcher, name)
+
+    @property
+    def ended(self) -> bool:
+        """True if the iterator of an iterable dataset ended within the last batch."""
+        return bool(self._fetcher.ended)
+
+    @ended.setter
+    def ended(self, ended: bool) -> None:
+        self._fetcher.ended = ended
 
     def fetch_as(self, numbers: tuple[int, int], request: Any) -> Any:
         """Fetch and collate one batch; numbers: its epoch's, and its own in the epoch."""

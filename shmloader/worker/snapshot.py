@@ -2,19 +2,22 @@
 Where a worker is: what it publishes with each answer, so that another can take its place.
 
 A snapshot is written behind its answer and becomes visible with it, so no death can tear it. The
-trainer keeps the latest one of each worker and the one at which the worker's epoch began.
+trainer keeps the latest one of each worker and the one at which the worker's epoch began; with
+`resumable=True` also those of the last batch delivered, for a resumed run.
 """
 
 import pickle
-import random
+import struct
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
-import torch
+from shmloader.worker import generators
 
 _SUM_BYTES = 4
+_HEAD = struct.Struct("<2Q2I")  # attempts, epoch, flags, bytes of random states
+_HAS_BEGUN, _IS_EXHAUSTED, _HAS_ENDED, _HAS_STATES, _IS_AS_SEEDED = 1, 2, 4, 8, 16
+AS_SEEDED = generators.AS_SEEDED
 
 
 @dataclass
@@ -25,67 +28,117 @@ class Position:
     Attributes:
         has_begun: True if its dataset could be set up.
         attempts: Number of requests that it answered, with a batch or not.
+        epoch: The number of its epoch, if draws are seeded by it.
         index: The last request, if the dataset is iterable: it is always the same.
         is_exhausted: True if its iterable dataset has ended.
+        has_ended: True if its iterator ended within the last batch, so that no more will come.
         dataset: The dataset's state_dict(); None if it has none.
         iterator: The state_dict() of the dataset's iterator; None if it has none.
+        grown: Private bytes that it took since its start, and the batches that it answered, if it
+            leaves because of that.
         undo: The epoch whose foretold requests were answered last, and the random states before the
             first of them.
     """
 
     has_begun: bool = False
     attempts: int = 0
+    epoch: int = 0
     index: Any = None
     is_exhausted: bool = False
+    has_ended: bool = False
     dataset: Any = None
     iterator: Any = None
+    grown: tuple[int, int] | None = None
     undo: tuple[int, tuple[Any, ...]] | None = None
 
 
-def random_states() -> tuple[Any, ...]:
-    """The states of this process's three random number generators."""
-    return (
-        random.getstate(),
-        numpy.random.get_state(legacy=False),
-        torch.get_rng_state().numpy().tobytes(),
-    )
+def take(position: Position, seeded: tuple[bytes, ...] | None = None) -> bytes:
+    """
+    Write down a position, with the states of this process's random number generators.
+
+    Args:
+        seeded: The states with which any worker begins that takes this one's place.
+    """
+    return make(position, generators.join(generators.pack_all(), seeded))
 
 
-def take(position: Position) -> bytes:
-    """Pickle a position with the states of this process's random number generators."""
-    pickled = pickle.dumps((position, random_states()), protocol=5)
-    return zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") + pickled
+def make(position: Position, joined: bytes | None) -> bytes:
+    """Write down a position with joined random states; None: those that its way there leaves."""
+    flags = _HAS_BEGUN * position.has_begun + _IS_EXHAUSTED * position.is_exhausted
+    flags += _HAS_ENDED * position.has_ended
+    flags += _HAS_STATES * (position.dataset is not None or position.iterator is not None)
+    joined = joined or b""
+    flags += _IS_AS_SEEDED * (joined == AS_SEEDED)
+    more = (position.index, position.dataset, position.iterator, position.undo, position.grown)
+    body = _HEAD.pack(position.attempts, position.epoch, flags, len(joined)) + joined
+    body += pickle.dumps(more, protocol=5)
+    return zlib.crc32(body).to_bytes(_SUM_BYTES, "little") + body
 
 
-def _load(snapshot: bytes) -> tuple[Position, tuple[Any, ...]]:
-    pickled = snapshot[_SUM_BYTES:]
-    if zlib.crc32(pickled).to_bytes(_SUM_BYTES, "little") != snapshot[:_SUM_BYTES]:
+def _open(snapshot: bytes) -> tuple[int, int, int, bytes, bytes]:
+    """Return the attempts, the epoch, the flags, the random states, and what is pickled."""
+    body = snapshot[_SUM_BYTES:]
+    if zlib.crc32(body).to_bytes(_SUM_BYTES, "little") != snapshot[:_SUM_BYTES]:
         raise ValueError("the dead worker's snapshot does not match its checksum")
-    position, random_states = pickle.loads(pickled)
-    return position, random_states
+    attempts, epoch, flags, length = _HEAD.unpack_from(body)
+    pickled_at = _HEAD.size + length
+    return attempts, epoch, flags, body[_HEAD.size : pickled_at], body[pickled_at:]
 
 
 def position_of(snapshot: bytes) -> Position:
     """Read the position from a snapshot."""
-    return _load(snapshot)[0]
+    attempts, epoch, flags, _, pickled = _open(snapshot)
+    index, dataset, iterator, undo, grown = pickle.loads(pickled)
+    return Position(
+        has_begun=bool(flags & _HAS_BEGUN),
+        attempts=attempts,
+        epoch=epoch,
+        index=index,
+        is_exhausted=bool(flags & _IS_EXHAUSTED),
+        has_ended=bool(flags & _HAS_ENDED),
+        dataset=dataset,
+        iterator=iterator,
+        undo=undo,
+        grown=grown,
+    )
 
 
-def restore_random_states(snapshot: bytes) -> None:
+def random_part(snapshot: bytes) -> bytes | None:
+    """Return the joined random states of a snapshot; None if it has none."""
+    return _open(snapshot)[3] or None
+
+
+def _flags_of(snapshot: bytes) -> int:
+    """Read the flags alone, of a snapshot that is whole."""
+    flags: int = _HEAD.unpack_from(snapshot, _SUM_BYTES)[2]
+    return flags
+
+
+def is_opaque(snapshot: bytes) -> bool:
+    """Returns True if a snapshot holds random states, and no state of the user's."""
+    return not _flags_of(snapshot) & (_HAS_STATES | _IS_AS_SEEDED)
+
+
+def is_as_seeded(snapshot: bytes) -> bool:
+    """Returns True if its worker had drawn nothing since it was seeded."""
+    return bool(_flags_of(snapshot) & _IS_AS_SEEDED)
+
+
+def restore_random_states(snapshot: bytes, seeded: tuple[bytes, ...] | None = None) -> None:
     """Set the random number generators to where they were in the snapshot's process."""
-    set_random_states(_load(snapshot)[1])
+    joined = random_part(snapshot)
+    if joined is not None:
+        generators.unpack_all(generators.split(joined, seeded))
 
 
-def set_random_states(states: tuple[Any, ...]) -> None:
-    """Set the random number generators to states that `random_states` returned."""
-    python_state, numpy_state, torch_state = states
-    random.setstate(python_state)
-    numpy.random.set_state(numpy_state)
-    torch.set_rng_state(torch.frombuffer(bytearray(torch_state), dtype=torch.uint8))
+def is_stateful(owner: Any) -> bool:
+    """Returns True if an object can be saved and restored by itself."""
+    return all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def state_of(owner: Any) -> Any:
     """The object's state_dict(), or None if it cannot be saved and restored."""
-    if not all(callable(getattr(owner, name, None)) for name in ("state_dict", "load_state_dict")):
+    if not is_stateful(owner):
         return None
     try:
         return owner.state_dict()

@@ -29,8 +29,11 @@ TELL_WITHIN_S = 2.0  # ten times the promise, because other programs use this ma
 # The processes that pass the steps whose name begins with this word.
 WORDS_OF = {
     SIDES: "arm copy disarm pop push reserve ring view",
-    (WORKER,): "ask clock commit gather nothing pages populate sit snapshot stream times write",
-    (TRAINER,): "close collect free grant lease log map order reclaim refuse release reopen "
+    (WORKER,): "ask clock commit gather keep nothing pages populate sit snapshot stream times "
+    "unkept write",
+    (
+        TRAINER,
+    ): "close collect forsake free grant lease log make map order reclaim refuse release reopen "
     "resume retake return stop unmap unseen",
 }
 SIDES_OF = {word: sides for sides, words in WORDS_OF.items() for word in words.split()}
@@ -151,6 +154,7 @@ def test_stores_are_found():
     }
 
     assert {
+        "cache.c",
         "clock.h",
         "copy.c",
         "desk.pyx",
@@ -163,6 +167,7 @@ def test_stores_are_found():
         "log.c",
         "order.h",
         "ring.h",
+        "sample_cache.pyx",
         "slot_memory.pyx",
         "view.h",
     } == found

@@ -20,7 +20,7 @@ class Steps(ReplacementWorker):
     """
 
     def __init__(self, progress, dataset=(), is_iterable=False, fails=()):
-        super().__init__(SimpleNamespace(worker_id=0, dataset=dataset), progress)
+        super().__init__(SimpleNamespace(worker_id=0, dataset=dataset, is_seeded=False), progress)
         self.steps = []
         self._fails = fails
         self._iterable = is_iterable

@@ -120,6 +120,6 @@ def counted(batches):
 def torch_options(options):
     """Leave the options that torch's loader has too."""
     ours = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts", "between")
-    ours += ("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice")
-    ours += ("device", "prefetch_to_device", "device_transform")
+    ours += ("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice", "worker_bytes")
+    ours += ("resumable", "device", "prefetch_to_device", "device_transform")
     return {name: value for name, value in options.items() if name not in ours}

@@ -19,7 +19,7 @@ HEALED = {"restarts": 10}
 
 # In the order in which they are preferred for a step that several of them pass. In "mortal" a
 # worker dies in any case, so it is for healing alone; "spared" is the same without that death.
-WORKLOADS = ("kept", "growing", "persistent", "abandoned", "large")
+WORKLOADS = ("kept", "growing", "persistent", "abandoned", "large", "cached")
 WORKLOADS_TO_HEAL = (*WORKLOADS, "mortal")
 TWIN = {"mortal": "spared"}
 

@@ -63,8 +63,8 @@ class Case:
         os.write(result, json.dumps(self.outcome).encode())
 
     def _run(self):
-        descriptors = len(os.listdir("/proc/self/fd"))
         self.workload.begin()
+        descriptors = len(os.listdir("/proc/self/fd"))
         loader = self.workload.loader(**self.options)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

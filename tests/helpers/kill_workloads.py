@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
-from shmloader import DataLoader
+from shmloader import DataLoader, cached
 from shmloader.errors import BatchTooLarge
 
 PAUSE_S = 0.02  # long enough for an idle process to park
@@ -69,12 +69,44 @@ class Mortal(Samples):
         return super().__getitem__(index)
 
 
+class Partly(Samples):
+    """Samples of which one has a part that cannot be pickled."""
+
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        return {**sample, "function": lambda: None} if index == 3 else sample
+
+
+class Cached(Dataset):
+    """Samples that are kept when they were fetched, in a cache of each run's own."""
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.cached = None
+
+    def begin(self):
+        """Keep nothing yet; a cache that was made before is closed."""
+        cached(self.samples, 16 << 20).close()
+        self.cached = cached(self.samples, 16 << 20, without_function)
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.cached[index]
+
+
 class Stream(IterableDataset):
     """Each worker yields a few samples, the first worker fewer."""
 
     def __iter__(self):
         number = get_worker_info().id
         yield from (torch.tensor([number, i]) + torch.rand(2) for i in range(3 + 2 * number))
+
+
+def without_function(sample):
+    """Take away what cannot be sent."""
+    return {name: value for name, value in sample.items() if name != "function"}
 
 
 def with_copy(samples):
@@ -123,7 +155,7 @@ class Workload:
 
     def begin(self):
         """Make everything as it was before any run."""
-        if isinstance(self.arguments["dataset"], Mortal):
+        if isinstance(self.arguments["dataset"], Mortal | Cached):
             self.arguments["dataset"].begin()
 
     def run(self, loader, digests, after_last):
@@ -220,5 +252,9 @@ WORKLOADS = {
     # Pages that come in several pieces.
     "large": Workload(
         {"dataset": Samples(4 << 20), "batch_sampler": in_rows(1, 10, 1, 1), "slots": 4}, batches=4
+    ),
+    # Samples that are kept for all workers.
+    "cached": Workload(
+        {"dataset": Cached(Partly(8 << 10)), "batch_sampler": in_rows(*[2] * 12)}, batches=12
     ),
 }

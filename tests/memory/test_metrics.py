@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from shmloader.memory import pool
-from shmloader.metrics import Epoch, Stats, Times, WorkerStats
+from shmloader.metrics import CacheStats, Epoch, Stats, Times, WorkerStats
 
 LEDGER = SimpleNamespace(
     batches=3,
@@ -52,9 +52,13 @@ def epoch(number):
     return Epoch(number, True, 1, 2, 3, 4.0, 5.0, 6.0, Times(), Times(), (), {}, 0, 0.0, 0.0)
 
 
+def cache(number, hits):
+    return CacheStats(number, "Pictures", hits, 0, 0, 0, 0, 0)
+
+
 def test_records_add_up():
-    """Every count of two records is added, and states that only one of them knows are kept."""
-    apart = {"slots", "spills", "foretold", "copied", "next", "step", "workers", "epochs"}
+    """Every count is added, states that one of them knows are kept, a shared cache counts once."""
+    apart = {"slots", "spills", "foretold", "copied", "next", "step", "workers", "caches", "epochs"}
     names = [each.name for each in dataclasses.fields(Stats) if each.name not in apart]
     numbers = {name: number for number, name in enumerate(names, start=1)}
     one = Stats(
@@ -64,6 +68,7 @@ def test_records_add_up():
         foretold={"sent": 2},
         copied={"direct": 2},
         workers=(WorkerStats(batches=1), WorkerStats(batches=2)),
+        caches=(cache(1, hits=3), cache(2, hits=4)),
         epochs=(epoch(1),),
     )
     other = Stats(
@@ -73,6 +78,7 @@ def test_records_add_up():
         foretold={"sent": 1, "used": 1},
         copied={"direct": 1, "staged": 1},
         workers=(WorkerStats(batches=4),),
+        caches=(cache(2, hits=5), cache(3, hits=6)),
         epochs=(epoch(2),),
     )
     total = one + other
@@ -83,6 +89,7 @@ def test_records_add_up():
     assert {"direct": 3, "staged": 1} == total.copied
     assert (WorkerStats(batches=5), WorkerStats(batches=2)) == total.workers
     assert [1, 2] == [each.number for each in total.epochs]
+    assert [(1, 3), (2, 5), (3, 6)] == [(each.number, each.hits) for each in total.caches]
     assert {name: 2 * number for name, number in numbers.items()} == {
         name: getattr(total, name) for name in names
     }

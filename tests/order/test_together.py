@@ -15,6 +15,12 @@ from tests.order.test_seeds import COUNT, Drawing, Stream
 REFUSED = [
     (Drawing(), {"fetch_threads": 2, "restarts": 1}, 'needs seed_by="batch"'),
     (Drawing(), {"fetch_threads": "auto", "restarts": 1}, 'needs seed_by="batch"'),
+    (
+        Drawing(),
+        {"fetch_threads": 2, "worker_bytes": 1 << 20},
+        "worker_bytes=1048576 needs seed_by",
+    ),
+    (Stream(), {"worker_bytes": 1 << 20}, "Stream is iterable-style"),
     (Stream(), {"assignment": "dynamic"}, "Stream is iterable-style"),
     (Stream(), {"fetch_threads": 1}, "Stream is iterable-style"),
     (Stream(), {"fetch_threads": "auto"}, "fetch_threads='auto' is for map-style"),
@@ -24,6 +30,8 @@ OUT_OF_RANGE = [
     ({"assignment": None}, TypeError, "assignment should be a str"),
     ({"seed_by": "sample"}, ValueError, "'worker' or 'batch', but got 'sample'"),
     ({"seed_by": 3}, TypeError, "seed_by should be a str"),
+    ({"worker_bytes": 0}, ValueError, "worker_bytes should be at least 1, but got 0"),
+    ({"worker_bytes": 1.5}, TypeError, "worker_bytes should be an int or None, but got 1.5"),
     ({"fetch_threads": -1}, ValueError, "at least 0, but got -1"),
     ({"fetch_threads": 5000}, ValueError, "at most 4096, but got 5000"),
     ({"fetch_threads": "many"}, TypeError, "an int or \"auto\", but got 'many'"),

@@ -91,7 +91,11 @@ def test_example_runs(example, tmp_path):
     program = tmp_path / "example.py"
     program.write_text(example.code)
     done = subprocess.run(
-        [sys.executable, *IGNORING, program], capture_output=True, text=True, timeout=TIMEOUT_S
+        [sys.executable, *IGNORING, program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
     )
 
     assert (0, "") == (done.returncode, done.stderr)

@@ -18,6 +18,16 @@ HEADING = "# What happens when"
 
 # What a row's first column says: the tests that would fail if its second did not hold.
 PROMISES = {
+    "all of it is killed, and another run loads the state of its last checkpoint": [
+        "test_resumed_deaths.py::test_trainings_that_are_killed_go_on",
+        "test_exact.py::test_a_run_that_is_interrupted_again_and_again",
+    ],
+    "a state is loaded that another loader has saved": [
+        "test_state.py::test_another_loader_refuses_it",
+    ],
+    "the sampler does not draw again what it drew before a state was saved": [
+        "test_state.py::test_another_order_is_refused_at_iter",
+    ],
     "exception in dataset or `collate_fn`": [
         "test_errors_like_torch.py::test_exception_in_dataset",
         "test_errors_like_torch.py::test_exception_in_collate_fn",
@@ -46,6 +56,20 @@ PROMISES = {
         "test_pages.py::test_only_the_table_is_dumped",
         "test_pages.py::test_core_dump_makes_no_pages",
     ],
+    "no memory for a `SharedList`": [
+        "test_shared_list.py::test_too_little_memory_is_an_error_with_numbers",
+        "test_shared_list.py::test_a_limit_of_file_sizes_is_an_error",
+    ],
+    "a `SharedList` in memory goes into a queue or a task of a pool": [
+        "test_shared_list.py::test_other_ways_to_pickle_it_are_refused",
+        "test_shared_list.py::test_a_queue_gets_the_error",
+    ],
+    "a file of records was cut off, damaged, or is another one": [
+        "test_record_files.py::test_another_file_is_refused",
+        "test_record_files.py::test_a_file_that_was_cut_off_is_refused",
+        "test_record_files.py::test_a_damaged_header_is_refused",
+        "test_record_files.py::test_damaged_names_table_and_index_are_refused",
+    ],
     "a signal's handler raises while a worker waits for pages": [
         "test_pages.py::test_pages_are_counted_before_a_handler_raises",
     ],
@@ -62,6 +86,14 @@ PROMISES = {
     ],
     "a batch kills every worker that touches it": [
         "test_healing_limits.py::test_batch_that_kills_everybody",
+    ],
+    "a process that writes to a `cached()` dataset is killed": [
+        "test_c.py::test_program",
+        "test_cache.py::test_replacements_share_it_too",
+        "test_kill_points.py::test_death_of_a_worker_is_healed",
+    ],
+    "no memory for more samples of `cached()`": [
+        "test_cache.py::test_it_does_not_grow_while_memory_is_short",
     ],
     "a process of the nursery of `restarts` is killed": [
         "test_takeover.py::test_one_after_the_other",

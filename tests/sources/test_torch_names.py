@@ -74,12 +74,13 @@ def test_storages_in_shared_memory_are_asked_for_where_the_page_says():
     assert callers == set(re.findall(r"`(torch/[\w/]+\.py)`", PAGE))
 
 
-def test_attributes_of_the_iterator_are_listed():
-    """The page lists what our iterator shares with torch's: methods and attributes."""
+def test_attributes_of_the_iterators_are_listed():
+    """The page lists what our iterators share with torch's: methods and attributes."""
     base = [torchs._BaseDataLoaderIter, torchs._MultiProcessingDataLoaderIter]
+    base.append(torchs._SingleProcessDataLoaderIter)
     theirs = {name for each in base for name in attributes(ast.parse(inspect.getsource(each)))}
-    source = (PACKAGE / "trainer" / "iterator.py").read_text()
-    ours = set(attributes(ast.parse(source)))
+    sources = [(PACKAGE / "trainer" / name).read_text() for name in ("iterator.py", "single.py")]
+    ours = {name for source in sources for name in attributes(ast.parse(source))}
     shared = {name for name in theirs & ours if name.startswith("_")} - {"_profiler_enabled"}
 
     assert set(re.findall(r"`(_\w+)`", PAGE)) == shared

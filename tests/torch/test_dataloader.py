@@ -180,10 +180,10 @@ def test_ring_bytes_bounds_the_number_of_slots():
 
 
 def test_without_workers_the_iterator_is_torchs():
-    """num_workers=0 is torch's own path, to the iterator's class."""
+    """num_workers=0 is torch's own path: its iterator, which only notes where it is."""
     loader = DataLoader(Numbers(), batch_size=2)
 
-    assert _SingleProcessDataLoaderIter is type(iter(loader))
+    assert isinstance(iter(loader), _SingleProcessDataLoaderIter)
     assert PAIRS == firsts(loader)
     assert Stats() == loader.stats()
     loader.close()

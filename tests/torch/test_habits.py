@@ -30,8 +30,8 @@ from tests.helpers.datasets import Numbered
 TENSORS = TensorDataset(torch.zeros(6, 2))
 OPTIONS = (
     *("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts"),
-    *("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice"),
-    *("device", "prefetch_to_device", "device_transform"),
+    *("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice", "worker_bytes"),
+    *("resumable", "device", "prefetch_to_device", "device_transform"),
 )
 
 
@@ -273,11 +273,12 @@ def bar_of(loader):
 
 
 def test_dir_shows_torchs_names_and_ours():
-    """Beside what torch's loader shows there are the options and five methods."""
+    """Beside what torch's loader shows there are the options and seven methods."""
     theirs = set(dir(torch.utils.data.DataLoader([1])))
     ours = {name for name in dir(DataLoader([1])) if not name.startswith("_")}
 
-    assert {*OPTIONS, "stats", "report", "trace", "held", "close"} == ours - theirs
+    methods = {"stats", "report", "trace", "held", "close", "state_dict", "load_state_dict"}
+    assert {*OPTIONS, *methods} == ours - theirs
 
 
 def test_signature_is_torchs_and_the_options():

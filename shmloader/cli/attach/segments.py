@@ -7,16 +7,18 @@ import functools
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shmloader.cli.attach.processes import Process
 from shmloader.metrics.layout import Layout
 from shmloader.metrics.live import (
     HANGS_AFTER_S,
+    LiveCache,
     LiveLoader,
     NoSegment,
     NotReadable,
     Plate,
+    read_cache,
     read_loader,
     read_plate,
 )
@@ -59,10 +61,13 @@ def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
         OSError: The process has ended, or may not be looked at.
     """
     loaders, owners, unread = [], set(), []
+    caches: list[LiveCache] = []
     for descriptor in _segments_of(process.pid):
         try:
             plate = read_plate(descriptor.read, descriptor.total_bytes, layout())
         except NoSegment:
+            with contextlib.suppress(NoSegment, NotReadable):
+                caches.append(read_cache(descriptor.read, descriptor.total_bytes, layout()))
             continue
         except NotReadable as error:
             unread.append(str(error))
@@ -74,8 +79,17 @@ def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
             continue
         now_ns = time.monotonic_ns()
         loaders.append(read_loader(descriptor.read, plate, layout(), now_ns, hangs_after_s))
-    ordered = sorted(loaders, key=lambda loader: loader.loader)
+    ordered = sorted(
+        (_with_caches(process, loader, caches) for loader in loaders),
+        key=lambda loader: loader.loader,
+    )
     return Found(tuple(_without_resting(ordered)), tuple(sorted(owners)), tuple(unread))
+
+
+def _with_caches(process: Process, loader: LiveLoader, caches: list[LiveCache]) -> LiveLoader:
+    """Give a loader the caches that note it as a reader."""
+    user = process.own_pid, loader.loader
+    return replace(loader, caches=tuple(each for each in caches if user in each.users))
 
 
 def _without_resting(loaders: list[LiveLoader]) -> Iterator[LiveLoader]:

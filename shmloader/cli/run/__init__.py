@@ -64,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("restarts", "deaths of workers that are healed in each epoch"),
         ("nice", "added to the niceness of each worker, 0 to 19"),
         ("prefetch-to-device", "batches that are copied to the device ahead"),
+        ("worker-bytes", "bytes by which a worker may grow before it is replaced"),
     ):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
     parser.add_argument(

@@ -7,7 +7,7 @@ from typing import Any
 
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.verdicts import verdict
-from shmloader.metrics.live import LiveLoader, LiveWorker
+from shmloader.metrics.live import LiveCache, LiveLoader, LiveWorker
 
 
 def as_record(trainers: Iterable[LiveTrainer]) -> dict[str, Any]:
@@ -46,9 +46,23 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
         "usual_sample_s": pace.usual_sample_s,
         "spilled": loader.spilled,
         "resident_bytes": loader.resident_bytes,
-        "caches": [],
+        "caches": [_cache(cache) for cache in loader.caches],
         "verdict": verdict(loader, trainer.process.pid) if trainer.state != "stopped" else None,
         "workers": [_worker(worker) for worker in loader.workers],
+    }
+
+
+def _cache(cache: LiveCache) -> dict[str, Any]:
+    return {
+        "cache": cache.number,
+        "pid": cache.owner_pid,
+        "label": cache.label,
+        "hits": cache.hits,
+        "misses": cache.misses,
+        "entries": cache.entries,
+        "bytes": cache.bytes,
+        "max_bytes": cache.max_bytes,
+        "refused": cache.refused,
     }
 
 

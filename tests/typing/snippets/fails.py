@@ -31,6 +31,13 @@ loader.slotz  # error
 loader.restarts + "1"  # error
 shmloader.log.tells("a line")  # error
 
+rows = shmloader.SharedList([1, 2])
+rows[0] = 3  # error
+rows.append(3)  # error
+rows["a"]  # error
+shmloader.SharedList()  # error
+shmloader.SharedDict({1.5: "a"})  # error
+
 
 def wrong_uses(theirs: torch.utils.data.DataLoader[int]) -> None:
     """What wrap() takes and gives."""

@@ -87,6 +87,14 @@ assert_type(shmloader.empty((2, 3), torch.uint8), torch.Tensor)
 assert_type(shmloader.empty([2, 3], dtype=torch.uint8), torch.Tensor)
 assert_type(shmloader.__version__, str)
 
+rows = shmloader.SharedList([("a", 1), ("b", 2)])
+assert_type(rows, shmloader.SharedList[tuple[str, int]])
+assert_type(rows[0], tuple[str, int])
+assert_type(rows[1:], shmloader.SharedList[tuple[str, int]])
+assert_type([name for name, _ in rows], list[str])
+assert_type(shmloader.SharedDict({"a": 1})["a"], int)
+assert_type(shmloader.share(dataset).replaced[0].bytes, int)
+
 try:
     next(iter(defaults))
 except shmloader.BatchTooLarge as error:

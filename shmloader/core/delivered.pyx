@@ -1,0 +1,223 @@
+# Which batches of an epoch were delivered, and a checksum of their indices.
+#
+# A batch's number is its place in the order of draws; torch's task is how often was drawn since
+# iter(). They differ in an epoch that was resumed. The checksum is a sum over batches, so it is the
+# same in whatever order they were delivered.
+
+import hashlib
+import marshal
+
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from libc.stdint cimport int64_t, uint64_t
+
+from shmloader.core.csrc cimport platform_now_ns
+
+cdef enum:
+    CHUNK = 4096   # requests that are replayed between two looks at the clock
+
+# Steele, Lea and Flood's mixing of 64 bits (splitmix64), and its increment.
+cdef uint64_t FIRST_FACTOR = <uint64_t>0xBF58476D1CE4E5B9
+cdef uint64_t SECOND_FACTOR = <uint64_t>0x94D049BB133111EB
+cdef uint64_t STRIDE = <uint64_t>0x9E3779B97F4A7C15
+cdef uint64_t POSITIVE = <uint64_t>0x7FFFFFFFFFFFFFFF   # what any format of a checkpoint can hold
+
+
+cdef inline uint64_t mix(uint64_t word) noexcept:
+    word = (word ^ (word >> 30)) * FIRST_FACTOR
+    word = (word ^ (word >> 27)) * SECOND_FACTOR
+    return word ^ (word >> 31)
+
+
+cdef inline uint64_t mix_at(int64_t index, uint64_t place) noexcept:
+    # One multiplication, and none waits for another: 1 ns an index.
+    cdef uint64_t word = <uint64_t>index + (place + 1) * STRIDE
+    word = (word ^ (word >> 29)) * FIRST_FACTOR
+    return word ^ (word >> 32)
+
+
+cdef uint64_t sum_numbers(const int64_t *start, Py_ssize_t count) noexcept:
+    cdef uint64_t total = <uint64_t>count
+    cdef Py_ssize_t place
+    for place in range(count):
+        total += mix_at(start[place], <uint64_t>place)
+    return total
+
+
+cdef uint64_t sum_request(index):
+    """A checksum of a request; 0 for what has no value that can be compared in another process."""
+    cdef uint64_t total
+    cdef int64_t number
+    cdef Py_ssize_t place, count
+    cdef int overflow = 0
+    if type(index) is Indices:
+        return sum_numbers((<Indices>index).start, (<Indices>index).count)
+    if type(index) is list:
+        count = len(<list>index)
+        total = <uint64_t>count
+        for place in range(count):
+            item = (<list>index)[place]
+            if type(item) is not int:
+                break
+            number = PyLong_AsLongLongAndOverflow(item, &overflow)
+            if overflow:
+                break
+            total += mix_at(number, <uint64_t>place)
+        else:
+            return total
+    elif type(index) is int:
+        number = PyLong_AsLongLongAndOverflow(index, &overflow)
+        if not overflow:
+            return sum_numbers(&number, 1)
+    try:
+        # Version 2 writes values alone: not which objects are one, nor which strings are interned.
+        digest = hashlib.blake2b(marshal.dumps(index, 2), digest_size=8).digest()
+    except Exception:
+        return 0
+    return <uint64_t>int.from_bytes(digest, "little")
+
+
+cdef inline uint64_t sum_batch(uint64_t request, int64_t number) noexcept:
+    return mix(request + <uint64_t>number * STRIDE)
+
+
+@cython.final
+cdef class Delivered:
+    """
+    The batches of one epoch that were delivered, each once in the order of their numbers or not.
+
+    Attributes:
+        count: Batches delivered.
+        low: All numbers below were delivered.
+        high: None from this number on was.
+        last_worker: The worker of the last one; -1 before the first.
+        by_worker: For each worker, how many of its batches were delivered.
+        snapshots: For each worker, the snapshot that came with the last of them, or None.
+        sampler: The last state of the sampler that is not above `low`; None if it has none.
+        sampler_at: How many batches it had drawn then.
+    """
+
+    def __init__(self, Py_ssize_t workers, bint is_numbered, list gaps=None, int64_t base=0,
+                 list by_worker=None, int64_t last_worker=-1):
+        """
+        Begin an epoch, or go on in one.
+
+        Args:
+            is_numbered: Requests name their samples; otherwise a batch's number means nothing.
+            gaps: Numbers of the batches that were drawn before `base` and not delivered, rising.
+            base: How many batches were drawn before.
+            by_worker: How many batches of each worker were delivered before.
+        """
+        self.is_numbered = is_numbered
+        self.gaps = [] if gaps is None else gaps
+        self.base = self.high = base
+        self.low = self.gaps[0] if self.gaps else base
+        self.early = set(range(self.low, base)).difference(self.gaps)
+        self.by_worker = [0] * max(workers, 1) if by_worker is None else list(by_worker)
+        self.count = base - len(self.gaps) if is_numbered else sum(self.by_worker)
+        self.snapshots = [None] * max(workers, 1)
+        self.last_worker = last_worker
+        self.sums, self.states = {}, {}
+        self.task = -1
+
+    @property
+    def checksum(self):
+        """Of the indices of all batches delivered, as an int of 63 bits."""
+        return self.sum & POSITIVE
+
+    def start(self, bytes sampler, int64_t at=0):
+        """Note the state of the sampler when it had drawn so many batches."""
+        self.sampler, self.sampler_at = sampler, at
+
+    def trust(self, uint64_t checksum):
+        """Take over the checksum of what was delivered before."""
+        self.sum = checksum
+
+    def number_of(self, int64_t task):
+        """The number of a batch in its epoch."""
+        cdef Py_ssize_t gaps = len(self.gaps)
+        return self.gaps[task] if task < gaps else self.base + task - gaps
+
+    def draw(self, int64_t task, index, bytes state=None):
+        """Note what was drawn for a task, and the sampler's state behind it."""
+        if self.is_numbered:
+            self.sums[task] = sum_request(index)
+            if state is not None:
+                self.states[self.number_of(task)] = state
+
+    def take(self, int64_t task, Py_ssize_t worker, snapshot=None):
+        """Have the batch of a task in hand."""
+        self.task, self.worker, self.snapshot = task, worker, snapshot
+
+    def hand_out(self):
+        """The batch in hand, if there is one, is delivered."""
+        cdef int64_t number
+        if self.task < 0:
+            return
+        if self.is_numbered:
+            number = self.number_of(self.task)
+            self.sum += sum_batch(<uint64_t>self.sums.pop(self.task, 0), number)
+            if number == self.low:
+                self.advance(number + 1)
+            else:
+                self.early.add(number)
+            if number >= self.high:
+                self.high = number + 1
+        self.task = -1
+        self.count += 1
+        self.last_worker = self.worker
+        self.last_ns = platform_now_ns()
+        self.by_worker[self.worker] += 1
+        if self.snapshot is not None:
+            self.snapshots[self.worker], self.snapshot = self.snapshot, None
+
+    cdef advance(self, int64_t low):
+        while self.early and low in self.early:
+            self.early.remove(low)
+            low += 1
+        if self.states:
+            for number in [number for number in self.states if number < low]:
+                state = self.states.pop(number)
+                if number == low - 1:
+                    self.sampler, self.sampler_at = state, low
+        self.low = low
+
+    def put_back(self):
+        """The batch in hand is not delivered: it is lost to an interrupt."""
+        self.task, self.snapshot = -1, None
+
+    def elapsed_ms(self, int64_t began_ns):
+        """Milliseconds from a moment of the monotonic clock to the last delivery; 0 without one."""
+        return (self.last_ns - began_ns) // 1_000_000 if self.last_ns > began_ns else 0
+
+    def missing(self):
+        """List the numbers below `high` that were not delivered."""
+        if self.low == self.high:
+            return []
+        return [number for number in range(self.low, self.high) if number not in self.early]
+
+
+def replay(requests, int64_t first, int64_t high, set missing, list kept):
+    """
+    Draw again what was drawn before, as far as fits between two looks at the clock.
+
+    Args:
+        requests: An iterator.
+        first: The number of the next request; high: of the first that was not drawn before.
+        missing: Numbers that were not delivered, whose requests go to `kept`.
+
+    Returns:
+        The number of the next request, and the part of the checksum.
+
+    Raises:
+        StopIteration: There are no more requests.
+    """
+    cdef int64_t number = first, end = min(high, first + CHUNK)
+    cdef uint64_t total = 0
+    while number < end:
+        index = next(requests)
+        if missing and number in missing:
+            kept.append(index)
+        else:
+            total += sum_batch(sum_request(index), number)
+        number += 1
+    return number, total

@@ -1,0 +1,240 @@
+# A file of records, mapped into this process, as a sequence: each read makes new objects of one
+# record, so that no reference count lies in memory that processes share.
+#
+# Nobody writes to the file. What is read of it is checked all the same, against its length and
+# against the sums of names, table and index: a file may have been cut off, or be another one. A
+# block of the index is summed when it is first used, so that opening takes no longer for more
+# records.
+
+import zlib
+
+cimport cython
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.number cimport PyNumber_AsSsize_t
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close
+
+from shmloader.core.csrc cimport lease_drop, mapped_open
+
+
+cdef object sum_of(const void *start, uint64_t length):
+    return zlib.crc32(PyMemoryView_FromMemory(<char *>start, length, PyBUF_READ))
+
+
+@cython.final
+cdef class RecordFile:
+    """
+    A file of records that is not written to any more, mapped into this process.
+
+    Attributes:
+        count: Of its records.
+        bytes: Its length.
+        name: What errors call it.
+    """
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, int fd, name, Unpickler, uint64_t bytes, Py_ssize_t count, uint64_t names_at,
+                 uint64_t names_bytes, names_sum, uint64_t table_at, table_sum):
+        """
+        Map a file; its descriptor belongs to this object if nothing is raised.
+
+        Raises:
+            ValueError: Names or table are not what was written.
+            OSError: It cannot be mapped.
+        """
+        cdef struct_stat status
+        cdef int error = mapped_open(fd, bytes, &self.map)
+        if error != 0:
+            raise OSError(-error, f"cannot map {bytes} bytes ({errno_name(-error)})", name)
+        self.name, self.Unpickler = name, Unpickler
+        self.bytes, self.count = bytes, count
+        self.alias = take_alias(&self.map.lease, <char *>self.map.base, bytes)
+        self.read_table(table_at, table_sum)
+        self.read_names(names_at, names_bytes, names_sum)
+        self.fd = fd
+        if fstat(fd, &status) != 0:
+            self.fd = -1
+            raise OSError(errno, f"cannot look at descriptor {fd} ({errno_name(errno)})", name)
+        self.device, self.inode = status.st_dev, status.st_ino
+
+    def __dealloc__(self):
+        self.close_descriptor()
+        if self.map != NULL:
+            lease_drop(&self.map.lease)
+        free(self.checked)
+
+    @property
+    def descriptor(self):
+        """Its descriptor here; None if it is closed, or a forked child has closed all of its."""
+        return self.fd if self.has_descriptor() else None
+
+    def close(self):
+        """Give up this hold on the memory; leaves that are alive keep it."""
+        self.close_descriptor()
+        self.alias = None
+        if self.map != NULL:
+            lease_drop(&self.map.lease)
+            self.map = NULL
+
+    @property
+    def is_closed(self):
+        """True after close()."""
+        return self.map == NULL
+
+    cdef bint has_descriptor(self) noexcept:
+        # The number may be another file's by now.
+        cdef struct_stat status
+        if self.fd < 0 or fstat(self.fd, &status) != 0:
+            return False
+        return status.st_dev == self.device and status.st_ino == self.inode
+
+    cdef void close_descriptor(self) noexcept:
+        if self.has_descriptor():
+            close(self.fd)
+        self.fd = -1
+
+    cdef int read_names(self, uint64_t at, uint64_t length, object checksum) except -1:
+        if at > self.bytes or length > self.bytes - at:
+            raise ValueError(f"{self.name} is damaged: its names lie beyond its end")
+        if sum_of(self.map.base + at, length) != checksum:
+            raise ValueError(f"{self.name} is damaged: its names do not match their checksum")
+        self.names = tuple(decode_record(
+            <char *>self.map.base + at, length, NULL, None, None, True, self.Unpickler
+        ))
+        return 0
+
+    cdef int read_table(self, uint64_t at, object checksum) except -1:
+        cdef uint64_t count = self.count
+        cdef uint64_t blocks
+        if self.count < 0 or count > self.bytes:   # each has a tag
+            raise ValueError(f"{self.name} is damaged: {self.count} records in {self.bytes} bytes")
+        blocks = (count + BLOCK_RECORDS - 1) >> BLOCK_SHIFT
+        if blocks * sizeof(BlockEntry) > self.bytes:
+            raise ValueError(f"{self.name} is damaged: {self.count} records in {self.bytes} bytes")
+        if at % sizeof(int64_t) or at > self.bytes - blocks * sizeof(BlockEntry):
+            raise ValueError(f"{self.name} is damaged: its table lies beyond its end")
+        if sum_of(self.map.base + at, blocks * sizeof(BlockEntry)) != checksum:
+            raise ValueError(f"{self.name} is damaged: its table does not match its checksum")
+        self.table = <const BlockEntry *>(self.map.base + at)
+        self.checked = <uint8_t *>calloc(blocks + 1, 1)
+        if self.checked == NULL:
+            raise MemoryError(f"no memory for the marks of {blocks} blocks")
+        return 0
+
+    cdef const int64_t *find_block(self, Py_ssize_t number) except NULL:
+        """Find the starts of a block's records, and check the block if it is used first."""
+        cdef uint64_t at = self.table[number].at
+        cdef uint64_t length = sizeof(int64_t)
+        if not self.checked[number]:
+            length *= 1 + min(self.count - (number << BLOCK_SHIFT), <Py_ssize_t>BLOCK_RECORDS)
+            if at % sizeof(int64_t) or at > self.bytes or length > self.bytes - at:
+                raise ValueError(f"{self.name} is damaged: its index lies beyond its end")
+            if sum_of(self.map.base + at, length) != self.table[number].checksum:
+                raise ValueError(
+                    f"{self.name} is damaged: its index does not match its checksum, from record "
+                    f"{number << BLOCK_SHIFT} on"
+                )
+            self.checked[number] = True
+        return <const int64_t *>(self.map.base + at)
+
+    cdef object read(self, Py_ssize_t number):
+        """Make the object of a record, of which there must be as many."""
+        cdef const int64_t *starts
+        cdef uint64_t start, end
+        cdef Alias alias = self.alias   # user code that unpickles may close the file
+        if self.map == NULL:
+            raise ValueError("this list was closed")
+        starts = self.find_block(number >> BLOCK_SHIFT) + number % BLOCK_RECORDS
+        start, end = starts[0], starts[1]
+        if start > end or end > self.bytes:
+            raise ValueError(f"{self.name} is damaged: record {number} lies beyond its end")
+        try:
+            return decode_record(
+                <char *>self.map.base + start, end - start, &self.map.lease, alias, self.names,
+                not self.map.is_writable, self.Unpickler,
+            )
+        except DamagedRecord as error:
+            raise ValueError(f"{self.name} is damaged: in record {number}, {error}") from None
+
+
+cdef class RecordList:
+    """Records of a file, as a sequence of objects that each read makes anew."""
+
+    def _hold(self, RecordFile file, part):
+        """Be these records of a file: a range of their numbers."""
+        if file is None:
+            raise TypeError("a list without a file")
+        self.file = file
+        self.start, self.step, self.count = part.start, part.step, len(part)
+        for number in (part[0], part[self.count - 1]) if self.count else ():
+            if not 0 <= number < file.count:
+                raise ValueError(f"{part} of {file.count} records")
+
+    @property
+    def _file(self):
+        """The file, of which a list may be a part."""
+        return self.file
+
+    @property
+    def _part(self):
+        """The range of the numbers of its records."""
+        return range(self.start, self.start + self.step * self.count, self.step)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        cdef Py_ssize_t number
+        if type(index) is int:
+            number = PyNumber_AsSsize_t(index, IndexError)
+        elif isinstance(index, slice):
+            return self.cut(index)
+        elif hasattr(index, "__index__"):
+            number = PyNumber_AsSsize_t(index, IndexError)
+        else:
+            raise TypeError(
+                f"{type(self).__name__} indices must be integers or slices, not "
+                f"{type(index).__name__}"
+            )
+        if number < 0:
+            number += self.count
+        if not 0 <= number < self.count:
+            raise IndexError(f"{type(self).__name__} index out of range")
+        return self.file.read(self.start + self.step * number)
+
+    def __iter__(self):
+        cdef RecordIterator iterator = RecordIterator.__new__(RecordIterator)
+        iterator.records = self
+        return iterator
+
+    cdef object cut(self, object part):
+        """Make a list of some of the records, which shares the memory."""
+        cdef RecordList made = type(self).__new__(type(self))
+        made._hold(self.file, self._part[part])
+        return made
+
+
+@cython.final
+@cython.internal
+cdef class RecordIterator:
+    """Goes through a list."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef RecordList records = self.records
+        cdef Py_ssize_t at = self.at
+        if at >= records.count:
+            raise StopIteration
+        self.at += 1
+        return records.file.read(records.start + records.step * at)
+
+    def __length_hint__(self):
+        return self.records.count - self.at

@@ -1,0 +1,261 @@
+# Records one behind the other into a file that is written from its beginning to its end, and one
+# record by itself into any buffer.
+#
+# The file is the header, which comes last; then records, and behind each BLOCK_RECORDS of them a
+# block of the index: the int64 offset of each, and the end of the last one. So the index of any
+# number of records needs no memory while they are written. Behind all records come the names, which
+# are one more record, and the table of the blocks.
+#
+# A record is the stream of its nodes, and then its leaves, each aligned to its items in the file.
+
+import zlib
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from shmloader.core.csrc cimport round_up
+
+cdef enum:
+    BUFFER_BYTES = 1 << 20    # what is longer goes to the sink by itself
+    PIECE_BYTES = 32 << 20    # the most that the sink is given at once
+
+
+cdef Encoder record_encoder(dict names, Pickler):
+    return Encoder.__new__(Encoder, None, Pickler, names)
+
+
+cdef int encode_record(Encoder encoder, object record) except -1:
+    """Write the nodes of a record, and note its leaves."""
+    try:
+        return encoder.put_whole(record)
+    except BaseException:
+        forget_record(encoder)
+        raise
+
+
+cdef int forget_record(Encoder encoder) except -1:
+    """Drop what belongs to the last record; a pickler refers to its encoder."""
+    encoder.begin_again()
+    encoder.kept.clear()
+    return 0
+
+
+@cython.final
+cdef class RecordWriter:
+    """
+    Writes records one behind the other; needs a megabyte, however many there are.
+
+    Attributes:
+        count: Of the records so far.
+        position: The length of the file so far, in bytes.
+    """
+
+    def __cinit__(self):
+        self.buffer = <char *>malloc(BUFFER_BYTES)
+        self.starts = <int64_t *>malloc((BLOCK_RECORDS + 1) * sizeof(int64_t))
+        if self.buffer == NULL or self.starts == NULL:
+            raise MemoryError(f"no memory for a buffer of {BUFFER_BYTES} bytes")
+
+    def __init__(self, sink, Pickler):
+        """
+        Begin a file with room for its header.
+
+        Args:
+            sink: Called with the bytes of the file one after the other, each time as a memoryview
+                that is good for the call alone.
+        """
+        self.sink, self.Pickler = sink, Pickler
+        self.encoder = record_encoder({}, Pickler)
+        self.table = bytearray()
+        self.write_zeros(RECORDS_START)
+        self.starts[0] = self.position
+
+    def __dealloc__(self):
+        free(self.buffer)
+        free(self.starts)
+
+    def append(self, record):
+        """
+        Write a record. If it cannot be encoded, none of it is written, and others may follow.
+
+        Raises:
+            Exception: The error of an object's own reduction, or the sink's.
+        """
+        if self.is_broken:
+            raise ValueError("the file could not be written")
+        encode_record(self.encoder, record)
+        try:
+            self.write_record(self.encoder)
+        except BaseException:
+            self.is_broken = True
+            raise
+        finally:
+            forget_record(self.encoder)
+        self.count += 1
+        self.in_block += 1
+        self.starts[self.in_block] = self.position
+        if self.in_block == BLOCK_RECORDS:
+            self.end_block()
+
+    def finish(self):
+        """
+        Write what comes behind the records.
+
+        Returns:
+            Where in the file the names lie, the length of their record and its checksum; where the
+            table lies, and its checksum.
+        """
+        cdef PackedRecord names = PackedRecord(list(self.encoder.names), self.Pickler)
+        cdef bytearray packed = bytearray(names.length)
+        if self.in_block > 0:
+            self.end_block()
+        names.write(packed, 0)
+        self.align()
+        names_at = self.position
+        self.write(<char *>packed, len(packed))
+        self.align()
+        table_at = self.position
+        self.write(<char *>self.table, len(self.table))
+        self.flush()
+        return names_at, len(packed), zlib.crc32(packed), table_at, zlib.crc32(self.table)
+
+    cdef int write_record(self, Encoder encoder) except -1:
+        cdef uint64_t length = encoder.place_record(self.position)
+        if length > BUFFER_BYTES:
+            return self.write_large(encoder, length)
+        if length > BUFFER_BYTES - self.used:
+            self.flush()
+        encoder.write_record(self.buffer + self.used, length)
+        self.used += length
+        self.position += length
+        return 0
+
+    cdef int write_large(self, Encoder encoder, uint64_t length) except -1:
+        """Write a record from where its leaves lie."""
+        cdef const Sources *sources = &encoder.sources
+        cdef uint64_t begin = self.position
+        cdef size_t first = 0
+        cdef size_t after
+        cdef char *end
+        self.write(encoder.stream, encoder.used)
+        while first < sources.count:
+            after = end_of_stretch(sources, first, &end)
+            self.write_zeros(begin + sources.items[first].offset - self.position)
+            self.write(sources.items[first].start, end - sources.items[first].start)
+            first = after
+        return 0
+
+    cdef int write(self, const char *start, uint64_t length) except -1:
+        if length > BUFFER_BYTES - self.used:
+            self.flush()
+        if length > BUFFER_BYTES:
+            self.pass_on(start, length)
+        else:
+            memcpy(self.buffer + self.used, start, length)
+            self.used += length
+        self.position += length
+        return 0
+
+    cdef int write_zeros(self, uint64_t length) except -1:
+        """Write a few bytes of 0."""
+        if length > BUFFER_BYTES - self.used:
+            self.flush()
+        memset(self.buffer + self.used, 0, length)
+        self.used += length
+        self.position += length
+        return 0
+
+    cdef int flush(self) except -1:
+        cdef size_t used = self.used
+        self.used = 0
+        return self.pass_on(self.buffer, used)
+
+    cdef int pass_on(self, const char *start, uint64_t length) except -1:
+        cdef uint64_t piece
+        while length > 0:
+            piece = min(length, <uint64_t>PIECE_BYTES)
+            self.sink(PyMemoryView_FromMemory(<char *>start, piece, PyBUF_READ))
+            start += piece
+            length -= piece
+        return 0
+
+    cdef int end_block(self) except -1:
+        """Write the block of the index that the last records need, and begin another one."""
+        cdef uint64_t length = (self.in_block + 1) * sizeof(int64_t)
+        cdef BlockEntry entry
+        self.align()
+        entry.at = self.position
+        entry.checksum = zlib.crc32(
+            PyMemoryView_FromMemory(<char *>self.starts, length, PyBUF_READ)
+        )
+        self.write(<char *>self.starts, length)
+        self.table += (<char *>&entry)[:sizeof(BlockEntry)]
+        self.in_block = 0
+        self.starts[0] = self.position
+        return 0
+
+    cdef int align(self) except -1:
+        return self.write_zeros(round_up(self.position, sizeof(int64_t)) - self.position)
+
+
+@cython.final
+cdef class PackedRecord:
+    """
+    One record by itself, ready to be written; the object must not change until then.
+
+    Attributes:
+        length: How many bytes it takes.
+    """
+
+    def __init__(self, record, Pickler):
+        """
+        Encode an object.
+
+        Raises:
+            Exception: The error of its own reduction.
+        """
+        self.encoder = record_encoder(None, Pickler)
+        encode_record(self.encoder, record)
+        self.length = self.encoder.place_record(0)
+        self.encoder.pickler = None   # it refers to the encoder
+
+    def write(self, buffer, uint64_t offset):
+        """
+        Write it to a place in a writable buffer, for `unpack_record`.
+
+        Args:
+            offset: If the address there is on a cache line, leaves are aligned to their items.
+        """
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            if offset > <uint64_t>view.len or self.length > <uint64_t>view.len - offset:
+                raise ValueError(
+                    f"a record of {self.length} bytes at {offset} in a buffer of {view.len}"
+                )
+            self.encoder.write_record(<char *>view.buf + offset, self.length)
+        finally:
+            PyBuffer_Release(&view)
+
+
+def unpack_record(buffer, uint64_t offset, uint64_t length, Unpickler):
+    """
+    Make an object of a record that `PackedRecord` has written; it is a copy in private memory.
+
+    Raises:
+        DamagedRecord: The bytes are not those of a record.
+    """
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if offset > <uint64_t>view.len or length > <uint64_t>view.len - offset:
+            raise ValueError(f"a record of {length} bytes at {offset} in a buffer of {view.len}")
+        return decode_record(<char *>view.buf + offset, length, NULL, None, None, True, Unpickler)
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,294 @@
+# Samples that were fetched once, in a file that any number of processes map. csrc/cache.c says how
+# they share it; here samples become records and records samples.
+#
+# A record is what the encoder makes of a batch: a payload, and the layout of its leaves. It comes
+# out as a batch does that is copied out of its slot: each large leaf in a block of its own.
+
+import zlib
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.mman cimport (
+    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap,
+)
+
+from shmloader.core.csrc cimport (
+    CACHE_BROKEN, CACHE_COUNTERS, CACHE_LABEL_BYTES, CACHE_LINE, CACHE_MAGIC, CACHE_MISS,
+    CACHE_VERSION, STEP, STEP_COPY, cache_add_pages, cache_close, cache_count, cache_counts,
+    cache_found, cache_give_up, cache_head, cache_hold, cache_is_absent, cache_is_closed,
+    cache_look, cache_make, cache_measure, cache_note_user, cache_open, cache_place, cache_plate,
+    cache_publish, cache_record, cache_record_bytes, cache_refuse, cache_shape, cache_take,
+    cache_taken, cache_total, cache_unmap, cache_wanted, generation_now, round_up,
+)
+
+from shmloader.errors import WorkerBroken
+
+MISSING = object()
+
+# Gives the encoder no memory of its own: every leaf is to be copied.
+cdef SlotMemory nowhere = SlotMemory.__new__(SlotMemory, None)
+
+
+cdef uint32_t checksum_of(const cache_head *head, bytes layout) except? 0:
+    """The checksum of a layout that belongs to the numbers of a head."""
+    cdef uint64_t numbers[2]
+    numbers[0], numbers[1] = head.index, head.payload_bytes
+    return zlib.crc32(layout, zlib.crc32((<char *>numbers)[:sizeof(numbers)]))
+
+
+cdef bint keep_record(SampleCache cache_, uint64_t index, Encoder encoder, has_room) except -1:
+    """Write what was walked as a record, and show it. Returns True if it is seen from now on."""
+    cdef cache_head head
+    cdef uint64_t payload = place_sources(&encoder.sources, 0)
+    cdef uint64_t list_bytes = encoder.join_stretches(payload)
+    cdef uint64_t layout_bytes = list_bytes + encoder.used
+    cdef bytes layout
+    cdef uint64_t at, whole
+    cdef char *start
+    if layout_bytes > UINT32_MAX:
+        return False
+    patch_offsets(&encoder.sources, encoder.stream)
+    layout = PyBytes_FromStringAndSize(NULL, layout_bytes)
+    if list_bytes > 0:
+        write_stretches(&encoder.stretches, PyBytes_AS_STRING(layout))
+    memcpy(PyBytes_AS_STRING(layout) + list_bytes, encoder.stream, encoder.used)
+    head.index, head.payload_bytes, head.layout_bytes = index, payload, <uint32_t>layout_bytes
+    head.checksum = checksum_of(&head, layout)
+    whole = cache_record_bytes(&head)
+    at = cache_.find_room(whole, has_room)
+    if at == 0:
+        return False
+    start = <char *>cache_.table.base + at
+    STEP_COPY("keep: half a head", start, &head, sizeof(head))
+    STEP("keep: head")
+    STEP_COPY("keep: half a layout", start + sizeof(head), PyBytes_AS_STRING(layout), layout_bytes)
+    STEP("keep: layout")
+    start += round_up(sizeof(head) + layout_bytes, CACHE_LINE)
+    with nogil:
+        copy_sources(&encoder.sources, start)
+    if not cache_publish(&cache_.table, index, at):
+        cache_give_up(&cache_.table, at, whole)
+        return False
+    cache_count(&cache_.table, 0, 0, 1, whole, 0)
+    return True
+
+
+@cython.final
+cdef class SampleCache:
+    """
+    One process's end of a cache of samples.
+
+    Its methods may be called on any thread. It is unmapped when the object dies.
+    """
+
+    def __init__(self, int fd, uint64_t indices, uint64_t max_bytes, uint64_t page_bytes,
+                 about=None):
+        """
+        Map a cache, and make it if there is something to say about it.
+
+        Args:
+            fd: A file of `max_bytes`, of zeros if it is made; a duplicate is kept.
+            indices: How many samples there are; each takes 8 bytes.
+            page_bytes: In which the file's pages come.
+            about: What viewers are told: `number`, `owner_pid`, `owner_start`, and a `label` in
+                bytes. None: it was made by another process.
+
+        Raises:
+            OSError: The file cannot be mapped, or there are no pages for the words.
+            ValueError: The words alone leave no room for a sample.
+        """
+        cdef cache_shape shape
+        memset(&shape, 0, sizeof(shape))
+        shape.indices, shape.max_bytes, shape.page_bytes = indices, max_bytes, page_bytes
+        if not cache_measure(&shape):
+            raise ValueError(
+                f"max_bytes={max_bytes} leaves no room for samples beside {8 * indices} bytes of "
+                f"index for {indices} of them: raise max_bytes"
+            )
+        self.map_file(duplicate(fd), &shape)
+        if about is not None:
+            self.name(about)
+
+    def __dealloc__(self):
+        cache_unmap(&self.table)
+
+    cdef int map_file(self, int fd, cache_shape *shape) except -1:
+        cdef void *base = mmap(NULL, shape.total_bytes, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, fd, 0)
+        if base == MAP_FAILED:
+            raise_mapping_error(fd, shape.total_bytes)
+        cache_open(&self.table, <uint8_t *>base, fd, shape)
+        return 0
+
+    cdef int name(self, about) except -1:
+        """Make the file a cache."""
+        cdef cache_plate plate
+        cdef bytes label = about["label"][:CACHE_LABEL_BYTES]
+        cdef int error
+        memset(&plate, 0, sizeof(plate))
+        plate.magic = <uint64_t>CACHE_MAGIC
+        plate.version, plate.counters = CACHE_VERSION, CACHE_COUNTERS
+        plate.owner_pid, plate.owner_start = about["owner_pid"], about["owner_start"]
+        plate.number, plate.indices = about["number"], self.table.shape.indices
+        plate.data_offset = self.table.shape.data_offset
+        plate.total_bytes = self.table.shape.total_bytes
+        memcpy(plate.label, PyBytes_AS_STRING(label), len(label))
+        error = cache_make(&self.table, &plate)
+        if error != 0:
+            raise OSError(-error, f"no pages for the index of a cache ({errno_name(-error)})")
+        self.owner = generation_now()
+        return 0
+
+    def find(self, uint64_t index, Unpickler):
+        """
+        Return a private copy of the sample of an index below `indices`, and count the look.
+
+        Args:
+            Unpickler: Class of what builds pickled objects again.
+
+        Returns:
+            The sample, or `MISSING`.
+
+        Raises:
+            WorkerBroken: What stands there was written by no process that keeps to the rules.
+            BaseException: The error of building a pickled object again.
+        """
+        cdef cache_record record
+        cdef cache_found found
+        cdef object sample = MISSING
+        if index < self.table.shape.indices and not cache_is_closed(&self.table):
+            found = cache_look(&self.table, index, &record)
+            if found == CACHE_BROKEN:
+                self.broken(index, "its record lies outside of the cache or is another's")
+            elif found != CACHE_MISS:
+                sample = self.copy_out(index, &record, Unpickler)
+        if sample is MISSING:
+            cache_count(&self.table, 0, 1, 0, 0, 0)
+        else:
+            cache_count(&self.table, 1, 0, 0, 0, 0)
+        return sample
+
+    cdef int broken(self, uint64_t index, str what) except -1:
+        """Refuse what stands in the cache, unless its pages were given back."""
+        if cache_is_closed(&self.table):
+            return 0
+        raise WorkerBroken(
+            f"the cached sample of index {index} cannot be read: {what}; shared memory was "
+            "overwritten, perhaps by native code of the dataset"
+        )
+
+    cdef object copy_out(self, uint64_t index, const cache_record *record, Unpickler):
+        """Copy a record out, and make the sample of the copy; `MISSING` if it is gone by now."""
+        cdef bytes layout = PyBytes_FromStringAndSize(<const char *>record.layout,
+                                                      record.head.layout_bytes)
+        cdef Places places
+        if checksum_of(&record.head, layout) != record.head.checksum:
+            self.broken(index, "its layout does not match its checksum")
+            return MISSING
+        place_leaves(&places, NULL, <char *>record.payload, record.head.payload_bytes, layout, 1)
+        try:
+            if cache_is_closed(&self.table):
+                return MISSING
+            return decode(&places, record.head.payload_bytes, layout, Unpickler)
+        finally:
+            drop_blocks(&places)
+
+    def keep(self, uint64_t index, sample, Pickler, has_room):
+        """
+        Keep a sample for all processes, if there is room and none did so before.
+
+        Args:
+            index: Below `indices`.
+            Pickler: Class of the pickler for objects that no layout can describe.
+            has_room: Called with a number of bytes before pages are added: may they be?
+
+        Returns:
+            True if it is kept.
+
+        Raises:
+            Exception: The error of pickling a part of it.
+        """
+        cdef Encoder encoder
+        if index >= self.table.shape.indices or not cache_is_absent(&self.table, index):
+            return False
+        if self.full_for == generation_now() or cache_is_closed(&self.table):
+            return False
+        encoder = walked(nowhere, sample, Pickler)
+        try:
+            return keep_record(self, index, encoder, has_room)
+        finally:
+            encoder.pickler = None   # it refers to the encoder
+
+    cdef uint64_t find_room(self, uint64_t bytes_, has_room) except? 0:
+        """Returns a place for a record; 0: there is none."""
+        cdef uint64_t at = cache_place(&self.table, bytes_)
+        cdef uint64_t wanted
+        if at != 0:
+            return at
+        wanted = cache_wanted(&self.table, bytes_)
+        if wanted == 0:
+            # A much smaller sample may still fit; if not, none need be encoded to learn it.
+            if 4 * (self.table.end - self.table.cursor) < bytes_ and not cache_wanted(
+                    &self.table, bytes_ // 4):
+                self.full_for = generation_now()
+            return 0
+        if not has_room(wanted):
+            cache_count(&self.table, 0, 0, 0, 0, 1)
+            return 0
+        return self.add_piece(bytes_)
+
+    cdef uint64_t add_piece(self, uint64_t bytes_) except? 0:
+        """Take a piece and its pages, and return a place in it; 0: there is none any more."""
+        cdef uint64_t at = 0
+        cdef uint64_t length
+        cdef int error = 0
+        with nogil:
+            length = cache_take(&self.table, bytes_, &at)
+            if length > 0:
+                error = cache_add_pages(&self.table, at, length)
+        if error != 0:   # such as a full /dev/shm
+            cache_count(&self.table, 0, 0, 0, 0, 1)
+        if length == 0 or error != 0:
+            return 0
+        return cache_hold(&self.table, at, length, bytes_)
+
+    def refuse(self, uint64_t index):
+        """Note that a sample cannot be kept, so that no process tries again."""
+        if index < self.table.shape.indices:
+            cache_refuse(&self.table, index)
+
+    def note_user(self, uint64_t pid, uint64_t loader):
+        """Tell viewers that a loader reads this: its process, and its number there."""
+        cache_note_user(&self.table, pid << 32 | <uint32_t>loader)
+
+    def counts(self):
+        """Sum what all processes did: hits, misses, entries, bytes, refused."""
+        cdef cache_counts total
+        cache_total(&self.table, &total)
+        return total.hits, total.misses, total.entries, total.bytes, total.refused
+
+    @property
+    def total_bytes(self):
+        """All that it may take, in bytes."""
+        return self.table.shape.total_bytes
+
+    @property
+    def taken_bytes(self):
+        """What of that has pages, in bytes."""
+        return cache_taken(&self.table)
+
+    @property
+    def is_closed(self):
+        """True if its maker has given it up."""
+        return cache_is_closed(&self.table)
+
+    def close(self):
+        """
+        Give it up, and its pages back at once: all processes fetch from now on.
+
+        In a process that did not make it, or has a copy of it by fork, nothing happens.
+        """
+        if self.owner == generation_now() and not cache_is_closed(&self.table):
+            cache_close(&self.table)

@@ -1,0 +1,199 @@
+"""The shared memory of a cache of samples: how much it may be, and its way to workers."""
+
+import itertools
+import multiprocessing.context
+import os
+import time
+import weakref
+from multiprocessing import reduction
+from typing import Any
+
+from shmloader.core import MISSING, SampleCache
+from shmloader.core.pickling import Unpickler, ValuePickler, find_unsendable
+from shmloader.errors import OutOfSharedMemory, warn
+from shmloader.memory import limits, maker, segment, ulimits
+from shmloader.memory.account import account
+from shmloader.metrics import CacheStats
+
+_numbers = itertools.count(1)
+
+# A cache may take this part of what is left when it is made, and always leaves some memory to the
+# loader's slots and to the workers: an eighth of all, or that many bytes.
+_MOST = 3, 4
+_LEFT_PART, _LEFT_MOST = 8, 4 << 30
+_LOOK_AGAIN_S = 1.0  # after memory was short
+
+
+class CacheMemory:
+    """
+    Keeps samples by their indices, in one piece of shared memory for all processes that have it.
+
+    It is inherited by a fork, and goes along when a process is started; it cannot be sent later.
+    """
+
+    def __init__(self, indices: int, max_bytes: int, label: str) -> None:
+        """
+        Make it, smaller than `max_bytes` if that is more than there is, with a warning.
+
+        Args:
+            indices: How many samples there are.
+            label: What viewers call it.
+
+        Raises:
+            ValueError: There is no room for the index of so many samples.
+            OutOfSharedMemory: It cannot be made, or not be mapped.
+        """
+        most_bytes = _within_limits(max_bytes)
+        self._about = next(_numbers), label
+        self._descriptor = _create(most_bytes)
+        self._hold_descriptor()
+        described = {
+            "number": self._about[0],
+            "label": label.encode(errors="replace"),
+            **maker.this_process(),
+        }
+        try:
+            self._open(indices, most_bytes, described)
+        except OSError as error:
+            raise OutOfSharedMemory(
+                f"a cache of {most_bytes / 1e6:.1f} MB cannot be mapped ({error.strerror}): lower "
+                "max_bytes, or raise the limits that `ulimit -a` and /dev/shm show"
+            ) from error
+        account().enter_keeper(self)
+
+    def _open(self, indices: int, most_bytes: int, about: dict[str, Any] | None) -> None:
+        page_bytes = segment.page_bytes(self._descriptor)
+        self._shape = indices, most_bytes
+        self._samples = SampleCache(self._descriptor, indices, most_bytes, page_bytes, about)
+        self._room = _Room()
+        self._says = True  # nothing was said yet about samples that cannot be kept
+
+    def _hold_descriptor(self) -> None:
+        file = os.fstat(self._descriptor)
+        weakref.finalize(self, segment.close_descriptor, self._descriptor, file)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        if multiprocessing.context.get_spawning_popen() is None:
+            raise TypeError(
+                "what cached() returns goes to other processes when they are started, and cannot "
+                "be pickled at other times: pickle its .dataset, and call cached() there"
+            )
+        return reduction.DupFd(self._descriptor), self._shape, self._about
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        duplicate, (indices, most_bytes), self._about = state
+        self._descriptor = duplicate.detach()
+        self._hold_descriptor()
+        self._open(indices, most_bytes, None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CacheMemory":
+        return self  # one memory, however many datasets
+
+    def __copy__(self) -> "CacheMemory":
+        return self
+
+    @property
+    def most_bytes(self) -> int:
+        """All that it may ever take."""
+        return self._samples.total_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """What it has taken so far."""
+        return self._samples.taken_bytes
+
+    def find(self, index: int) -> Any:
+        """Return a copy of a sample, or `MISSING`; both are counted."""
+        return self._samples.find(index, Unpickler)
+
+    def keep(self, index: int, sample: Any) -> None:
+        """Keep a sample for all processes, if there is room and it can be."""
+        try:
+            self._samples.keep(index, sample, ValuePickler, self._room)
+        except Exception as error:
+            # Not the first of one that ends the loop: the sample itself is as good as without us.
+            self._samples.refuse(index)
+            self._say_unkept(index, sample, error)
+
+    def _say_unkept(self, index: int, sample: Any, error: Exception) -> None:
+        if not self._says:
+            return
+        self._says = False
+        path, leaf = find_unsendable(sample, "sample", ValuePickler) or ("sample", sample)
+        warn(
+            f"cached() fetches sample {index} each time, because it cannot be kept: {path} "
+            f"({type(leaf).__name__}): {error}. Have the dataset return tensors, arrays, numbers, "
+            "strings or picklable objects, and make the rest in transform; later samples of this "
+            "kind are fetched without a word"
+        )
+
+    def note_user(self, loader: int) -> None:
+        """Tell viewers that a loader of this process reads it."""
+        self._samples.note_user(os.getpid(), loader)
+
+    def stats(self) -> CacheStats:
+        """Count what all processes did."""
+        hits, misses, entries, size, refused = self._samples.counts()
+        most = self._samples.total_bytes
+        return CacheStats(*self._about, hits, misses, entries, size, most, refused)
+
+    def close(self) -> None:
+        """Give the memory back now, in the process that made it; in others nothing happens."""
+        self._samples.close()
+
+
+class _Room:
+    """Says whether a piece may be added, so that no process is killed for want of memory."""
+
+    def __init__(self) -> None:
+        total = limits.total_bytes()
+        self._left_bytes = 0 if total is None else min(total // _LEFT_PART, _LEFT_MOST)
+        self._not_before_s = 0.0
+
+    def __call__(self, length: int) -> bool:
+        """Returns True if so many bytes may be added now."""
+        now_s = time.monotonic()
+        if now_s < self._not_before_s:
+            return False
+        left = limits.available_bytes()
+        if left is None or left - length >= self._left_bytes:
+            return True
+        self._not_before_s = now_s + _LOOK_AGAIN_S
+        return False
+
+
+def _create(most_bytes: int) -> int:
+    try:
+        return segment.BACKINGS[segment.backing_name()](most_bytes)
+    except OSError as error:
+        raise OutOfSharedMemory(
+            f"a cache of {most_bytes / 1e6:.1f} MB cannot be made ({error.strerror}): lower "
+            "max_bytes, or raise the limits that `ulimit -a` and /dev/shm show"
+        ) from error
+
+
+def _within_limits(max_bytes: int) -> int:
+    """Lower `max_bytes` to what there is, with a warning that says how much that is."""
+    most_bytes, why = max_bytes, ""
+    least = limits.available()
+    if least is not None:
+        left = max(0, least.bytes - account().coming_bytes)
+        part = left * _MOST[0] // _MOST[1] // limits.ranks()
+        if part < most_bytes:
+            most_bytes = part
+            why = f"{left / 1e6:.1f} MB are left to process {os.getpid()} {least.where}"
+            if limits.ranks() > 1:
+                why += f", for each of {limits.ranks()} ranks"
+    bound = ulimits.segment_bound()
+    if bound is not None and bound.bytes < most_bytes:
+        most_bytes, why = bound.bytes, bound.reason
+    if why:
+        warn(
+            f"cached() takes at most {most_bytes / 1e6:.1f} MB in place of max_bytes="
+            f"{max_bytes} ({max_bytes / 1e6:.1f} MB), because {why}: what does not fit is fetched "
+            "each time. Lower max_bytes, or raise that limit"
+        )
+    return most_bytes
+
+
+__all__ = ["MISSING", "CacheMemory"]

@@ -1,0 +1,313 @@
+"""
+Files of records: built in memory or on a disk, opened, and on their way to other processes.
+
+core/records.pyx says what lies in a file behind its header. The header is written last, and a file
+on a disk gets its name last, so there is none that is half written.
+"""
+
+import contextlib
+import copyreg
+import errno
+import multiprocessing.context
+import os
+import pickle
+import secrets
+import struct
+import sys
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import reduction
+from typing import Any, NamedTuple
+
+from shmloader import log
+from shmloader.core import RecordFile, RecordWriter
+from shmloader.core.pickling import Pickler, Unpickler
+from shmloader.memory.account import account
+from shmloader.memory.growing import Growing
+
+Progress = Callable[[int, int], object]
+
+IN_MEMORY = "a list in memory"
+
+_MAGIC = b"shmlist\n"
+_VERSION = 1
+_ORDER = 0x01020304  # as the machine that wrote the file has it
+# Magic, version, order, records, length of the file; of the names offset, length, checksum; of the
+# table offset, checksum.
+_HEADER = struct.Struct("=8sIIQQQQIQI")
+_CHECKSUM = struct.Struct("=I")
+_HEADER_BYTES = 128
+
+_FIRST_S, _EVERY_S = 10.0, 1.0  # until the logger is told; between two calls of progress
+_LOOK_EVERY = 1024  # records
+_COPY_BYTES = 64 << 20
+
+
+class Header(NamedTuple):
+    """What the header of a file says, as far as others need it."""
+
+    records: int
+    total_bytes: int
+    names_at: int
+    names_bytes: int
+    names_sum: int
+    table_at: int
+    table_sum: int
+
+    def pack(self) -> bytes:
+        """Write it."""
+        packed = _HEADER.pack(_MAGIC, _VERSION, _ORDER, *self)
+        return (packed + _CHECKSUM.pack(zlib.crc32(packed))).ljust(_HEADER_BYTES, b"\0")
+
+
+def build(records: Iterable[Any], progress: Progress | None) -> RecordFile:
+    """
+    Write records into shared memory.
+
+    Raises:
+        OutOfSharedMemory: There is no room for them.
+        Exception: What the iterator or the reduction of an object raises.
+    """
+    growing = Growing("a list")
+    try:
+        header = _write(records, growing.write, progress)
+        growing.write_header(header.pack())
+        growing.seal()
+        made = _map(growing.descriptor, IN_MEMORY, header)
+    except BaseException:
+        growing.close()
+        raise
+    _kept.add(made)
+    return made
+
+
+def pack(records: Iterable[Any], path: str, progress: Progress | None) -> None:
+    """
+    Write records into a file on a disk; there is a file of that name when all are written.
+
+    Raises:
+        OSError: It cannot be written.
+        Exception: What the iterator or the reduction of an object raises.
+    """
+    with _replacing(path) as file:
+
+        def append(part: memoryview) -> None:
+            while part:
+                part = part[os.write(file, part) :]
+
+        header = _write(records, append, progress)
+        os.pwrite(file, header.pack(), 0)
+
+
+def copy_to(source: RecordFile, path: str) -> None:
+    """
+    Copy a file of records to a disk.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    descriptor = source.descriptor
+    if descriptor is None:
+        raise ValueError("this process has closed the list, or all of its descriptors")
+    with _replacing(path) as file:
+        at = 0
+        while at < source.bytes:
+            count = os.sendfile(file, descriptor, at, min(_COPY_BYTES, source.bytes - at))
+            if count == 0:
+                raise OSError(errno.EIO, f"{source.name} became shorter while it was copied", path)
+            at += count
+
+
+def open_path(path: str) -> RecordFile:
+    """
+    Map a file.
+
+    Raises:
+        OSError: There is none, or it cannot be read.
+        ValueError: It is none of records, or was cut off or damaged.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _map(descriptor, path, read_header(descriptor, path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_header(descriptor: int, name: str) -> Header:
+    """
+    Read a header, and compare it with its checksum and with the length of the file.
+
+    Raises:
+        ValueError: It is none, or not of this file.
+    """
+    packed = os.pread(descriptor, _HEADER_BYTES, 0)
+    found_bytes = os.fstat(descriptor).st_size
+    if packed[: len(_MAGIC)] != _MAGIC:
+        start = packed[: len(_MAGIC)]
+        raise ValueError(f"{name} is no file of a SharedList: it begins with {start!r}")
+    if len(packed) < _HEADER_BYTES:
+        raise ValueError(f"{name} was cut off: it has {found_bytes} bytes, of {_HEADER_BYTES}")
+    _, version, order, *fields = _HEADER.unpack_from(packed)
+    if order != _ORDER:
+        raise ValueError(f"{name} was written on a machine that is not {sys.byteorder}-endian")
+    if version != _VERSION:
+        raise ValueError(
+            f"{name} is of version {version}, and this shmloader reads version {_VERSION}: write "
+            "it anew"
+        )
+    (checksum,) = _CHECKSUM.unpack_from(packed, _HEADER.size)
+    if zlib.crc32(packed[: _HEADER.size]) != checksum:
+        raise ValueError(f"{name} is damaged: its header does not match its checksum")
+    header = Header(*fields)
+    if header.total_bytes != found_bytes:
+        raise ValueError(
+            f"{name} has {found_bytes} bytes, and its header says {header.total_bytes}: it was cut "
+            "off, or something was appended"
+        )
+    return header
+
+
+def _map(descriptor: int, name: str, header: Header) -> RecordFile:
+    records, total_bytes, *parts = header
+    return RecordFile(descriptor, name, Unpickler, total_bytes, records, *parts)
+
+
+def _write(
+    records: Iterable[Any], append: Callable[[memoryview], None], progress: Progress | None
+) -> Header:
+    writer = RecordWriter(append, Pickler)
+    told = _Told(progress)
+    for record in records:
+        writer.append(record)
+        if writer.count % _LOOK_EVERY == 0:
+            told.look(writer.count, writer.position)
+    parts = writer.finish()
+    told.end(writer.count, writer.position)
+    return Header(writer.count, writer.position, *parts)
+
+
+class _Told:
+    """Who is told how far a long build is: the user's function, and the logger."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._started_s = time.monotonic()
+        self._next_s = self._started_s + _EVERY_S
+        self._tell_s = self._started_s + _FIRST_S
+
+    def look(self, count: int, written_bytes: int) -> None:
+        """Tell if it is time."""
+        now = time.monotonic()
+        if self._progress is not None and now >= self._next_s:
+            self._next_s = now + _EVERY_S
+            self._progress(count, written_bytes)
+        if now >= self._tell_s:
+            self._tell_s = now + _FIRST_S
+            megabytes = written_bytes / 1e6
+            log.tell("a list: %d records, %.1f MB so far", count, megabytes)
+
+    def end(self, count: int, written_bytes: int) -> None:
+        """Tell that it is done."""
+        seconds = time.monotonic() - self._started_s
+        log.tell("a list: %d records, %.1f MB in %.1f s", count, written_bytes / 1e6, seconds)
+        if self._progress is not None:
+            self._progress(count, written_bytes)
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[int]:
+    """Write a file beside the one of that name, and put it in its place once it is on the disk."""
+    fresh = f"{path}.{secrets.token_hex(4)}.new"
+    file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            yield file
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(fresh, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+        raise
+
+
+class _Kept:
+    """The lists that this process has made in memory, for its account."""
+
+    def __init__(self) -> None:
+        self._files: weakref.WeakValueDictionary[int, RecordFile] = weakref.WeakValueDictionary()
+
+    def add(self, file: RecordFile) -> None:
+        self._files[id(file)] = file
+        # That of this process: a forked child begins with an empty one.
+        account().enter_keeper(self)
+
+    @property
+    def most_bytes(self) -> int:
+        """What they have is all that they take."""
+        return self.taken_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of their records."""
+        files = [reference() for reference in self._files.valuerefs()]
+        return sum(file.bytes for file in files if file is not None and not file.is_closed)
+
+
+_kept = _Kept()
+
+# Files that have come to this process, by device and inode: a second arrival shares the mapping,
+# and under spawn it is the same number of the same descriptor.
+_arrived: weakref.WeakValueDictionary[tuple[int, int], RecordFile] = weakref.WeakValueDictionary()
+
+
+def _reduce(file: RecordFile) -> tuple[Any, ...]:
+    """Send a file as a descriptor while a process is started, otherwise as a path."""
+    if file.is_closed:
+        raise pickle.PicklingError("this list was closed")
+    descriptor = file.descriptor
+    if multiprocessing.context.get_spawning_popen() is not None and descriptor is not None:
+        return _receive, (reduction.DupFd(descriptor), file.name)
+    if file.name == IN_MEMORY:
+        raise pickle.PicklingError(
+            "a SharedList in memory reaches another process only when that is started: by fork, or "
+            "in what multiprocessing gives to Process(). For a queue, a task of a pool or a file, "
+            "use to_file(), and send SharedList.from_file(): that pickles as its path"
+        )
+    header = read_header(descriptor, file.name) if descriptor is not None else None
+    return _open_again, (os.path.abspath(file.name), header)
+
+
+def _receive(duplicate: Any, name: str) -> RecordFile:
+    descriptor: int = duplicate.detach()
+    status = os.fstat(descriptor)
+    key = status.st_dev, status.st_ino
+    known = _arrived.get(key)
+    if known is not None and known.descriptor is not None:
+        if known.descriptor != descriptor:
+            os.close(descriptor)
+        return known
+    os.set_inheritable(descriptor, False)
+    file = _map(descriptor, name, read_header(descriptor, name))
+    _arrived[key] = file
+    return file
+
+
+def _open_again(path: str, header: Header | None) -> RecordFile:
+    file = open_path(path)
+    if header is not None and read_header(_descriptor_of(file), path) != header:
+        raise ValueError(f"{path} is another file than the one whose SharedList was pickled")
+    return file
+
+
+def _descriptor_of(file: RecordFile) -> int:
+    descriptor = file.descriptor
+    assert descriptor is not None  # it was opened just now
+    return descriptor
+
+
+copyreg.pickle(RecordFile, _reduce)

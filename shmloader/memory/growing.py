@@ -1,0 +1,104 @@
+"""
+Shared memory for data that stays: written once, from its beginning to its end, then sealed.
+
+It grows as it is written. Nothing bounds a memfd, and a control group kills without an error, so
+before each step there is a look at what is left, and the refusal is ours.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+
+from shmloader.errors import OutOfSharedMemory
+from shmloader.memory import limits, segment
+from shmloader.memory.account import account
+
+_STEP = 32 << 20  # bytes between two looks, while there is room
+_RESERVE = 32 << 20  # left to the program itself, which makes the records; less for a small file
+
+# All that the kernel lets be sealed, so that no process changes what others read.
+_SEALS = "F_SEAL_WRITE", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL"
+
+
+class Growing:
+    """
+    A memory file that is being written.
+
+    Attributes:
+        descriptor: Of the file; whoever has sealed it owns it.
+        written_bytes: Its length so far.
+    """
+
+    def __init__(self, what: str) -> None:
+        """
+        Make an empty file.
+
+        Args:
+            what: Names it in errors, as in "a list".
+        """
+        self._what = what
+        self._is_memfd = segment.backing_name() == "memfd"
+        self.descriptor = (
+            segment.open_memfd("shmloader-list") if self._is_memfd else segment.open_posix()
+        )
+        self.written_bytes = 0
+        self._room_until = 0  # as far as there was room at the last look
+
+    def write(self, part: memoryview) -> None:
+        """
+        Append bytes.
+
+        Raises:
+            OutOfSharedMemory: There is no room for them.
+        """
+        while part:
+            if self.written_bytes + len(part) > self._room_until:
+                self._look(len(part))
+            with self._refusing():
+                count = os.write(self.descriptor, part)
+            self.written_bytes += count
+            part = part[count:]
+
+    def write_header(self, header: bytes) -> None:
+        """Write over the beginning."""
+        with self._refusing():
+            os.pwrite(self.descriptor, header, 0)
+
+    def seal(self) -> None:
+        """Have no process change it any more."""
+        if self._is_memfd:
+            seals = sum(getattr(fcntl, name) for name in _SEALS)
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+
+    def close(self) -> None:
+        """Give the memory up."""
+        os.close(self.descriptor)
+
+    def _look(self, needed_bytes: int) -> None:
+        floor_bytes = needed_bytes + min(_RESERVE, self.written_bytes + needed_bytes)
+        least = limits.available()
+        if least is not None and least.bytes < floor_bytes:
+            account().end_shortage(None)
+            least = limits.available()
+        if least is not None and least.bytes < floor_bytes:
+            raise self._refusal(f"{least.bytes / 1e6:.1f} MB are left {least.where}")
+        is_ample = least is None or least.bytes > floor_bytes + _STEP
+        self._room_until = self.written_bytes + max(needed_bytes, _STEP if is_ample else 0)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.ENOMEM):
+                raise
+            raise self._refusal(f"the kernel refuses more ({error.strerror})") from error
+
+    def _refusal(self, reason: str) -> OutOfSharedMemory:
+        return OutOfSharedMemory(
+            f"{self._what} of {self.written_bytes / 1e6:.1f} MB so far needs more shared memory, "
+            f"but {reason}: write it to a file with SharedList.pack(), which may be larger than "
+            "memory, or raise the limit"
+        )

@@ -1,0 +1,134 @@
+"""
+Bringing a sampler to where it was when a state was saved.
+
+One that has a state of its own is given it. One that draws from no generator jumps there. Every
+other one draws again what it drew, and is held against the checksum of the indices delivered.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from shmloader import log
+from shmloader.core import replay
+from shmloader.trainer import planning
+from shmloader.trainer.resuming import samplers
+from shmloader.trainer.resuming.samplers import Drawn
+from shmloader.trainer.resuming.states import State
+from shmloader.worker.snapshot import is_stateful
+
+_POSITIVE = 2**63 - 1
+_TOLD_EVERY_S = 5.0
+
+
+def draw_again(
+    sampler: Any, state: State, stateful: samplers.Stateful, generator: Any, *, checks: bool
+) -> Drawn:
+    """
+    Bring a sampler to where a state says, with its generators as they were noted.
+
+    Args:
+        stateful: What of the sampler has a state.
+        generator: The loader's, from which the base seed is drawn.
+        checks: Hold what is drawn against the state's checksum.
+
+    Raises:
+        ValueError: The sampler does not draw what it drew.
+    """
+    if state.sampler_state is not None or state.sampler_iterator is not None:
+        return _restored(sampler, state, stateful, generator)
+    by_default = samplers.draws_by_default(sampler)
+    jumped = planning.jumped(sampler, state.low)
+    if jumped is not None:
+        _draw_seed(state, generator)
+        kept: list[Any] = []
+        _replay(jumped, state.low, state, kept)
+        return Drawn(samplers.chained(kept, jumped), jumped)
+    planned = planning.plan(sampler)
+    iterator: Any = iter(sampler) if planned is None else planned
+    _draw_seed(state, generator)
+    kept = []
+    total = _replay(iterator, 0, state, kept)
+    if checks and total & _POSITIVE != state.checksum:
+        raise ValueError(_disagreement(sampler, state))
+    if planned is None and by_default:
+        return Drawn(samplers.chained(kept, samplers.Apart(iterator)), iterator)
+    if planned is not None and by_default and not state.drawn:
+        # It draws once, for its first request, which without workers is asked for later.
+        first = samplers.Apart(itertools.islice(iterator, 1))
+        return Drawn(itertools.chain(first, iterator), iterator)
+    return Drawn(samplers.chained(kept, iterator), iterator)
+
+
+def _draw_seed(state: State, generator: Any) -> None:
+    """Draw the base seed again if it was drawn behind the moment at which generators were noted."""
+    if state.seeds_later:
+        torch.empty((), dtype=torch.int64).random_(generator=generator)
+
+
+def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator: Any) -> Drawn:
+    if state.sampler_state is not None:
+        if stateful.owner is None:
+            raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
+        stateful.owner.load_state_dict(state.sampler_state)
+    iterator = iter(sampler)
+    _draw_seed(state, generator)
+    if state.sampler_iterator is not None:
+        if not is_stateful(iterator):
+            raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
+        iterator.load_state_dict(state.sampler_iterator)
+    kept: list[Any] = []
+    _replay(iterator, state.sampler_at, state, kept)
+    return Drawn(samplers.chained(kept, iterator), iterator)
+
+
+def _replay(requests: Iterator[Any], first: int, state: State, kept: list[Any]) -> int:
+    """Draw from a number up to where was drawn before, and tell of it while it takes long."""
+    number, total, missing = first, 0, set(state.missing)
+    began = told = time.monotonic()
+    try:
+        while number < state.drawn:
+            number, part = replay(requests, number, state.drawn, missing, kept)
+            total += part
+            now = time.monotonic()
+            if now - told > _TOLD_EVERY_S:
+                told = now
+                left_s = (now - began) * (state.drawn - number) / (number - first)
+                _tell(number, state.drawn, left_s)
+    except StopIteration:
+        raise ValueError(
+            f"the sampler ended before batch {state.drawn}, to which the state's run had drawn: "
+            "give the loader the sampler that the state was saved with"
+        ) from None
+    return total
+
+
+def _tell(done: int, total: int, left_s: float) -> None:
+    log.tell(
+        "resuming: the sampler has drawn %d of %d batches again; %.0f s left", done, total, left_s
+    )
+
+
+_STATELESS = (
+    "the state holds a state of its sampler, but the sampler here ({kind}) has no load_state_dict()"
+)
+
+
+def _disagreement(sampler: Any, state: State) -> str:
+    text = (
+        f"the sampler does not draw again the indices of the {state.drawn - len(state.missing)} "
+        "batches that were delivered before the state was saved, so the rest would not be theirs: "
+    )
+    divided = samplers.distributed(sampler)
+    if divided is not None and state.sampler_epoch not in (-1, divided.epoch):
+        return text + (
+            f"its epoch was {state.sampler_epoch} and is {divided.epoch}: call "
+            f"set_epoch({state.sampler_epoch}) first"
+        )
+    return text + (
+        "give it a generator of its own (generator=torch.Generator()), have it draw from no other "
+        "one, such as numpy's, or give it state_dict() and load_state_dict()"
+    )

@@ -1,0 +1,131 @@
+"""The generators of a loader whose states belong to its own: noted as text, and set again."""
+
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shmloader.trainer.resuming import samplers
+from shmloader.worker.generators import pack_torch, unpack_torch
+
+DEFAULT, SAMPLER, LOADER = "default", "sampler", "loader"
+NONE = {DEFAULT: "", SAMPLER: "", LOADER: ""}
+
+_default: Any = torch.default_generator
+
+
+def note(generator: Any) -> str:
+    """The state of a generator as text; "" if that cannot be had, as of another device's."""
+    try:
+        return binascii.b2a_base64(pack_torch(generator), newline=False).decode()
+    except Exception:
+        return ""
+
+
+def read(name: str, noted: str) -> torch.Tensor | None:
+    """
+    The state that was noted.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not noted:
+        return None
+    try:
+        state = unpack_torch(binascii.a2b_base64(noted))
+        torch.Generator().set_state(state)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"the state of the {name} generator is damaged: {error}") from error
+    return state
+
+
+@dataclass(frozen=True)
+class Generators:
+    """
+    Those of one loader.
+
+    Attributes:
+        draws_by_default: The sampler may draw from torch's default generator.
+        own: Those that the sampler and the loader were given, by name; each once.
+        seeds: Draws the base seed.
+    """
+
+    draws_by_default: bool
+    own: dict[str, torch.Generator]
+    seeds: torch.Generator
+
+    def at_begin(self) -> dict[str, str]:
+        """Note what an epoch's indices are drawn from, before any is."""
+        return self._note(self.draws_by_default)
+
+    def between(self, is_seeded: bool) -> dict[str, str]:
+        """
+        Note what the next epoch's seeds and indices will be drawn from.
+
+        Args:
+            is_seeded: The next epoch keeps the base seed.
+        """
+        return self._note(self.draws_by_default or (self.seeds is _default and not is_seeded))
+
+    def _note(self, by_default: bool) -> dict[str, str]:
+        noted = dict(NONE)
+        if by_default:
+            noted[DEFAULT] = note(_default)
+        for name, generator in self.own.items():
+            noted[name] = note(generator)
+        return noted
+
+
+def of_loader(loader: Any) -> Generators:
+    """Find a loader's generators."""
+    sampler = loader._index_sampler
+    is_iterable = samplers.is_endless(sampler)
+    own, given = samplers.generator_of(sampler), loader.generator
+    found = {} if own is None else {SAMPLER: own}
+    if isinstance(given, torch.Generator) and given is not own:
+        found[LOADER] = given
+    by_default = not is_iterable and samplers.draws_by_default(sampler)
+    return Generators(by_default, found, _default if given is None else given)
+
+
+class Pinned:
+    """
+    Generators as they were noted, while an iterator is made; the default one is put back behind it.
+
+    If the default one is where it was noted, as where a training has put it back by itself, it
+    advances as it would have.
+    """
+
+    def __init__(self, generators: Generators, noted: dict[str, torch.Tensor | None]) -> None:
+        """Set nothing yet."""
+        self._generators = generators
+        self._noted = noted
+        self._outside: torch.Tensor | None = None
+        self._is_outside = False
+
+    def enter(self) -> None:
+        """Set all to what was noted."""
+        self._outside = _default.get_state()
+        noted = self._noted.get(DEFAULT)
+        self._is_outside = noted is not None and torch.equal(noted, self._outside)
+        self.rewind()
+
+    @property
+    def is_apart(self) -> bool:
+        """True if the default generator was noted elsewhere than where it is outside."""
+        return self._noted.get(DEFAULT) is not None and not self._is_outside
+
+    def rewind(self) -> None:
+        """Set all to what was noted, and the default one, if that was not, to where it was."""
+        noted = self._noted.get(DEFAULT)
+        _default.set_state(self._outside if noted is None else noted)
+        for name, generator in self._generators.own.items():
+            state = self._noted.get(name)
+            if state is not None:
+                generator.set_state(state)
+
+    def leave(self, keeps_draws: bool) -> None:
+        """Put the default generator back, unless what was drawn is the training's own draws."""
+        if not keeps_draws or self.is_apart:
+            _default.set_state(self._outside)

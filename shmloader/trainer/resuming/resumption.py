@@ -1,0 +1,294 @@
+"""
+A state that was loaded: checked against its loader, and what the next iterator goes on from.
+
+All that can be refused without drawing is refused when a state is loaded, before anything changes.
+What is less exact than a user may expect is a warning there.
+"""
+
+import pickle
+from hashlib import blake2b
+from typing import Any
+
+from shmloader.core import Delivered, Progress
+from shmloader.errors import warn
+from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
+from shmloader.trainer.resuming import generators, samplers
+from shmloader.trainer.resuming.drawing import draw_again
+from shmloader.trainer.resuming.record import facts_of
+from shmloader.trainer.resuming.samplers import Drawn
+from shmloader.trainer.resuming.states import EPOCH, START, State, WorkerState
+from shmloader.worker import snapshot
+from shmloader.worker.restoring import has_to_replay
+from shmloader.worker.snapshot import Position
+
+# Facts that have to be the same, and how an error calls them.
+_SAME = {
+    "seed_by": "seed_by",
+    "recipe": "the version of the recipe for seeds",
+    "length": "the length of the dataset",
+    "batch_size": "batch_size",
+    "drop_last": "drop_last",
+    "sampler": "the sampler",
+}
+
+
+class Resumption:
+    """
+    A state on its way into an iterator.
+
+    Attributes:
+        state: What was loaded.
+        replays: How many batches each worker fetches again before its first one.
+    """
+
+    def __init__(self, loader: Any, options: Options, state: State) -> None:
+        """
+        Check a state against a loader, and warn of what it cannot keep.
+
+        Raises:
+            ValueError: It is another loader's; the message names both sides.
+        """
+        self.state = state
+        self._options = options
+        self._workers = int(loader.num_workers)
+        self._is_iterable = samplers.is_endless(loader._index_sampler)
+        size = loader.batch_size if self._is_iterable else None
+        self._index = None if size is None else [None] * size
+        self._is_own = _check(state, facts_of(loader, options), self._is_iterable)
+        self._continues = self._lives_on(bool(loader.persistent_workers))
+        self._generators = generators.of_loader(loader)
+        has_snapshots = self._has_same_workers and self._is_own
+        self._worker_states = [
+            state.worker(number, self._index) if has_snapshots else WorkerState()
+            for number in range(max(self._workers, 1))
+        ]
+        self.replays = [self._replays_of(number) for number in range(max(self._workers, 1))]
+        self._advise(type(loader.dataset).__name__)
+
+    def _lives_on(self, is_persistent: bool) -> bool:
+        """Returns True if the base seed is kept: in an epoch, and while workers live on."""
+        if not self.state.is_finished:
+            return self.state.at == EPOCH
+        both = is_persistent and bool(self.state.persistent)
+        return both and self.state.base_seed >= 0 and self._workers > 0
+
+    @property
+    def _has_same_workers(self) -> bool:
+        return bool(self._workers == self.state.workers)
+
+    @property
+    def is_in_epoch(self) -> bool:
+        """True if the rest of an epoch comes; otherwise a whole one."""
+        return bool(self.state.at == EPOCH) and not self.state.is_finished
+
+    # Warnings
+
+    def _advise(self, dataset: str) -> None:
+        state = self.state
+        if state.trouble:
+            warn(f"this state of a loader is not whole: {state.trouble}")
+        if not self._is_own:
+            warn(
+                f"this state was saved by rank {state.rank} of {state.ranks} and is loaded by "
+                "another one: its epoch, position and base seed are taken over, and its checksum "
+                "is not looked at, because each rank has indices of its own. Random draws are "
+                "those of an undisturbed run if all ranks have one base seed"
+            )
+        if not self.is_in_epoch or not state.drawn:
+            return
+        if any(self.replays):
+            warn(
+                f"{dataset} has no state that was saved, so up to {max(self.replays)} batches are "
+                "fetched again in each worker before the next one comes, which takes about as long "
+                f"as fetching them took, at most {state.elapsed_ms / 1000:.1f} s: give it, or its "
+                "iterator, state_dict() and load_state_dict(), and pass resumable=True"
+            )
+        elif self._loses_draws:
+            warn(
+                "the batches and their order go on as they were, but random draws of the dataset "
+                f"begin anew: {self._reason()}"
+            )
+
+    @property
+    def _loses_draws(self) -> bool:
+        if self._options.seed_by == BY_BATCH or self._workers == 0 or self.state.workers == 0:
+            return False
+        is_kept = any(self.state.worker_states) and self._has_same_workers
+        if self._is_iterable:
+            # Fetched again from its beginning, it draws again too, if that is known.
+            is_kept = is_kept or self.state.epoch == 0
+        return not is_kept or self._options.assignment == DYNAMIC
+
+    def _reason(self) -> str:
+        if self._options.assignment == DYNAMIC:
+            return 'with assignment="dynamic" they are kept by seed_by="batch" alone'
+        if not self._has_same_workers:
+            return (
+                f"they belong to the {self.state.workers} workers of then, and here are "
+                f'{self._workers}; with seed_by="batch" they belong to the batches'
+            )
+        return 'pass seed_by="batch", or resumable=True for the same number of workers'
+
+    # What an iterator begins with
+
+    def pinned(self) -> generators.Pinned:
+        """The generators as they were noted, for as long as an iterator is made."""
+        noted = dict(self.state.generators)
+        if self.state.is_finished and self.state.at == EPOCH:
+            noted = {}  # they are those of its beginning, and the next epoch is to come
+        return generators.Pinned(self._generators, noted)
+
+    @property
+    def keeps_base_seed(self) -> bool:
+        """True if no base seed is to be drawn."""
+        return self._continues
+
+    @property
+    def base_seed(self) -> int:
+        """The iterator's base seed; another one if draws cannot go on where they were."""
+        seed = int(self.state.base_seed)
+        if self._is_iterable or not (self.is_in_epoch and self._loses_draws and self.state.drawn):
+            return seed
+        # The seed itself would have workers repeat the draws of the epoch's beginning.
+        numbers = b"%d %d %d" % (seed, self.state.epoch, self.state.drawn)
+        digest = blake2b(numbers, digest_size=8, person=b"shmloader resume").digest()
+        return int.from_bytes(digest, "little") >> 1
+
+    @property
+    def epoch_before(self) -> int:
+        """The number of the epoch before the one that begins."""
+        if not self._continues:
+            return -1
+        return int(self.state.epoch) - (1 if self.is_in_epoch else 0)
+
+    def draw(self, sampler: Any, stateful: samplers.Stateful, generator: Any) -> Drawn | None:
+        """
+        Bring the sampler to its place; None if a whole epoch comes, which it draws by itself.
+
+        Raises:
+            ValueError: It does not draw what it drew.
+        """
+        if self._is_iterable or not self.is_in_epoch:
+            return None
+        return draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
+
+    def delivered(self, workers: int, stateful: samplers.Stateful) -> Delivered:
+        """What was delivered of the epoch, to which the iterator's own batches are added."""
+        state, is_numbered = self.state, not self._is_iterable
+        if not self.is_in_epoch:
+            return Delivered(workers, is_numbered)
+        by_worker = state.by_worker if self._is_iterable else None
+        made = Delivered(
+            workers,
+            is_numbered,
+            gaps=state.missing,
+            base=state.drawn,
+            by_worker=by_worker,
+            last_worker=min(state.last_worker, workers - 1),
+        )
+        if stateful.is_here:
+            known = pickle.dumps([state.sampler_state, state.sampler_iterator], protocol=5)
+            made.start(known, state.sampler_at)
+        made.trust(state.checksum)
+        for worker, where in enumerate(self._worker_states[:workers]):
+            made.snapshots[worker] = where.published
+        return made
+
+    @property
+    def first_worker(self) -> int:
+        """The worker that is asked first."""
+        if not self.is_in_epoch or self._workers == 0:
+            return 0
+        if self._is_iterable:
+            return (int(self.state.last_worker) + 1) % self._workers
+        return int(self.state.low) % self._workers
+
+    def begun(self) -> list[bytes | None]:
+        """By worker, the snapshot with which its epoch began."""
+        return [known.begun for known in self._worker_states]
+
+    def latest(self) -> list[bytes | None]:
+        """By worker, its last snapshot."""
+        return [known.published or known.begun for known in self._worker_states]
+
+    def progress(self) -> list[Progress | None]:
+        """By worker, where it goes on; None: where any worker begins."""
+        return [self._progress_of(number) for number in range(self._workers)]
+
+    def _progress_of(self, number: int) -> Progress | None:
+        known, seed = self._worker_states[number], self.shared_seed
+        published = known.published
+        if published is None and self.replays[number]:
+            published = snapshot.make(self._position_of(number), None)
+        if published is None and known.begun is None:
+            return None
+        return Progress(
+            seed=seed,
+            latest=published if published is not None else known.begun,
+            answered=published is not None,
+            has_answered=published is not None,
+            epoch=known.begun,
+            has_resumed=published is None,
+            is_resumed=True,
+        )
+
+    def _replays_of(self, number: int) -> int:
+        if not self._is_iterable or not self.is_in_epoch:
+            return 0
+        published = self._worker_states[number].published
+        if published is None:
+            return self._batches_of(number)
+        position = snapshot.position_of(published)
+        return position.attempts if has_to_replay(position) else 0
+
+    def _batches_of(self, number: int) -> int:
+        counted = self.state.by_worker
+        return int(counted[number]) if number < len(counted) else 0
+
+    def _position_of(self, number: int) -> Position:
+        return Position(
+            has_begun=True,
+            attempts=self._batches_of(number),
+            epoch=int(self.state.epoch),
+            index=self._index,
+        )
+
+    def position_here(self) -> Position:
+        """Where the dataset of an iterator without workers was."""
+        published = self._worker_states[0].published
+        if published is None:
+            return self._position_of(0) if self.replays[0] else Position()
+        position = snapshot.position_of(published)
+        if self._is_iterable and self.is_in_epoch:
+            position.attempts, position.index = self._batches_of(0), self._index
+        return position
+
+    @property
+    def shared_seed(self) -> int | None:
+        """The seed that data pipes share in the epoch; None without one."""
+        return int(self.state.shared_seed) if self.state.shared_seed >= 0 else None
+
+
+def _check(state: State, facts: dict[str, Any], is_iterable: bool) -> bool:
+    """
+    Refuse a state of another loader.
+
+    Returns:
+        True if it is this rank's own.
+    """
+    for name, words in _SAME.items():
+        if state.raw[name] != facts[name]:
+            raise ValueError(
+                f"this state was saved with {words} {state.raw[name]!r}, and here it is "
+                f"{facts[name]!r}: load it into a loader like the one that it was saved from"
+            )
+    if is_iterable and state.at == EPOCH and state.workers != facts["workers"]:
+        raise ValueError(
+            f"this state was saved with num_workers={state.workers}, and here it is "
+            f"{facts['workers']}: what an iterable dataset yields depends on the number of workers"
+        )
+    if state.ranks != facts["ranks"]:
+        raise ValueError(
+            f"this state was saved by one of {state.ranks} ranks, and here are {facts['ranks']}"
+        )
+    return bool(state.rank == facts["rank"]) or state.at == START

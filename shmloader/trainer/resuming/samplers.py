@@ -1,0 +1,180 @@
+"""
+What a loader draws its indices from, for a state: of which kind, by which generators.
+
+A sampler that has state_dict() and load_state_dict() is asked for its state at each draw. Of every
+other one the number of draws is kept, and the states of its generators at the epoch's beginning.
+"""
+
+import itertools
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.dataloader import _InfiniteConstantSampler
+
+from shmloader.worker.snapshot import is_stateful
+
+_DEPTH = 8
+# These draw from no generator but their own, or those of them that have none from the default one.
+_DRAWS_NOTHING = (
+    *(BatchSampler, DistributedSampler, SequentialSampler, _InfiniteConstantSampler),
+    *(list, tuple, range),
+)
+_DRAWS_FROM_ITS_OWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+
+def nested(sampler: Any) -> Iterator[Any]:
+    """A sampler, and those that it draws from."""
+    for _ in range(_DEPTH):
+        if sampler is None:
+            return
+        yield sampler
+        inside = (getattr(sampler, name, None) for name in ("sampler", "batch_sampler"))
+        sampler = next((each for each in inside if each is not None), None)
+
+
+def is_endless(sampler: Any) -> bool:
+    """Returns True for the sampler of an iterable dataset, which draws nothing."""
+    return any(isinstance(each, _InfiniteConstantSampler) for each in nested(sampler))
+
+
+def distributed(sampler: Any) -> DistributedSampler[Any] | None:
+    """The sampler that divides the samples among ranks; None if there is none."""
+    found = (each for each in nested(sampler) if isinstance(each, DistributedSampler))
+    return next(found, None)
+
+
+def kind_of(sampler: Any) -> str:
+    """Say of which kind a sampler is, as far as the order that it draws depends on it."""
+    return " of ".join(_describe(each) for each in nested(sampler))
+
+
+def _describe(sampler: Any) -> str:
+    name = type(sampler).__name__
+    if isinstance(sampler, DistributedSampler):
+        order = f"shuffled by seed {sampler.seed}" if sampler.shuffle else "in order"
+        uneven = ", drop_last" if sampler.drop_last else ""
+        return f"{name}({sampler.num_replicas} ranks, {order}{uneven})"
+    if isinstance(sampler, RandomSampler):
+        with_replacement = "with replacement, " if sampler.replacement else ""
+        return f"{name}({with_replacement}{sampler.num_samples} samples)"
+    return name
+
+
+def draws_by_default(sampler: Any) -> bool:
+    """Returns True if a sampler may draw from torch's default generator."""
+    for each in nested(sampler):
+        kind = type(each)
+        if kind in _DRAWS_FROM_ITS_OWN and each.generator is not None:
+            continue
+        if kind not in _DRAWS_NOTHING:
+            return True
+    return False
+
+
+def generator_of(sampler: Any) -> torch.Generator | None:
+    """The generator that a sampler, or one that it draws from, has as its own."""
+    owned = (getattr(each, "generator", None) for each in nested(sampler))
+    return next((own for own in owned if isinstance(own, torch.Generator)), None)
+
+
+class Stateful:
+    """
+    What of a loader's sampler has a state of its own, and that state.
+
+    Attributes:
+        owner: The sampler that is asked; None if none has a state.
+        iterator: The iterator of batches, if that has a state; otherwise None.
+    """
+
+    def __init__(self, sampler: Any) -> None:
+        """Find out what of a loader's index sampler has a state."""
+        inner = getattr(sampler, "sampler", None) if type(sampler) is BatchSampler else None
+        self.owner = next((each for each in (sampler, inner) if is_stateful(each)), None)
+        self.iterator: Any = None
+        self._has_failed = False
+
+    def watch(self, iterator: Any) -> None:
+        """Ask this iterator too, if it has a state."""
+        self.iterator = iterator if is_stateful(iterator) else None
+        self._has_failed = False
+
+    @property
+    def is_here(self) -> bool:
+        """True if there is something to ask."""
+        return self.owner is not None or self.iterator is not None
+
+    def state(self) -> bytes | None:
+        """Ask for the state now, as a copy; None once that has failed: then draws are counted."""
+        if self._has_failed or not self.is_here:
+            return None
+        try:
+            asked = [None if it is None else it.state_dict() for it in (self.owner, self.iterator)]
+            return pickle.dumps(asked, protocol=5)
+        except Exception:
+            self._has_failed = True
+            return None
+
+
+class Apart:
+    """
+    An iterator over requests whose draws from torch's default generator are apart from others.
+
+    A resumed sampler goes on where it was, and the training's own draws are left alone; unless the
+    default generator is just where the sampler left it, so that both are one.
+    """
+
+    def __init__(self, requests: Iterator[Any]) -> None:
+        """Go on from where the default generator is now."""
+        self._requests = requests
+        self._state = torch.default_generator.get_state()
+
+    def __iter__(self) -> "Apart":
+        return self
+
+    def __next__(self) -> Any:
+        outside = torch.default_generator.get_state()
+        is_apart = not torch.equal(outside, self._state)
+        if is_apart:
+            torch.default_generator.set_state(self._state)
+        try:
+            return next(self._requests)
+        finally:
+            self._state = torch.default_generator.get_state()
+            if is_apart:
+                torch.default_generator.set_state(outside)
+
+
+class Drawn:
+    """
+    A sampler that was brought to a place.
+
+    Attributes:
+        requests: What comes from there on, those first that were drawn and not delivered.
+        iterator: torch's own iterator of requests.
+    """
+
+    def __init__(self, requests: Iterator[Any], iterator: Any) -> None:
+        """Keep both."""
+        self.requests = requests
+        self.iterator = iterator
+
+    def __iter__(self) -> "Drawn":
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.requests)
+
+
+def chained(kept: list[Any], requests: Iterator[Any]) -> Iterator[Any]:
+    """What was kept, then the rest."""
+    return itertools.chain(kept, requests) if kept else requests

@@ -1,0 +1,262 @@
+"""
+The dictionary that a loader saves: its keys, its version, and reading one.
+
+It holds ints, str and bytes under keys that are always the same, and what user code returned for
+its own state. A later version must go on to read what an earlier one has written.
+"""
+
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shmloader.trainer.resuming import generators
+from shmloader.worker import snapshot
+from shmloader.worker.snapshot import Position
+
+VERSION = 1
+
+# What moment a state is of.
+START, EPOCH, END = "start", "epoch", "end"
+
+_OF_POSITION = ("attempts", "epoch", "has_ended", "dataset", "iterator")
+
+FINISHED = "_iterator_finished"  # Accelerate writes it too
+
+_INTS = (
+    *("recipe", "rank", "ranks", "workers", "persistent", "length", "batch_size", "drop_last"),
+    *("epoch", "base_seed", "shared_seed", "seeds_later", "drawn", "low", "checksum"),
+    *("last_worker", "sampler_epoch", "sampler_at", "elapsed_ms"),
+)
+_STRINGS = ("seed_by", "sampler", "at", "missing", "trouble")
+_UNSET: dict[str, Any] = {
+    "shmloader": VERSION,
+    "recipe": 0,
+    "seed_by": "",
+    "rank": 0,
+    "ranks": 1,
+    "workers": 0,
+    "persistent": 0,
+    "length": -1,
+    "batch_size": 0,
+    "drop_last": 0,
+    "sampler": "",
+    "at": START,
+    FINISHED: False,
+    "epoch": 0,
+    "base_seed": -1,
+    "shared_seed": -1,
+    "seeds_later": 0,
+    "drawn": 0,
+    "low": 0,
+    "missing": "",
+    "checksum": 0,
+    "last_worker": -1,
+    "sampler_epoch": -1,
+    "elapsed_ms": 0,
+    "by_worker": [],
+    "generators": generators.NONE,
+    "sampler_state": None,
+    "sampler_iterator": None,
+    "sampler_at": 0,
+    "worker_states": [],
+    "trouble": "",
+}
+
+
+def unset() -> dict[str, Any]:
+    """All keys, with what they are before there is anything to say."""
+    return dict(_UNSET)
+
+
+def pack_numbers(numbers: list[int], low: int, high: int) -> str:
+    """Pack which numbers from `low` to `high` are in a list, one bit each."""
+    bits = bytearray((high - low + 7) // 8)
+    for number in numbers:
+        bits[(number - low) >> 3] |= 1 << ((number - low) & 7)
+    return binascii.b2a_base64(bits, newline=False).decode()
+
+
+def _unpack_numbers(packed: str, low: int, high: int) -> list[int]:
+    bits = binascii.a2b_base64(packed)
+    if packed and len(bits) != (high - low + 7) // 8:
+        raise ValueError(f"{len(bits)} bytes for the batches from {low} to {high}")
+    return [low + at for at in range(len(bits) * 8) if bits[at >> 3] >> (at & 7) & 1]
+
+
+def pack_worker(published: bytes | None, begun: bytes | None, is_iterable: bool) -> Any:
+    """
+    Describe where a worker was; None if it was where any worker begins.
+
+    Args:
+        published: The snapshot that came with the last of its batches that was delivered in the
+            epoch; None if there was none.
+        begun: The one with which its epoch began; None in its first one.
+    """
+    latest = begun if published is None else published
+    if latest is None:
+        return None
+    described: dict[str, Any] = {
+        "is_begun": published is None,
+        "snapshot": None,
+        "random": None,
+        "as_seeded": False,
+        "attempts": 0,
+        "epoch": 0,
+        "has_ended": False,
+        "dataset": None,
+        "iterator": None,
+        "begun": None,
+    }
+    if snapshot.is_opaque(latest):
+        described["snapshot"] = latest
+    else:
+        position = snapshot.position_of(latest)
+        described |= {name: getattr(position, name) for name in _OF_POSITION}
+        described["as_seeded"] = snapshot.is_as_seeded(latest)
+        if not described["as_seeded"]:
+            described["random"] = snapshot.random_part(latest)
+    if is_iterable and published is not None and begun is not None:
+        described["begun"] = snapshot.random_part(begun)
+    return described
+
+
+def pack_here(dataset: Any, iterator: Any, has_ended: bool) -> dict[str, Any]:
+    """Describe where the dataset of an iterator without workers is."""
+    return {
+        "is_begun": False,
+        "snapshot": None,
+        "random": None,
+        "as_seeded": False,
+        "attempts": 0,
+        "epoch": 0,
+        "has_ended": has_ended,
+        "dataset": dataset,
+        "iterator": iterator,
+        "begun": None,
+    }
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """Where a worker was: the arguments of `pack_worker`."""
+
+    published: bytes | None = None
+    begun: bytes | None = None
+
+
+def _unpack_worker(described: Any, index: Any) -> WorkerState:
+    if described is None:
+        return WorkerState()
+    latest = described["snapshot"]
+    if latest is None:
+        known = {name: described[name] for name in _OF_POSITION}
+        joined = snapshot.AS_SEEDED if described["as_seeded"] else described["random"]
+        latest = snapshot.make(Position(has_begun=True, index=index, **known), joined)
+    snapshot.position_of(latest)  # or it is damaged
+    begun = described["begun"]
+    if begun is not None:
+        begun = snapshot.make(Position(has_begun=True), begun)
+    return WorkerState(None, latest) if described["is_begun"] else WorkerState(latest, begun)
+
+
+@dataclass(frozen=True)
+class State:
+    """
+    A state that was read: what `Record.state_dict` wrote, checked and unpacked.
+
+    Attributes:
+        at: Which moment it is of: START, EPOCH or END.
+        is_finished: The epoch was over, so that the next one comes.
+        missing: Numbers of batches that were drawn and not delivered.
+        generators: By name, what was noted.
+        raw: The dictionary itself.
+    """
+
+    raw: dict[str, Any]
+    at: str
+    is_finished: bool
+    missing: list[int]
+    generators: dict[str, torch.Tensor | None] = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self.raw[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def copy(self) -> dict[str, Any]:
+        """The dictionary again, as it was loaded."""
+        return {key: self.raw[key] for key in self.raw}
+
+    def worker(self, number: int, index: Any) -> WorkerState:
+        """
+        Where a worker was.
+
+        Args:
+            index: What an iterable dataset is asked for.
+
+        Raises:
+            ValueError: What is said of it makes no sense.
+        """
+        described = self.raw["worker_states"]
+        try:
+            return _unpack_worker(described[number] if number < len(described) else None, index)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ValueError(f"{_DAMAGED}: worker {number}: {error!r}") from error
+
+
+_DAMAGED = "this state of a loader is damaged"
+
+
+def read(state: Any) -> State:
+    """
+    Read a state.
+
+    Raises:
+        TypeError: It is no dictionary.
+        ValueError: It is not one of ours, of a later version, or damaged.
+    """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"a loader's state is a dict, but got {type(state).__name__}")
+    version = state.get("shmloader")
+    if type(version) is not int:
+        keys = ", ".join(map(str, list(state)[:6]))
+        raise ValueError(
+            f"this is no state that a loader of shmloader has saved: it has the keys {keys}. A "
+            "state of another loader, such as torchdata's, cannot be loaded"
+        )
+    if version > VERSION:
+        raise ValueError(
+            f"this state has version {version}, and this shmloader reads versions up to {VERSION}: "
+            "load it with the shmloader that saved it, or a newer one"
+        )
+    raw = {**_UNSET, **state}
+    try:
+        return _read(raw)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{_DAMAGED}: {error}") from error
+
+
+def _read(raw: dict[str, Any]) -> State:
+    for name, kinds in ((_INTS, int), (_STRINGS, str)):
+        for key in name:
+            if not isinstance(raw[key], kinds):
+                raise TypeError(f"{key} is {raw[key]!r}")
+    for key, kind in (("by_worker", list), ("worker_states", list), ("generators", Mapping)):
+        if not isinstance(raw[key], kind):
+            raise TypeError(f"{key} is {raw[key]!r}")
+    if raw["at"] not in (START, EPOCH, END) or not 0 <= raw["low"] <= raw["drawn"]:
+        raise ValueError(f"it is of {raw['at']!r} with {raw['low']} of {raw['drawn']} batches")
+    noted = {**generators.NONE, **raw["generators"]}
+    return State(
+        raw=raw,
+        at=raw["at"],
+        is_finished=raw["at"] == END or bool(raw[FINISHED]),
+        missing=_unpack_numbers(raw["missing"], raw["low"], raw["drawn"]),
+        generators={name: generators.read(name, noted[name]) for name in generators.NONE},
+    )

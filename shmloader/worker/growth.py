@@ -1,0 +1,84 @@
+"""
+How much private memory a worker has taken since it started: `worker_bytes`.
+
+Counted are dirty pages of private mappings: what it allocated, and what it inherited by a fork and
+has written to since, such as reference counts. Pages of slots and caches do not count, also while
+no other process has mapped them; so the kernel's sum over all mappings is no measure.
+
+To count them the kernel walks all pages, which takes 10 ms for a worker with torch and 40 ms for
+each further GB. So once a second only the anonymous pages are asked for, which it has at hand, and
+what they grew since the last count is added to that.
+"""
+
+import contextlib
+import mmap
+import time
+
+from shmloader.memory import groups
+
+GREW = 83  # the exit code of a worker that leaves because of it
+
+_EVERY_S = 1.0
+_SHARE = 50  # a count may take this part of the time at most, unless there is reason for it
+
+
+class Growth:
+    """
+    Watches the memory of this process.
+
+    Attributes:
+        taken_bytes: Since the start, as of the last look.
+        batches: Answered since the start.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """Begin to count; most_bytes: how much more is too much."""
+        self._most_bytes = most_bytes
+        self.taken_bytes = 0
+        self.batches = 0
+        self._first_bytes = 0
+        self._first_bytes = self._count()
+        self.taken_bytes = 0
+        self._looked_at = time.monotonic()
+
+    def is_too_much(self) -> bool:
+        """Count a batch, and look now and then. Returns True if the process should end."""
+        self.batches += 1
+        now = time.monotonic()
+        if now - self._looked_at >= _EVERY_S:
+            self._looked_at = now
+            self._look(now)
+        return self.taken_bytes > self._most_bytes
+
+    def _look(self, now: float) -> None:
+        more = anonymous_bytes() - self._anonymous_bytes
+        if self.taken_bytes + more > self._most_bytes or now >= self._due_at:
+            self._count()
+
+    def _count(self) -> int:
+        begin = time.monotonic()
+        total = private_bytes()
+        self._anonymous_bytes = anonymous_bytes()
+        now = time.monotonic()
+        self._due_at = now + _SHARE * (now - begin)
+        self.taken_bytes = total - self._first_bytes
+        return total
+
+
+def private_bytes() -> int:
+    """Sum the dirty pages of this process's private mappings; 0 if the system does not say."""
+    total = 0
+    is_private = False
+    with contextlib.suppress(OSError), open(f"{groups.PROC}/self/smaps", "rb") as lines:
+        for line in lines:
+            if line.startswith(b"Private_Dirty:"):
+                total += int(line.split()[1]) * 1024 if is_private else 0
+            elif line[0] in b"0123456789abcdef":  # a mapping: addresses, then "rw-p" or "rw-s"
+                is_private = line.split(None, 2)[1].endswith(b"p")
+    return total
+
+
+def anonymous_bytes() -> int:
+    """What this process has of anonymous pages, its own and inherited ones; 0 if not known."""
+    counts = groups.read_text(f"{groups.PROC}/self/statm").split()
+    return (int(counts[1]) - int(counts[2])) * mmap.PAGESIZE if len(counts) > 2 else 0

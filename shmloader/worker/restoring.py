@@ -1,0 +1,56 @@
+"""
+Bringing a dataset to where another copy of it was: by its state_dict(), or by fetching again.
+
+Used by workers that take the place of others, and by an iterator without workers that was resumed.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shmloader.worker.snapshot import Position
+
+
+def enter_epoch(dataset: Any, position: Position, begin: Callable[[], Any]) -> Any:
+    """
+    Begin an epoch of a dataset where the position says.
+
+    Args:
+        begin: Begins the epoch, and returns torch's fetcher or one that stands in for it.
+
+    Returns:
+        The fetcher. Of an iterable dataset without a state it is still at the beginning.
+    """
+    # A dataset that is its own iterator may go back to its start in __iter__: restore after it.
+    is_iterator = isinstance(dataset, Iterator)
+    if position.dataset is not None and not is_iterator:
+        dataset.load_state_dict(position.dataset)
+    fetcher = begin()
+    if position.dataset is not None and is_iterator:
+        dataset.load_state_dict(position.dataset)
+    if position.iterator is not None:
+        fetcher.dataset_iter.load_state_dict(position.iterator)
+    if position.has_ended:
+        fetcher.ended = True
+    return fetcher
+
+
+def has_to_replay(position: Position) -> bool:
+    """Returns True if only fetching again brings an iterable dataset to its position."""
+    return position.attempts > 0 and position.dataset is None and position.iterator is None
+
+
+def replay(fetch: Callable[[int, Any], Any], position: Position) -> None:
+    """
+    Fetch again what was answered, to bring an iterator to its position.
+
+    Args:
+        fetch: Is called with how many requests were answered before, and the request.
+    """
+    for attempt in range(position.attempts):
+        try:
+            fetch(attempt, position.index)
+        except StopIteration:
+            return
+        except Exception:
+            # The answer was this error.
+            continue

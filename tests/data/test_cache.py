@@ -1,0 +1,758 @@
+"""`cached()`: what it returns, keeps, counts and refuses, in one process and in many."""
+
+import copy
+import dataclasses
+import gc
+import multiprocessing
+import os
+import pickle
+import random
+import threading
+import warnings
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
+
+import shmloader
+from shmloader import DataLoader, cached, draws
+from shmloader.data import cache_memory
+from shmloader.memory import limits
+from shmloader.memory.account import account
+from shmloader.memory.segment import default_ring_bytes
+from shmloader.worker import seeds
+from tests.helpers.datasets import Computed
+from tests.helpers.kept import AtOnce, Augment, Drawing, Fetched, content
+
+ROOM = 8 << 20
+COUNT = 24
+
+
+def assert_whole(batches, count=COUNT):
+    """Check that an epoch in order has every sample once, whole."""
+    indices = [index for batch in batches for index in batch["index"].tolist()]
+    assert list(range(count)) == indices
+    for batch in batches:
+        for row, index in zip(batch["data"], batch["index"].tolist(), strict=True):
+            assert torch.equal(content(index), row)
+
+
+# What it returns
+
+
+def test_a_sample_is_fetched_once():
+    """The second time a sample is copied, and what was fetched and kept is counted."""
+    fetched = Fetched(4)
+    dataset = cached(fetched, ROOM)
+    first, second = [[dataset[index] for index in range(4)] for _ in range(2)]
+
+    assert [1, 1, 1, 1] == fetched.fetches.tolist()
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one.pop("data"), other.pop("data"))
+        assert one == other
+    stats = dataset.cache_stats()
+    assert (4, 4, 4) == (stats.hits, stats.misses, stats.entries)
+    assert 4 * 8 * 600 < stats.bytes < 4 * 8 * 600 + 4 * 512
+    assert stats.bytes < stats.max_bytes <= ROOM
+
+
+@dataclasses.dataclass
+class Record:
+    """A sample of a class of the user's."""
+
+    data: torch.Tensor
+    tags: set
+
+
+class Odd:
+    """A class that no layout can describe."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return self.value == other.value
+
+
+BIG = torch.arange(1 << 17)
+SHARED = torch.arange(5000.0)
+PICTURE = Image.effect_noise((60, 50), 30)
+KINDS = {
+    "number": 7,
+    "large number": 1 << 80,
+    "float": 0.1,
+    "none": None,
+    "text": "ü\udc80" * 3000,
+    "bytes": b"\0" * 70000,
+    "tensor": BIG,
+    "empty tensor": torch.empty(0, 3),
+    "strided tensor": BIG[::2],
+    "bfloat16": torch.ones(3, dtype=torch.bfloat16),
+    "parameter": torch.nn.Parameter(torch.ones(3)),
+    "sparse": torch.eye(4).to_sparse(),
+    "array": numpy.arange(10.0).reshape(2, 5),
+    "fortran": numpy.asfortranarray(numpy.arange(600.0).reshape(20, 30)),
+    "objects": numpy.array([1, "a", None], dtype=object),
+    "dates": numpy.array(["2026-11-22"], dtype="M8[D]"),
+    "scalar": numpy.float32(3.5),
+    "nested": {"a": [1, (2.5, "x", {"b": torch.ones(2)})], 3: (None, True)},
+    "two views": (SHARED[:3000], SHARED[2000:]),
+    "many leaves": [torch.full((n,), n) for n in range(200)],
+    "record": Record(torch.ones(4), {1, 2}),
+    "object": Odd([1, torch.zeros(2).tolist()]),
+    "picture": (PICTURE, 3),
+}
+
+
+@pytest.mark.parametrize("value", KINDS.values(), ids=KINDS)
+def test_samples_of_every_kind_come_back(value):
+    """A kept sample is the same in every bit and type, and has memory of its own."""
+    dataset = cached(Computed(1, lambda index: value), ROOM)
+    dataset[0]
+    found = dataset[0]
+
+    assert 1 == dataset.cache_stats().hits
+    assert_same(value, found)
+
+
+def assert_same(value, found):
+    assert type(value) is type(found)
+    if isinstance(value, torch.Tensor):
+        assert value.dtype == found.dtype
+        assert value.requires_grad == found.requires_grad
+        assert torch.equal(value.to_dense(), found.to_dense())
+    elif isinstance(value, numpy.ndarray):
+        assert value.dtype == found.dtype
+        assert value.flags.c_contiguous == found.flags.c_contiguous
+        assert value.tolist() == found.tolist()
+    elif isinstance(value, dict | list | tuple):
+        parts = (value.items(), found.items()) if isinstance(value, dict) else (value, found)
+        for one, other in zip(*parts, strict=True):
+            assert_same(one, other)
+    elif isinstance(value, Record):
+        assert torch.equal(value.data, found.data)
+        assert value.tags == found.tags
+    else:
+        assert value == found
+
+
+def test_leaves_that_share_memory_still_do():
+    """Two views of one storage are views of one storage after they were kept."""
+    dataset = cached(Computed(1, lambda index: (SHARED[:3000], SHARED[2000:])), ROOM)
+    dataset[0]
+    one, other = dataset[0]
+    one[2000] = -1
+
+    assert -1 == other[0].item()
+
+
+def test_copies_are_private():
+    """A sample may be changed in place: the next look finds it as it was kept."""
+    dataset = cached(Fetched(2), ROOM)
+    for _ in range(3):
+        sample = dataset[1]
+        assert torch.equal(content(1), sample["data"])
+        sample["data"].zero_()
+        sample["name"] = "changed"
+
+    assert "sample 1" == dataset[1]["name"]
+
+
+def test_a_kept_label_does_not_keep_its_picture():
+    """A small leaf of a copy holds memory of its own."""
+    dataset = cached(Computed(1, lambda index: (BIG, torch.ones(3))), ROOM)
+    dataset[0]
+    _, label = dataset[0]
+
+    assert label.untyped_storage().nbytes() < 1000
+
+
+def test_transform_runs_at_each_access():
+    """A transform gets the sample that was fetched or copied, and may change it."""
+    seen = []
+
+    def transform(sample):
+        seen.append(sample["name"])
+        sample["data"].add_(len(seen))
+        return sample["data"][0].item()
+
+    dataset = cached(Fetched(2), ROOM, transform)
+
+    assert [100_001, 100_002, 100_003] == [dataset[1] for _ in range(3)]
+    assert ["sample 1"] * 3 == seen
+
+
+@pytest.mark.parametrize("index", [-1, numpy.int64(2), torch.tensor(2), True + 1])
+def test_an_index_of_any_integer_type_is_the_same(index):
+    """Negative numbers, numpy's and torch's lead to the same sample."""
+    fetched = Fetched(3)
+    dataset = cached(fetched, ROOM)
+    dataset[2]
+
+    assert "sample 2" == dataset[index]["name"]
+    assert [0, 0, 1] == fetched.fetches.tolist()
+
+
+def test_other_indices_are_the_datasets_own_matter():
+    """What is no number in range is passed on each time, with the dataset's own error."""
+    dataset = cached(Computed(3, lambda index: ("got", index)), ROOM)
+
+    assert [("got", 5)] * 2 == [dataset[5], dataset[5]]
+    assert [("got", (1, 2)), ("got", "a"), ("got", -4)] == [
+        dataset[1, 2],
+        dataset["a"],
+        dataset[-4],
+    ]
+    assert 0 == dataset.cache_stats().entries
+    with pytest.raises(IndexError, match="no sample 3"):
+        cached(Fetched(3), ROOM)[3]
+
+
+def test_an_error_is_the_datasets_and_keeps_nothing():
+    """An error passes through; the sample is fetched again the next time."""
+    outcomes = [KeyError("gone"), "there"]
+
+    def make(index):
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    dataset = cached(Computed(1, make), ROOM)
+    with pytest.raises(KeyError, match="gone"):
+        dataset[0]
+
+    assert ["there", "there"] == [dataset[0], dataset[0]]
+
+
+def test_it_looks_like_the_dataset_inside():
+    """Length, attributes and type are a dataset's; wrappers of torch's work on it."""
+    fetched = Fetched(6)
+    dataset = cached(fetched, ROOM)
+
+    assert isinstance(dataset, Dataset)
+    assert (6, ("cat", "dog"), fetched) == (len(dataset), dataset.classes, dataset.dataset)
+    assert not hasattr(dataset, "__getitems__")
+    assert not hasattr(dataset, "colours")
+    assert "sample 4" == Subset(dataset, [4, 5])[0]["name"]
+    assert "sample 1" == (dataset + dataset)[7]["name"]
+    assert isinstance(dataset + dataset, ConcatDataset)
+
+
+# Several at once
+
+
+def test_only_what_is_missing_is_fetched_at_once():
+    """A dataset's __getitems__ is asked for what is not there, and samples come in order."""
+    fetched = AtOnce(6)
+    dataset = cached(fetched, ROOM, lambda sample: sample["index"])
+    dataset[3]
+
+    assert [2, 3, 4] == dataset.__getitems__([2, 3, 4])
+    assert [5, 4, 3, 5] == dataset.__getitems__([5, 4, 3, 5])
+    assert [[2, 4], [5, 5]] == fetched.requests
+    assert [0, 1] == Subset(dataset, [0, 1]).__getitems__([0, 1])
+    assert 6 == dataset.cache_stats().entries
+
+
+def test_a_batch_that_is_no_list_of_samples_is_refused():
+    """What __getitems__ returns must be a sample for each index."""
+    dataset = cached(AtOnce(6, kind=iter), ROOM)
+    short = cached(AtOnce(6, kind=lambda samples: list(samples)[1:]), ROOM)
+
+    with pytest.raises(TypeError, match=r"AtOnce\.__getitems__ returned a generator for 2 indices"):
+        dataset.__getitems__([0, 1])
+    with pytest.raises(TypeError, match="returned a list for 2 indices"):
+        short.__getitems__([0, 1])
+
+
+# How much it keeps
+
+
+def test_what_fits_is_found_and_the_rest_is_fetched():
+    """With less memory than data the share of hits is the share that fits, in every later epoch."""
+    data_bytes = 200 * (8 * 600 + 192)
+    fetched = Fetched(200)
+    dataset = cached(fetched, data_bytes // 2 + (8 << 10))
+    for _ in range(3):
+        for index in range(200):
+            assert torch.equal(content(index), dataset[index]["data"])
+    stats = dataset.cache_stats()
+
+    assert abs(stats.entries - 100) <= 5
+    assert 2 * stats.entries == stats.hits
+    assert {1, 3} == set(fetched.fetches.tolist())
+    assert stats.bytes <= stats.max_bytes <= data_bytes // 2 + (8 << 10)
+
+
+def test_samples_larger_than_a_piece_and_than_all():
+    """A sample of any size is kept if it fits into what is left, and otherwise fetched."""
+    sizes = [10, 3_000_000, 20, 9_000_000, 30, 4_000_000, 2_000_000, 40]
+    dataset = cached(Computed(len(sizes), lambda index: torch.zeros(sizes[index])), 40_000_000)
+    for _ in range(2):
+        assert sizes == [len(dataset[index]) for index in range(len(sizes))]
+    stats = dataset.cache_stats()
+
+    # 36 MB do not fit beside the 12 MB that were there first; all others do.
+    assert (len(sizes) - 1, len(sizes) - 1) == (stats.entries, stats.hits)
+
+
+@pytest.mark.core(every=3, start=2)
+@pytest.mark.parametrize(("size", "count"), [(1, 5000), (100_000, 60), (1 << 20, 9)])
+def test_a_cache_that_is_just_enough_keeps_all(size, count):
+    """Little is wasted: 3 percent more than the samples take is enough."""
+    rows = [torch.full((size,), number, dtype=torch.uint8) for number in range(count % 251)]
+    dataset = cached(
+        Computed(count, lambda index: rows[index % len(rows)]),
+        int(1.03 * count * (size + 256)) + 8 * count + (64 << 10),
+    )
+    for index in range(count):
+        dataset[index]
+
+    assert count == dataset.cache_stats().entries
+
+
+def test_a_sample_that_cannot_be_kept_is_fetched_each_time():
+    """It comes as it is, with one warning that names the part; others are kept."""
+    dataset = cached(Computed(3, lambda index: {"f": (lambda: index) if index else 0}), ROOM)
+    with pytest.warns(UserWarning, match=r"fetches sample 1 each time.*sample\['f'\] \(function\)"):
+        assert 1 == dataset[1]["f"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [2, 1] == [dataset[2]["f"](), dataset[1]["f"]()]
+    dataset[0]
+
+    assert 1 == dataset.cache_stats().entries
+
+
+def test_handles_are_no_values():
+    """What would send a descriptor or a handle to another process is not kept."""
+    queue = multiprocessing.get_context("fork").Lock()
+    dataset = cached(Computed(1, lambda index: queue), ROOM)
+    with pytest.warns(UserWarning, match="cannot be kept"):
+        dataset[0]
+
+    assert dataset[0] is queue
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, 1, 4096])
+def test_no_room_at_all_is_an_error(max_bytes):
+    """A cache that can hold nothing is refused, with the number."""
+    with pytest.raises(ValueError, match=str(max_bytes)):
+        cached(Fetched(10), max_bytes)
+
+
+def test_an_index_that_takes_all_is_an_error():
+    """The words of a huge dataset count, and the error says how many bytes they take."""
+    dataset = Computed(10_000_000, lambda index: index)
+
+    with pytest.raises(ValueError, match="beside 80000000 bytes of index for 10000000 of them"):
+        cached(dataset, 80_000_000)
+
+
+class Endless(IterableDataset):
+    """A dataset without indices."""
+
+    def __iter__(self):
+        yield 1
+
+
+class Lengthless(Dataset):
+    """A dataset without a length."""
+
+    def __getitem__(self, index):
+        return index
+
+
+@pytest.mark.parametrize(
+    ("dataset", "text"),
+    [(Endless(), "keeps samples by their index"), (Lengthless(), "no __len__"), (3, "index")],
+)
+def test_what_has_no_length_or_index_is_refused(dataset, text):
+    """Only a map-style dataset with a length can be kept."""
+    with pytest.raises(TypeError, match=text):
+        cached(dataset, ROOM)
+
+
+def test_more_than_there_is_becomes_less_with_the_numbers(monkeypatch):
+    """A cache takes at most three quarters of what is left, and says so."""
+    here = limits.Available(100_000_000, "on this machine")
+    monkeypatch.setattr(limits, "available", lambda: here)
+    with pytest.warns(
+        UserWarning,
+        match=r"at most 75\.0 MB in place of max_bytes=900000000 .*"
+        r"because 100\.0 MB are left to process \d+ on this machine",
+    ):
+        dataset = cached(Fetched(10), 900_000_000)
+
+    assert 74_900_000 < dataset.cache_stats().max_bytes <= 75_000_000
+
+
+def test_ranks_of_a_machine_share_what_is_left(monkeypatch):
+    """Each rank that torchrun started takes its part."""
+    here = limits.Available(100_000_000, "on this machine")
+    monkeypatch.setattr(limits, "available", lambda: here)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.warns(UserWarning, match="for each of 4 ranks"):
+        dataset = cached(Fetched(10), 30_000_000)
+
+    assert 18_700_000 < dataset.cache_stats().max_bytes <= 18_750_000
+
+
+def test_a_second_cache_counts_what_the_first_may_still_take(monkeypatch):
+    """What one cache has not taken yet is not left to the next."""
+    here = limits.Available(100_000_000, "on this machine")
+    monkeypatch.setattr(limits, "available", lambda: here)
+    first = cached(Fetched(10), 60_000_000)
+    with pytest.warns(UserWarning, match="at most 30.0 MB"):
+        second = cached(Fetched(10), 60_000_000)
+
+    assert first.cache_stats().number + 1 == second.cache_stats().number
+
+
+def test_it_does_not_grow_while_memory_is_short(monkeypatch):
+    """Then samples are fetched, that is counted, and it grows again when there is room."""
+    fetched = Fetched(40)
+    dataset = cached(fetched, ROOM)
+    left = [0]
+    monkeypatch.setattr(limits, "available_bytes", lambda: left[0])
+    monkeypatch.setattr(cache_memory, "_LOOK_AGAIN_S", 0.0)
+    for index in range(40):
+        dataset[index]
+    short = dataset.cache_stats()
+    left[0] = 1 << 50
+    for index in range(40):
+        dataset[index]
+
+    assert (0, 40) == (short.entries, short.refused)
+    assert 40 == dataset.cache_stats().entries
+
+
+@pytest.mark.usefixtures("children_are_forgotten")
+def test_a_child_without_descriptors_reads_and_fetches():
+    """A daemon that closed all files finds what is there; it adds no pages to a file of its own."""
+    dataset = cached(Fetched(40), ROOM)
+    for index in range(20):
+        dataset[index]
+    pid = os.fork()
+    if pid == 0:
+        os.closerange(3, 256)
+        files = [os.open("/dev/null", os.O_RDWR) for _ in range(30)]
+        right = all(torch.equal(content(index), dataset[index]["data"]) for index in range(40))
+        os._exit(0 if right and files else 1)
+    status = os.waitpid(pid, 0)[1]
+    stats = dataset.cache_stats()
+
+    assert 0 == os.waitstatus_to_exitcode(status)
+    assert (20, 20, 40) == (stats.entries, stats.hits, stats.misses)
+    assert 20 == stats.refused
+
+
+def test_rings_leave_it_room():
+    """The default of ring_bytes is half of what the data that is kept leaves."""
+    gc.collect()  # caches of other tests
+    before, kept = default_ring_bytes(1), account().kept_bytes
+    dataset = cached(Fetched(10), 64 << 20)
+
+    assert before - (32 << 20) == default_ring_bytes(1)
+    assert kept + (64 << 20) == account().kept_bytes
+    del dataset
+    gc.collect()
+    assert before == default_ring_bytes(1)
+
+
+# Draws
+
+
+def test_a_fetch_leaves_every_generator_as_it_was():
+    """After a miss and after a hit the three generators are where they were before."""
+    dataset = cached(Drawing(2), ROOM)
+    before = draws.random_states()
+    states = []
+    for _ in range(2):
+        dataset[1]
+        states.append(draws.random_states())
+
+    for one, other, third in zip(before, *states, strict=True):
+        assert str(one) == str(other) == str(third)
+
+
+def test_an_error_leaves_every_generator_as_it_was():
+    """They are put back after an error, too."""
+
+    def make(index):
+        random.random()
+        raise ValueError
+
+    before = random.getstate()
+    with pytest.raises(ValueError):
+        cached(Computed(1, make), ROOM)[0]
+
+    assert before == random.getstate()
+
+
+@pytest.mark.parametrize("drawn_before", [0, 1, 3])
+def test_rng_is_put_back(drawn_before):
+    """rng() goes on after a fetch as if the dataset had not drawn, whether it was made before."""
+    found = []
+    dataset = cached(Drawing(1, seeds.rng), ROOM, Augment(seeds.rng))
+    for _ in range(2):
+        with seeds.taking(seeds.Turn((1, 2, 3), None, 4)):
+            own = seeds.rng() if drawn_before else None
+            for _ in range(drawn_before):
+                own.integers(10, dtype=numpy.int32)  # which keeps half of its bits
+            _, augmented = dataset[0]
+            found.append((augmented[3].item(), seeds.rng().random()))
+            assert own is None or own is seeds.rng()
+
+    assert found[0] == found[1]
+
+
+MODES = [
+    {"num_workers": 0},
+    {"num_workers": 0, "seed_by": "batch"},
+    {"num_workers": 2},
+    {"num_workers": 2, "seed_by": "batch"},
+    {"num_workers": 2, "seed_by": "batch", "assignment": "dynamic"},
+    {"num_workers": 2, "overlap_epochs": True, "persistent_workers": True},
+]
+
+
+@pytest.mark.core(every=3, start=1)
+@pytest.mark.parametrize("options", MODES, ids=str)
+def test_warm_epochs_draw_as_cold_ones(options):
+    """What a transform draws is the same in a cold epoch and in a warm one."""
+    rng = seeds.rng if options.get("seed_by") else None
+    dataset = cached(Drawing(COUNT, rng), ROOM, Augment(rng))
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        random.seed(5)
+        numpy.random.seed(5)
+        with DataLoader(dataset, batch_size=4, shuffle=True, **options) as loader:
+            runs.append([batch for _ in range(2) for batch in loader])
+
+    assert (COUNT, COUNT) == (dataset.cache_stats().entries, dataset.cache_stats().misses)
+    for cold, warm in zip(*runs, strict=True):
+        assert torch.equal(cold[0], warm[0])
+        assert torch.equal(cold[1], warm[1])
+
+
+# Many processes
+
+STARTS = [
+    pytest.param(
+        method,
+        persistent,
+        id=f"{method}-{'persistent' if persistent else 'anew'}",
+        marks=() if method == "fork" else pytest.mark.thorough,
+    )
+    for method in ("fork", "spawn", "forkserver")
+    for persistent in (False, True)
+]
+
+
+@pytest.mark.parametrize(("method", "persistent"), STARTS)
+def test_workers_share_what_each_has_fetched(method, persistent):
+    """Every sample is fetched once for all workers, and for all epochs of the next loader too."""
+    fetched = Fetched(COUNT)
+    dataset = cached(fetched, ROOM)
+    options = {"num_workers": 2, "multiprocessing_context": method}
+    for _ in range(2):
+        with DataLoader(dataset, batch_size=4, persistent_workers=persistent, **options) as loader:
+            for _ in range(2):
+                assert_whole(list(loader))
+            stats = loader.stats()
+
+    assert [1] * COUNT == fetched.fetches.tolist()
+    (found,) = stats.caches
+    assert ("Fetched", 3 * COUNT, COUNT, COUNT) == (
+        *(found.label, found.hits, found.misses, found.entries),
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_replacements_share_it_too(method, tmp_path):
+    """A worker that dies is replaced by one that finds what was kept."""
+    flag = tmp_path / "died"
+    dataset = cached(Mortal(Fetched(COUNT), str(flag)), ROOM)
+    options = {"num_workers": 2, "multiprocessing_context": method, "restarts": 2}
+    with DataLoader(dataset, batch_size=4, **options) as loader:
+        with pytest.warns(shmloader.RestartWarning):
+            assert_whole(list(loader))
+        assert_whole(list(loader))
+
+    assert COUNT == dataset.cache_stats().entries
+
+
+class Mortal(Dataset):
+    """A dataset that kills the first worker which fetches a certain sample."""
+
+    def __init__(self, inner, flag):
+        self.inner = inner
+        self.flag = flag
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, index):
+        if index == 13 and not os.path.exists(self.flag):
+            with open(self.flag, "w"):
+                pass
+            os.kill(os.getpid(), 9)
+        return self.inner[index]
+
+
+def test_two_loaders_share_a_cache():
+    """Loaders that run side by side fetch each sample about once, and read each other's."""
+    fetched = Fetched(COUNT)
+    dataset = cached(fetched, ROOM)
+    options = {"batch_size": 4, "num_workers": 1}
+    with DataLoader(dataset, **options) as one, DataLoader(dataset, **options) as other:
+        pairs = list(zip(one, other, strict=True))
+        assert one.stats().caches == other.stats().caches
+        assert 1 == len((one.stats() + other.stats()).caches)
+    for batches in zip(*pairs, strict=True):
+        assert_whole(batches)
+
+    assert COUNT == dataset.cache_stats().entries
+
+
+@pytest.mark.usefixtures("children_are_forgotten")
+def test_a_forked_child_fills_pieces_of_its_own():
+    """Parent and children go on keeping after a fork, and nobody writes over another's samples."""
+    dataset = cached(Fetched(300), ROOM)
+    for index in range(60):
+        dataset[index]
+    children = []
+    for child in range(2):
+        pid = os.fork()
+        if pid == 0:
+            for index in range(60 + 60 * child, 120 + 60 * child):
+                dataset[index]
+            os._exit(0)
+        children.append(pid)
+    for index in range(180, 300):
+        dataset[index]
+    for pid in children:
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for index in range(300):
+        assert torch.equal(content(index), dataset[index]["data"])
+
+    assert (300, 300) == (dataset.cache_stats().entries, dataset.cache_stats().hits)
+
+
+def test_threads_share_it():
+    """Threads of one process may keep and read at once."""
+    dataset = cached(Fetched(200), ROOM)
+    wrong = []
+
+    def read(seed):
+        order = list(range(200)) * 3
+        random.Random(seed).shuffle(order)
+        wrong.extend(
+            index for index in order if not torch.equal(content(index), dataset[index]["data"])
+        )
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert ([], 200) == (wrong, dataset.cache_stats().entries)
+
+
+@pytest.mark.thorough
+def test_threads_of_workers_share_it():
+    """With fetch_threads the batches are the same."""
+    dataset = cached(Fetched(COUNT), ROOM)
+    with DataLoader(dataset, batch_size=4, num_workers=2, fetch_threads=3) as loader:
+        for _ in range(3):
+            assert_whole(list(loader))
+
+    assert COUNT == dataset.cache_stats().entries
+
+
+# Its life
+
+
+def blocks_of(dataset):
+    """Bytes of pages that the memory of a cache has."""
+    return os.fstat(dataset._memory._descriptor).st_blocks * 512
+
+
+def test_close_gives_the_memory_back():
+    """Pages go at once, and from then on samples are fetched."""
+    fetched = Fetched(100)
+    dataset = cached(fetched, ROOM)
+    for index in range(100):
+        dataset[index]
+    before = blocks_of(dataset)
+    dataset.close()
+    dataset.close()
+
+    assert before > 400_000
+    assert blocks_of(dataset) < 40_000
+    assert [torch.equal(content(7), dataset[7]["data"]) for _ in range(2)] == [True, True]
+    assert 3 == fetched.fetches[7]
+
+
+@pytest.mark.usefixtures("children_are_forgotten")
+def test_only_its_maker_closes_it():
+    """close() in a forked child does nothing to the parent; the parent's reaches the child."""
+    dataset = cached(Fetched(10), ROOM)
+    dataset[1]
+    to_child, to_parent = multiprocessing.Pipe()
+    pid = os.fork()
+    if pid == 0:
+        dataset.close()
+        to_parent.send(dataset._memory._samples.is_closed)
+        to_parent.recv()
+        to_parent.send((dataset[1]["name"], dataset._memory._samples.is_closed))
+        os._exit(0)
+    assert to_child.recv() is False
+    assert "sample 1" == dataset[1]["name"]
+    assert 1 == dataset.cache_stats().hits
+    dataset.close()
+    to_child.send("closed")
+
+    assert ("sample 1", True) == to_child.recv()
+    os.waitpid(pid, 0)
+    to_child.close()
+    to_parent.close()
+
+
+def test_a_loader_goes_on_after_close():
+    """Workers that live on fetch what they found before."""
+    fetched = Fetched(COUNT)
+    dataset = cached(fetched, ROOM)
+    with DataLoader(dataset, batch_size=4, num_workers=2, persistent_workers=True) as loader:
+        assert_whole(list(loader))
+        dataset.close()
+        assert_whole(list(loader))
+
+    assert [2] * COUNT == fetched.fetches.tolist()
+
+
+def test_it_is_pickled_for_processes_that_start_alone():
+    """At other times there is no process to hand the memory to, and the error says what to do."""
+    dataset = cached(Fetched(3), ROOM)
+
+    with pytest.raises(TypeError, match=r"cannot be pickled at other times: pickle its \.dataset"):
+        pickle.dumps(dataset)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_shares_the_memory(copied):
+    """A copied dataset finds what the first has kept."""
+    fetched = Fetched(3)
+    dataset = cached(fetched, ROOM)
+    dataset[1]
+    other = copied(dataset)
+
+    assert "sample 1" == other[1]["name"]
+    assert 1 == dataset.cache_stats().hits

@@ -1,0 +1,575 @@
+"""`SharedList`: what is read is what was given, from one memory that no process can change."""
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import fcntl
+import gc
+import multiprocessing
+import os
+import pickle
+import random
+import resource
+import threading
+import warnings
+import weakref
+from pathlib import Path
+
+import hypothesis
+import numpy
+import pytest
+import torch
+from hypothesis import strategies as st
+
+import shmloader
+from shmloader import DataLoader, OutOfSharedMemory, SharedList
+from shmloader.core import PackedRecord, unpack_record
+from shmloader.core.pickling import Pickler, Unpickler
+from shmloader.memory import growing, limits
+from shmloader.memory.account import account
+from shmloader.memory.segment import default_ring_bytes
+
+BLOCK = 4096  # records that one block of the index is for
+Point = collections.namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class Box:
+    left: float
+    name: str
+
+
+class Custom:
+    """An object that only a pickle can say."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return type(other) is Custom and self.value == other.value
+
+    __hash__ = None
+
+
+PLAIN = [
+    None, True, False, 0, -1, 63, -64, 64, 2**31, 2**63 - 1, -(2**63), 2**63, 2**200, -(2**100),
+    0.0, -0.0, float("inf"), 1e-300, 1 + 2j, "", "text", "ü\udc80", "x" * 100_000, b"", b"\0\xff",
+    b"y" * 5000, [], [1], [1, 2, 300], [1.5, 2.5], [1, 2.5], [True, 1], [2**70, 1], (), (1, 2),
+    (0.5,), ("a", None), {}, {"a": 1}, {"a": {"b": [1, {"c": ()}]}}, {1: "one", None: 2, "k": 3},
+    {"x" * 300: 1}, {1, 2}, frozenset("ab"), range(5), Point(1, "y"), Box(1.5, "n"), Custom([1]),
+    numpy.float32(1.5), numpy.datetime64("2020-01-01"), collections.OrderedDict(b=1, a=2),
+    int, dataclasses.replace, [[[[[]]]]], [None] * 1000, list(range(-500, 500)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", range(len(PLAIN)))
+def test_a_record_is_what_was_given(at):
+    """Equal, and of the same types, whatever it is made of."""
+    with SharedList([PLAIN[at], [PLAIN[at]], {"key": PLAIN[at]}]) as records:
+        assert [PLAIN[at], [PLAIN[at]], {"key": PLAIN[at]}] == list(records)
+        assert type(PLAIN[at]) is type(records[0])
+        assert repr(PLAIN[at]) == repr(records[0]) or type(PLAIN[at]) is Custom
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-(2**66), 2**66), st.floats(), st.text(),
+    st.binary(), st.complex_numbers(), st.just(numpy.float32(0.5)), st.dates(),
+)  # fmt: skip
+KEYS = st.one_of(st.text(), st.integers(), st.none(), st.tuples(st.integers(), st.text()))
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner), st.lists(inner).map(tuple), st.dictionaries(KEYS, inner),
+        st.lists(st.floats()), st.lists(st.integers()).map(tuple),
+        st.frozensets(st.integers(), max_size=1),
+        inner.map(lambda value: [value, value, {"twice": value}]),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.thorough
+@hypothesis.given(st.lists(VALUES, max_size=5))
+def test_any_nesting_of_data(values):
+    """Whatever is nested in what comes back as it was, in the same order of keys."""
+    with SharedList(values) as records:
+        assert repr(values) == repr(list(records))
+
+
+ARRAYS = [
+    numpy.arange(12.0).reshape(3, 4),
+    numpy.arange(12, dtype=numpy.int16).reshape(3, 4).T,
+    numpy.arange(24)[::2],
+    numpy.array(5, numpy.uint8),
+    numpy.zeros((0, 3)),
+    numpy.array(["a", "bcd"]),
+    numpy.array([(1, 2.5)], [("a", "i1"), ("b", "f8")]),
+    numpy.array([1, "x", None], object),
+    numpy.array(["2020-01-01"], "M8[D]"),
+    numpy.arange(3, dtype=">i4"),
+]
+TENSORS = [
+    torch.arange(12.0).reshape(3, 4),
+    torch.arange(12).reshape(3, 4).T,
+    torch.tensor(5, dtype=torch.bfloat16),
+    torch.zeros(0, 3),
+    torch.arange(4.0, requires_grad=True),
+    torch.eye(3).to_sparse(),
+    torch.tensor([1 + 2j]).conj(),
+    torch.nn.Parameter(torch.ones(2)),
+    torch.arange(3, dtype=torch.uint8).expand(2, 3),
+]
+
+
+@pytest.mark.parametrize("at", range(len(ARRAYS)))
+def test_an_array_is_what_was_given(at):
+    """The same values, dtype, shape and order, and it may be written to."""
+    with SharedList([{"a": ARRAYS[at], "b": [ARRAYS[at].copy()]}]) as records:
+        for found in (records[0]["a"], records[0]["b"][0]):
+            numpy.testing.assert_array_equal(ARRAYS[at], found)
+            assert ARRAYS[at].dtype.newbyteorder("=") == found.dtype.newbyteorder("=")
+            assert found.flags.writeable
+        del found
+
+
+@pytest.mark.parametrize("at", range(len(TENSORS)))
+def test_a_tensor_is_what_was_given(at):
+    """The same values, dtype, shape, layout and class."""
+    with SharedList([(TENSORS[at], 1)]) as records:
+        found = records[0][0]
+        assert torch.equal(TENSORS[at].detach().to_dense(), found.detach().to_dense())
+        assert (type(TENSORS[at]), TENSORS[at].dtype) == (type(found), found.dtype)
+        assert TENSORS[at].layout == found.layout
+        assert TENSORS[at].requires_grad == found.requires_grad
+
+
+def test_a_record_keeps_what_it_shares():
+    """An object met twice in a record is one object in it, and views of a tensor are views."""
+    inner, whole = [1, 2], torch.zeros(100)
+    loop = {"self": None}
+    loop["self"] = loop
+    with SharedList([[inner, inner, whole[:50], whole[25:]], loop]) as records:
+        first, second, head, tail = records[0]
+        head[30] = 7
+
+        assert first is second
+        assert 7 == tail[5]
+        assert records[1]["self"]["self"] is not None
+        found = records[1]
+        assert found["self"] is found
+        del head, tail
+
+
+def test_each_read_makes_new_objects():
+    """A list in a record that is changed is as it was at the next read."""
+    with SharedList([[1, {"a": 2}]]) as records:
+        records[0].append(3)
+        records[0][1]["a"] = 5
+
+        assert [1, {"a": 2}] == records[0]
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+def test_any_length(length):
+    """Every record of a list is found, around the edges of a block of the index too."""
+    expected = [str(number) for number in range(length)]
+    with SharedList(iter(expected)) as records:
+        assert length == len(records)
+        assert expected == list(records)
+        assert expected[-1:] == [records[number] for number in range(length)][-1:]
+
+
+@pytest.mark.parametrize("part", [
+    slice(None), slice(3, 7), slice(None, None, -1), slice(8, 2, -3), slice(-4, None), slice(5, 5),
+    slice(100, 200), slice(None, None, 4), slice(-100, 100),
+])  # fmt: skip
+def test_slices_are_lists_of_the_same_memory(part):
+    """A slice, a slice of it, and their negative indices are those of a list; nothing is copied."""
+    expected = list(range(10))
+    with SharedList(expected) as records:
+        found = records[part]
+
+        assert isinstance(found, SharedList)
+        assert expected[part] == list(found)
+        assert expected[part][1:-1:2] == list(found[1:-1:2])
+        assert expected[part][-1:] == [found[-1]][: len(found)] if len(found) else not list(found)
+        assert found._file is records._file
+
+
+def test_indices_are_those_of_lists():
+    """Numbers of numpy and torch are indices; what lies beyond or is no number is refused."""
+    with SharedList("abc") as records:
+        assert ["a", "c", "b", "b"] == [
+            records[numpy.int64(0)], records[-1], records[torch.tensor(1)], records[True],
+        ]  # fmt: skip
+        for index in (3, -4, 2**70, -(2**70)):
+            with pytest.raises(IndexError, match=r"SharedList index out of range|cannot fit"):
+                records[index]
+        for index in ("a", 1.0, None):
+            with pytest.raises(TypeError, match="indices must be integers or slices"):
+                records[index]
+
+
+def test_it_is_a_sequence():
+    """`in`, index, count, reversed and unpacking work, and nothing can be changed."""
+    with SharedList(["a", "b", "a"]) as records:
+        assert isinstance(records, collections.abc.Sequence)
+        assert "b" in records
+        assert "z" not in records
+        assert (1, 2) == (records.index("b"), records.count("a"))
+        assert ["a", "b", "a"] == [*reversed(records)]
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            records[0] = "x"
+        with pytest.raises(TypeError, match="item deletion"):
+            del records[0]
+
+
+def test_it_compares_as_lists_do():
+    """Record by record, with a list and with another one; it has no hash."""
+    with SharedList([1, [2]]) as records, SharedList([1, [2]]) as others:
+        assert records == [1, [2]]
+        assert [1, [2]] == records
+        assert records == others
+        assert records == records[:]
+        assert records != [1, [3]]
+        assert records != [1]
+        assert records != (1, [2])
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(records)
+
+
+def test_copies_share_the_memory():
+    """copy, deepcopy, a slice and a list of it are views of the same file."""
+    with SharedList([1, 2]) as records:
+        for made in (copy.copy(records), copy.deepcopy(records), SharedList(records), records[:]):
+            assert records._file is made._file
+            assert [1, 2] == made
+        deep = copy.deepcopy({"a": [records]})
+        assert deep["a"][0]._file is records._file
+
+
+def test_repr_says_records_and_bytes():
+    """In memory or in which file, how many, and how long."""
+    with SharedList(["x" * 1_000_000] * 3) as records:
+        assert "<SharedList of 3 records, 3.0 MB in memory>" == repr(records)
+        assert "<SharedList of 2 of 3 records, 3.0 MB in memory>" == repr(records[1:])
+    assert "<closed SharedList>" == repr(records)
+
+
+def test_the_memory_is_sealed():
+    """No process can write to it, by its descriptor or by a mapping."""
+    with SharedList(["record"]) as records:
+        descriptor = records._file.descriptor
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+        wanted = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        assert wanted == seals & wanted
+        with pytest.raises(PermissionError):
+            os.pwrite(descriptor, b"x", 0)
+        assert not os.get_inheritable(descriptor)
+
+
+def test_writes_to_a_leaf_are_private():
+    """In-place operations work; the next read here sees them, and the file does not."""
+    with SharedList([{"x": numpy.zeros(5), "y": torch.zeros(5)}]) as records:
+        torch.from_numpy(records[0]["x"]).add_(1)
+        records[0]["y"].add_(2)
+
+        assert ([1.0] * 5, [2.0] * 5) == (records[0]["x"].tolist(), records[0]["y"].tolist())
+        content = os.pread(records._file.descriptor, records.nbytes, 0)
+        assert numpy.float64(1).tobytes() not in content
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32, torch.complex128])
+@pytest.mark.parametrize("length", [1, 3, 300, 100_000])
+def test_leaves_are_aligned_to_their_items(dtype, length):
+    """A leaf begins at a multiple of its item, a large one on a cache line."""
+    leaf = torch.zeros(length, dtype=dtype)
+    with SharedList([("x" * number, leaf, leaf.numpy()) for number in range(20)]) as records:
+        unit = 64 if leaf.nbytes >= 1024 else leaf.itemsize
+        for _, tensor, array in records:
+            assert tensor.data_ptr() % unit == 0
+            assert array.ctypes.data % unit == 0
+        del tensor, array
+
+
+def test_names_of_keys_are_stored_once():
+    """A thousand dicts with long keys take little more than their values, and share the keys."""
+    keys = [f"a_rather_long_name_{number}" for number in range(10)]
+    with SharedList([dict.fromkeys(keys, 1)] * 1000) as records:
+        assert records.nbytes < 1000 * 10 * 5 + 10_000
+        assert all(a is b for a, b in zip(records[0], records[1], strict=True))
+
+
+def test_more_names_than_are_kept():
+    """Keys beyond the first few thousand, and long ones, stand in their records."""
+    expected = [{f"key {number}": number, number: 1, "k" * 300: 2} for number in range(5000)]
+    with SharedList(expected) as records:
+        assert expected == list(records)
+
+
+def test_ints_and_floats_take_few_bytes():
+    """Lists of numbers are no longer than a pickle's, and a small int in one takes a byte."""
+    with SharedList([[0.5] * 1000] * 100) as records:
+        assert records.nbytes < 100 * 8020 + 2000
+    with SharedList([list(range(64))] * 100) as records:
+        assert records.nbytes < 100 * 80 + 2000
+
+
+def test_a_generator_is_written_as_it_comes():
+    """Records that come one by one are dropped as soon as they are written."""
+    living = weakref.WeakSet()
+
+    class Record:
+        """Tells how many of it there are."""
+
+        def __reduce__(self):
+            return int, (5,)
+
+    def records():
+        for _ in range(3000):
+            record = Record()
+            living.add(record)
+            assert len(living) < 5
+            yield record
+            del record
+
+    with SharedList(records()) as made:
+        assert [5] * 3000 == made
+
+
+def test_progress_is_told():
+    """The function gets records and bytes at the end, whatever the time."""
+    told = []
+    with SharedList(range(10), progress=lambda *numbers: told.append(numbers)) as records:
+        assert (10, records.nbytes) == told[-1]
+
+
+@pytest.mark.parametrize("bad", [lambda: None, threading.Lock(), ...])
+def test_an_object_that_cannot_be_pickled_is_its_error(bad):
+    """The error of the object, or of the iterator, and nothing is left of the list."""
+
+    def records():
+        yield 1
+        if bad is ...:
+            raise KeyError("the iterator's own")
+        yield bad
+
+    with pytest.raises((pickle.PicklingError, AttributeError, TypeError, KeyError)):
+        SharedList(records())
+
+
+def test_leaves_outlive_the_list():
+    """What was read stays as it is after del, and after close with reads refused."""
+    records = SharedList([(numpy.arange(5), torch.arange(5), [1])])
+    array, tensor, numbers = records[0]
+    part = records[:]
+    records.close()
+    with pytest.raises(ValueError, match="this list was closed"):
+        part[0]
+    del records, part
+    gc.collect()
+
+    assert ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [1]) == (array.tolist(), tensor.tolist(), numbers)
+    array[0] = 9
+    assert 9 == array[0]
+
+
+def test_nothing_is_left_when_it_is_dropped():
+    """Neither a descriptor nor a mapping, with an iterator begun too."""
+    before = set(os.listdir("/proc/self/fd"))
+    records = SharedList(range(10))
+    iterator = iter(records)
+    next(iterator)
+    del records, iterator
+    gc.collect()
+
+    assert before == set(os.listdir("/proc/self/fd"))
+    assert "shmloader-list" not in Path("/proc/self/maps").read_text()
+
+
+def test_other_ways_to_pickle_it_are_refused():
+    """Outside of the start of a process the error says what to do."""
+    with SharedList([1]) as records:
+        for send in (pickle.dumps, lambda thing: pickle.dumps({"deep": [thing]})):
+            with pytest.raises(pickle.PicklingError, match=r"use to_file\(\)"):
+                send(records)
+        with SharedList([1]) as inner, pytest.raises(pickle.PicklingError):
+            SharedList([inner])
+
+
+def test_a_queue_gets_the_error():
+    """Sending it through a queue fails where it is put; no thread of a sender is started."""
+    with SharedList([1]) as records:
+        line = multiprocessing.get_context("spawn").SimpleQueue()
+        with pytest.raises(pickle.PicklingError, match="when that is started"):
+            line.put(records)
+        line.close()
+
+
+def test_a_forked_child_closes_nothing_of_its_parent(tmp_path):
+    """A child that closed all descriptors reads on, and its end closes no file of its own."""
+    with SharedList(["record"]) as records:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.closerange(3, 1000)
+                own = [os.open(os.devnull, os.O_RDONLY) for _ in range(200)]
+                is_right = records[0] == "record" and records._file.descriptor is None
+                records.close()
+                for descriptor in own:
+                    os.fstat(descriptor)
+                os._exit(0 if is_right else 1)
+            finally:
+                os._exit(2)
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert "record" == records[0]
+
+
+def test_lists_join_the_account(monkeypatch):
+    """What lists keep is not offered to batches, until they are closed."""
+    monkeypatch.setattr(limits, "total_bytes", lambda: 100_000_000)
+    before, kept = default_ring_bytes(1), account().kept_bytes
+    with SharedList([b"x" * 10_000_000]) as records:
+        assert kept + records.nbytes == account().kept_bytes
+        assert before - records.nbytes // 2 - 1 <= default_ring_bytes(1) < before - 4_900_000
+    assert (before, kept) == (default_ring_bytes(1), account().kept_bytes)
+
+
+def test_too_little_memory_is_an_error_with_numbers(monkeypatch):
+    """Before memory runs out it says how much is left and what to do, and gives up what it has."""
+    left = limits.Available(20_000_000, "on this machine")
+    monkeypatch.setattr(limits, "available", lambda: left)
+    with pytest.raises(OutOfSharedMemory, match=r"20.0 MB are left on this machine.*pack\(\)"):
+        SharedList(b"x" * 1_000_000 for _ in range(100))
+    with SharedList([1, 2]) as records:
+        assert [1, 2] == records
+
+
+def test_a_limit_of_file_sizes_is_an_error(monkeypatch):
+    """`ulimit -f` refuses in the same way as a full memory."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        with pytest.raises(OutOfSharedMemory, match="the kernel refuses more"):
+            SharedList(b"x" * 100_000 for _ in range(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_the_posix_backing(monkeypatch):
+    """Where there is no memfd, a list lies in an object without a name."""
+    monkeypatch.setenv("SHMLOADER_BACKING", "posix")
+    before = os.listdir("/dev/shm")
+    with SharedList([{"a": torch.ones(3)}]) as records:
+        assert [1.0, 1.0, 1.0] == records[0]["a"].tolist()
+        assert before == os.listdir("/dev/shm")
+
+
+def test_a_batch_of_it_is_torchs():
+    """As the dataset of a loader, or in one, batches are those of a list."""
+    samples = [(torch.full((3,), float(n)), n, {"name": str(n)}) for n in range(20)]
+    with SharedList(samples) as records, DataLoader(records, 4, num_workers=2) as loader:
+        expected = list(torch.utils.data.DataLoader(samples, 4))
+        for mine, theirs in zip(loader, expected, strict=True):
+            assert torch.equal(theirs[0], mine[0])
+            assert torch.equal(theirs[1], mine[1])
+            assert theirs[2] == mine[2]
+
+
+def test_large_leaves_are_written_from_where_they_lie():
+    """A record longer than the buffer has the same content, beside small ones."""
+    large = torch.arange(3_000_000)
+    records = [1, {"a": large, "b": large[5:10], "c": b"z" * 3_000_000, "d": "w" * 2_000_000}, 2]
+    with SharedList(records) as made:
+        found = made[1]
+        assert torch.equal(large, found["a"])
+        assert [5, 6, 7, 8, 9] == found["b"].tolist()
+        assert (records[1]["c"], records[1]["d"]) == (found["c"], found["d"])
+        assert [1, 2] == [made[0], made[2]]
+        del found
+
+
+def test_a_column_of_a_table_is_a_record():
+    """Of a tensor with gaps only its own elements are written, whatever lies between them."""
+    table = torch.arange(1_000_000.0).reshape(1000, 1000)
+    with SharedList(table[:, number] for number in range(20)) as records:
+        assert torch.equal(table[:, 7], records[7])
+        assert records.nbytes < 20 * 4200 + 2000
+
+
+def test_a_record_by_itself():
+    """One that was packed into a buffer comes out as private copies; damage is an error."""
+    value = {"a": numpy.arange(100), "b": [torch.ones(3), "x"], "c": b"y" * 5000}
+    packed = PackedRecord(value, Pickler)
+    buffer = bytearray(packed.length + 128)
+    packed.write(buffer, 64)
+    found = unpack_record(buffer, 64, packed.length, Unpickler)
+    buffer[:] = bytes(len(buffer))
+
+    numpy.testing.assert_array_equal(value["a"], found["a"])
+    assert ([1.0, 1.0, 1.0], "x") == (found["b"][0].tolist(), found["b"][1])
+    assert value["c"] == found["c"]
+    found["a"][0] = 5
+    with pytest.raises(ValueError, match="in a buffer of"):
+        packed.write(bytearray(10), 0)
+    with pytest.raises(ValueError, match="in a buffer of"):
+        unpack_record(b"x", 0, 2, Unpickler)
+    with pytest.raises(shmloader.core.DamagedRecord):
+        unpack_record(b"\xff\xff", 0, 2, Unpickler)
+
+
+def touch(value):
+    """Read every byte of the arrays and tensors in a value, but of endless views."""
+    if isinstance(value, numpy.ndarray) and value.size < 1_000_000:
+        value.tobytes()
+    elif isinstance(value, torch.Tensor) and value.numel() < 1_000_000:
+        value.clone()
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            touch(part)
+    elif isinstance(value, dict):
+        touch([*value.values()])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", range(8))
+def test_no_bytes_of_a_record_crash(part, request):
+    """Wrong bytes, cut-off ones and bytes of another record give an error or a value."""
+    chance = random.Random(f"{request.config.option.seed} {part}")
+    values = [*PLAIN, *ARRAYS, *TENSORS, [*ARRAYS[:3], {"t": TENSORS[0]}], list(range(300))]
+    for value in values[part::8]:
+        packed = PackedRecord([value, {"key": value}], Pickler)
+        raw = bytearray(packed.length)
+        packed.write(raw, 0)
+        for _ in range(500):
+            forged = bytearray(raw[: chance.choice([len(raw), chance.randrange(len(raw) + 1)])])
+            for _ in range(chance.randint(0, 4)):
+                if forged:
+                    at = chance.randrange(min(len(forged), 400))
+                    forged[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+            with contextlib.suppress(Exception), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                touch(unpack_record(forged, 0, len(forged), Unpickler))
+
+
+def test_read_only_where_the_kernel_counts_all(monkeypatch):
+    """With `ulimit -d` below the list, leaves are copies that may be written to."""
+    with SharedList([numpy.zeros(1000)] * 100) as records:
+        descriptor = os.dup(records._file.descriptor)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_DATA, (1, resource.RLIM_INFINITY))
+            limited = SharedList.from_file(f"/proc/self/fd/{descriptor}")
+            resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY,) * 2)
+            limited[5][0] = 1
+            os._exit(0 if limited[5][0] == 0 else 1)
+        finally:
+            os._exit(2)
+    os.close(descriptor)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_the_step_between_looks_is_known():
+    """The bytes that are written without a look are fewer than what is left to the program."""
+    assert growing._STEP <= growing._RESERVE

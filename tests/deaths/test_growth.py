@@ -1,0 +1,207 @@
+"""`worker_bytes`: a worker that grew is replaced between two batches, and no batch changes."""
+
+import mmap
+import os
+import random
+import re
+import signal
+import time
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader
+from shmloader.worker import growth
+from shmloader.worker.seeds import rng
+
+COUNT = 60
+LEAK = 4 << 20
+MOST = 20 << 20
+
+kept = []
+
+
+class Leaking(Dataset):
+    """Samples that draw from everything, and leave some megabytes behind."""
+
+    def __init__(self, draws_rng=False, leak=LEAK, worker=None):
+        self.draws_rng = draws_rng
+        self.leak = leak
+        self.worker = worker
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        info = torch.utils.data.get_worker_info()
+        if info is not None and self.worker in (None, info.id):
+            kept.append(bytearray(os.urandom(4096)) * (self.leak // 4096))
+        own = rng().random() if self.draws_rng else 0.0
+        drawn = [random.random(), numpy.random.rand(), torch.rand(()).item(), own]
+        return torch.tensor([index, *drawn], dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch):
+    """Look at each batch: workers inherit it, unless they are spawned."""
+    monkeypatch.setattr(growth, "_EVERY_S", 0.0)
+
+
+def run(kind, dataset, epochs=2, **options):
+    """Iterate; returns the batches of all epochs, and the loader's stats if it has any."""
+    generator = torch.Generator().manual_seed(3)
+    loader = kind(
+        dataset, batch_size=3, num_workers=2, generator=generator, shuffle=True, **options
+    )
+    torch.manual_seed(1)
+    batches = [batch.clone() for _ in range(epochs) for batch in loader]
+    stats = loader.stats() if kind is DataLoader else None
+    text = str(loader.report()) if kind is DataLoader else ""
+    if kind is DataLoader:
+        loader.close()
+    return batches, stats, text
+
+
+WAYS = [
+    {},
+    {"persistent_workers": True},
+    {"seed_by": "batch"},
+    {"seed_by": "batch", "assignment": "dynamic"},
+    {"seed_by": "batch", "fetch_threads": 2},
+    {"persistent_workers": True, "overlap_epochs": True},
+    {"restarts": 3},
+    {"persistent_workers": True, "multiprocessing_context": "forkserver"},
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_no_batch_changes(options):
+    """Batches, order and draws are those of a run in which no worker is replaced."""
+    # With threads the draws of global generators have no order.
+    has_order = not options.get("fetch_threads")
+    quiet = Leaking(options.get("seed_by") == "batch", leak=4096)
+    leaking = Leaking(options.get("seed_by") == "batch", leak=LEAK)
+    if options.get("multiprocessing_context"):
+        options = {**options, "worker_init_fn": look_often}
+    expected, none, _ = run(DataLoader, quiet, **options)
+    actual, stats, text = run(DataLoader, leaking, worker_bytes=MOST, **options)
+
+    assert (0, 0) == (none.replaced, stats.restarts)
+    assert 4 <= stats.replaced <= 2 * COUNT // 3
+    columns = slice(None) if has_order else [0, 4]
+    for one, other in zip(expected, actual, strict=True):
+        assert torch.equal(one[:, columns], other[:, columns])
+    assert re.search(r"worker 0 grows by \d\d\.\d MB per batch, and was replaced \d+ times", text)
+
+
+def look_often(_):
+    growth._EVERY_S = 0.0
+
+
+def test_batches_are_torchs():
+    """With seed_by="worker" they are torch's own, in every bit."""
+    expected, _, _ = run(TorchDataLoader, Leaking(leak=4096))
+    actual, stats, _ = run(DataLoader, Leaking(), worker_bytes=MOST)
+
+    assert stats.replaced > 0
+    assert all(torch.equal(one, other) for one, other in zip(expected, actual, strict=True))
+
+
+@pytest.mark.thorough
+def test_only_those_that_grow_are_replaced():
+    """A worker that does not grow lives on, and is not in the report."""
+    _, stats, text = run(DataLoader, Leaking(worker=1), worker_bytes=MOST)
+
+    assert stats.replaced > 0
+    assert "worker 1 grows by" in text
+    assert "worker 0 grows by" not in text
+
+
+@pytest.mark.thorough
+def test_a_death_is_still_an_error():
+    """worker_bytes heals nothing: a killed worker is an error that says so."""
+    loader = DataLoader(Mortal(), num_workers=1, worker_bytes=1 << 40)
+    with pytest.raises(RuntimeError, match=r"was killed by SIGKILL .*no restarts were asked for"):
+        list(loader)
+    loader.close()
+
+
+class Mortal(Dataset):
+    """A dataset that kills its worker."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+@pytest.mark.thorough
+def test_a_snapshot_without_room_is_tried_again():
+    """Where the last answer leaves no room for it, the worker goes on, and no batch is lost."""
+    loader = DataLoader(
+        Leaking(), batch_size=3, num_workers=1, worker_bytes=MOST, ring_bytes=1 << 16, slots=8
+    )
+    batches = sum(1 for _ in loader)
+    loader.close()
+
+    assert COUNT // 3 == batches
+
+
+def test_private_memory_is_counted():
+    """What is allocated and written counts, memory that is shared does not."""
+    before = growth.private_bytes()
+    own = bytearray(b"x") * (32 << 20)
+    after = growth.private_bytes()
+    with mmap.mmap(-1, 32 << 20) as shared:
+        shared.write(b"x" * (32 << 20))
+        beside = growth.private_bytes()
+
+    assert (32 << 20) <= after - before < (36 << 20)
+    assert beside - after < (36 << 20) - len(own) + (1 << 20)
+
+
+def test_it_is_looked_at_now_and_then(monkeypatch):
+    """The kernel is asked once a second at most, and batches are counted in between."""
+    asked = []
+    monkeypatch.setattr(growth, "_EVERY_S", 1.0)
+    monkeypatch.setattr(growth, "private_bytes", lambda: asked.append(1) or 100 * len(asked))
+    now = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watched = growth.Growth(150)
+    outcomes = []
+    for step_s in (0.1, 0.8, 0.2, 0.1, 1.0):
+        now[0] += step_s
+        outcomes.append(watched.is_too_much())
+
+    assert [False, False, False, False, True] == outcomes
+    assert (3, 200, 5) == (len(asked), watched.taken_bytes, watched.batches)
+
+
+def test_a_count_that_takes_long_waits_for_a_reason(monkeypatch):
+    """All pages are counted again if anonymous ones grew too much, or 50 times as long later."""
+    now, counted, anonymous = [0.0], [], [0]
+
+    def count():
+        counted.append(now[0])
+        now[0] += 0.1
+        return 1000 + anonymous[0]
+
+    monkeypatch.setattr(growth, "_EVERY_S", 1.0)
+    monkeypatch.setattr(growth, "private_bytes", count)
+    monkeypatch.setattr(growth, "anonymous_bytes", lambda: anonymous[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watched = growth.Growth(50)
+    for second in range(1, 10):
+        now[0] = second
+        if second == 8:
+            anonymous[0] = 60
+        assert watched.is_too_much() == (second >= 8)
+
+    assert [0.0, 6.0, 8.0] == counted[:3]

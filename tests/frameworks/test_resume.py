@@ -1,0 +1,103 @@
+"""Checkpoints of other projects carry a loader's place, and a run goes on from there exactly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import shmloader
+
+from .needs import needs
+from .training import WORKERS, Pictures, seed
+
+lightning = needs("lightning")
+
+from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
+
+from .lightning_modules import Module, quiet_trainer  # noqa: E402
+
+EPOCHS, STEPS, EVERY, DIES_AT = 3, 12, 5, 17  # steps of an epoch; saved every so many steps
+OPTIONS = [
+    {"seed_by": "batch"},
+    {"resumable": True},
+    {"seed_by": "batch", "persistent_workers": True, "overlap_epochs": True},
+    {"resumable": True, "persistent_workers": True},
+]
+
+
+class Died(Exception):
+    """The end of a run, in the middle of an epoch."""
+
+
+class Dying(Module):
+    """Ends like a process that is killed: nothing is saved meanwhile."""
+
+    def training_step(self, batch, batch_index):
+        if len(self.losses) == DIES_AT:
+            raise Died
+        return super().training_step(batch, batch_index)
+
+
+def imported(options):
+    """Make a loader of ours."""
+    order = torch.Generator().manual_seed(3)
+    return shmloader.DataLoader(Pictures(), shuffle=True, generator=order, **WORKERS, **options)
+
+
+def wrapped(options):
+    """Make one from torch's."""
+    ours = dict(options)
+    torchs = {"persistent_workers": ours.pop("persistent_workers", False)}
+    order = torch.Generator().manual_seed(3)
+    loader = torch.utils.data.DataLoader(
+        Pictures(), shuffle=True, generator=order, **WORKERS, **torchs
+    )
+    return shmloader.wrap(loader, **ours)
+
+
+def fit(module, loader, **checkpoint):
+    """Train for some epochs. Returns the module."""
+    quiet_trainer(max_epochs=EPOCHS).fit(module, loader, **checkpoint)
+    return module
+
+
+def fit_and_die(folder, loader):
+    """Train until it dies. Returns the losses up to the last checkpoint, and its path."""
+    module = Dying()
+    saving = ModelCheckpoint(folder, every_n_train_steps=EVERY, save_top_k=-1)
+    trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saving])
+    with pytest.raises(Died):
+        trainer.fit(module, loader)
+    steps = DIES_AT // EVERY * EVERY
+    return module.losses[:steps], folder / f"epoch={steps // STEPS}-step={steps}.ckpt"
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("make", [imported, wrapped])
+def test_lightning_goes_on_within_an_epoch(tmp_path, make, options):
+    """A run that died has the losses and the weights of one that did not."""
+    seed()
+    whole = fit(Module(), make(options))
+    seed()
+    losses, path = fit_and_die(tmp_path, make(options))
+    torch.manual_seed(77)  # a new process, whose generators are elsewhere
+    rest = fit(Module(), make(options), ckpt_path=path, weights_only=False)
+
+    assert EPOCHS * STEPS - len(losses) == len(rest.losses)
+    assert whole.losses == losses + rest.losses
+    assert all(map(torch.equal, whole.parameters(), rest.parameters()))
+
+
+def test_lightning_takes_a_checkpoint_without_our_place(tmp_path):
+    """What docs/resume.md says to remove lets torch's loader have the checkpoint again."""
+    seed()
+    losses, path = fit_and_die(tmp_path, imported({"seed_by": "batch"}))
+    torchs = torch.utils.data.DataLoader(Pictures(), shuffle=True, **WORKERS)
+    with pytest.raises(RuntimeError):
+        fit(Module(), torchs, ckpt_path=path, weights_only=False)
+
+    checkpoint = torch.load(path, weights_only=False)
+    checkpoint["loops"]["fit_loop"]["state_dict"].pop("combined_loader")
+    torch.save(checkpoint, path)
+    rest = fit(Module(), torchs, ckpt_path=path, weights_only=False)
+    assert len(rest.losses) >= EPOCHS * STEPS - len(losses)

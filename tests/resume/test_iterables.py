@@ -1,0 +1,93 @@
+"""Iterable datasets go on where they were: by their state, or by fetching again."""
+
+import pytest
+
+from shmloader import DataLoader
+from tests.resume.interrupted import (
+    Counting,
+    Drawing,
+    Placed,
+    Run,
+    Stream,
+    opened,
+    resumed,
+    stored,
+    undisturbed,
+)
+
+KINDS = {"no state": Stream, "an iterator's": Placed, "a dataset's": Counting}
+POSITIONS = (0, 1, 3, 5, 8, 9)
+
+
+def compare(kind, options, positions=POSITIONS, epochs=1):
+    """Compare resumed runs with the undisturbed one."""
+    run = Run(kind, options)
+    expected = undisturbed(run, epochs)
+    for position in positions:
+        if position <= len(expected):
+            assert expected == resumed(run, run, position, epochs), position
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed_by", ["worker", "batch"])
+@pytest.mark.parametrize("resumable", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_kind_goes_on(kind, seed_by, resumable, workers):
+    """Uneven shards, whose order was drawn when they were begun, with draws in each sample."""
+    options = {"seed_by": seed_by, "resumable": resumable, "num_workers": workers}
+    compare(KINDS[kind], options)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [Placed, Counting])
+@pytest.mark.parametrize("seed_by", ["worker", "batch"])
+def test_workers_that_live_on(kind, seed_by):
+    """In a later epoch the draws and the dataset's state go on from those of the epoch before."""
+    options = {"seed_by": seed_by, "resumable": True, "num_workers": 2}
+    compare(kind, {**options, "persistent_workers": True}, (3, 9, 10, 13, 14), epochs=3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_workers(kind):
+    """With seed_by="batch" draws are the batch's there too."""
+    compare(KINDS[kind], {"num_workers": 0})
+
+
+def test_two_workers_go_on():
+    """The core of it: a dataset without a state is fetched again, and says that it is."""
+    compare(Stream, {"num_workers": 2, "seed_by": "worker"}, (5,))
+
+
+def test_fetching_again_is_said_with_its_time():
+    """A warning says how many batches are fetched again, and about how long that takes."""
+    options = {"num_workers": 2, "generator": None}
+    with opened(Stream(), options) as loader:
+        iterator = iter(loader)
+        for _ in range(4):
+            next(iterator)
+        state = stored(loader.state_dict())
+    words = r"up to 2 batches are fetched again .* at most .* s"
+    with opened(Stream(), options) as loader, pytest.warns(UserWarning, match=words):
+        loader.load_state_dict(state)
+
+
+def test_another_number_of_workers_is_refused():
+    """Shards depend on it: the error names both."""
+    with DataLoader(Stream(), 3, num_workers=2) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with (
+        DataLoader(Stream(), 3, num_workers=3) as loader,
+        pytest.raises(ValueError, match=r"num_workers=2, and here it is 3"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_a_map_style_dataset_is_no_iterable_one():
+    """The states of one are refused by the other."""
+    with DataLoader(Stream(), 3) as loader:
+        state = loader.state_dict()
+    with DataLoader(Drawing(), 3) as loader, pytest.raises(ValueError, match="saved with"):
+        loader.load_state_dict(state)
