@@ -240,6 +240,19 @@ def test_the_trainers_own_work_is_no_waiting_for_batches():
     assert "it would wait about 50 % of the time" in str(found)
 
 
+@pytest.mark.parametrize(("copied_part", "is_named"), [(0.8, True), (0.2, False)])
+def test_copies_are_named_where_next_makes_them(copied_part, is_named):
+    """Where most of next() is copies, the advice is about them, and not about the sampler."""
+    epoch, timeline, setting = loop(fetching=0.001, own=0.02)
+    epoch = replace(epoch, copy_s=copied_part * epoch.next.total_s)
+    found = report_on(epoch, timeline, setting)
+
+    assert "transport" == found.cause
+    assert copied_part == pytest.approx(found.facts["copy_share"])
+    assert ("docs/gpu.md" in str(found)) == is_named
+    assert ("time the sampler" in str(found)) != is_named
+
+
 def test_slow_samples_are_named():
     """The dataset's indices of the slowest samples are in the text and in the facts."""
     about = {"longest": one_in_fifty, "indices": lambda number: 7 * number}

@@ -24,8 +24,7 @@ class Cuda(Streams):
     def __init__(self, device: torch.device) -> None:
         """Make a stream for the copies to a device."""
         torch.cuda.init()
-        super().__init__(device)
-        self._stream: Any = torch.cuda.Stream(device)
+        super().__init__(device, torch.cuda.Stream(device))
         self._runtime: Any = torch.cuda.cudart()
 
     def copying(self) -> contextlib.AbstractContextManager[Any]:

@@ -10,10 +10,15 @@ import torch
 class Streams:
     """The part of a `Backend` that is the same for all accelerators."""
 
-    def __init__(self, device: torch.device) -> None:
-        """Make a stream for the copies to a device."""
+    def __init__(self, device: torch.device, stream: Any = None) -> None:
+        """
+        Copy to a device.
+
+        Args:
+            stream: Of the copies; None: a new one.
+        """
         self.device = device
-        self._stream = torch.Stream(device)
+        self._stream = torch.Stream(device) if stream is None else stream
 
     def pinned(
         self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
