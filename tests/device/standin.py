@@ -18,6 +18,7 @@ class StandIn:
         when_asked: Called at each query, to let copies be done; None: all are.
         faults: What must not have happened, in words.
         handed: How many batches the consumer's stream was told to wait for.
+        recorded: Where the storages begin that were noted as used by that stream.
         most_waiting: The most copies that were under way at once.
     """
 
@@ -39,6 +40,7 @@ class StandIn:
         self.is_copying = 0
         self.calls = 0
         self.handed = 0
+        self.recorded: set[int] = set()
         self.most_waiting = 0
 
     def register(self, address: int, length: int) -> None:
@@ -119,6 +121,7 @@ class StandIn:
 
     def wait(self, event: int, tensors) -> None:
         self.handed += 1
+        self.recorded.update(map(extent_of, tensors))
         for tensor in tensors:
             if extent_of(tensor) and extent_of(tensor) in map(extent_of, self.own.values()):
                 self.faults.append("pinned memory was handed out")

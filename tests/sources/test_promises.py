@@ -73,6 +73,22 @@ PROMISES = {
     "a signal's handler raises while a worker waits for pages": [
         "test_pages.py::test_pages_are_counted_before_a_handler_raises",
     ],
+    "with `device=`, slots cannot be page-locked": [
+        "test_arrival.py::test_registration_that_fails_is_said_once",
+    ],
+    "with `device=`, a copy fails, or `device_transform` raises": [
+        "test_arrival.py::test_an_error_of_a_copy_is_raised_at_its_turn",
+        "test_arrival.py::test_an_error_of_the_transform_is_raised_at_its_turn",
+        "test_arrival.py::test_what_a_failed_copy_reads_is_never_used_again",
+        "test_flights.py::test_an_error_that_comes_late_is_raised_at_the_next_turn",
+    ],
+    "with `device=`, an iterator ends, a loop is left, or Ctrl-C, while copies are under way": [
+        "test_device_lives.py::test_every_end_waits_for_copies_and_unregisters",
+        "test_device_options.py::test_an_epoch_that_is_left_with_copies_under_way",
+        "test_flights.py::test_every_order_in_which_copies_end",
+        "test_flights.py::test_an_interrupt_at_any_line_of_a_start",
+        "test_flights.py::test_interrupted_copies_lose_at_most_the_batch_in_hand",
+    ],
     "`loader.close()` while you hold batches": [
         "test_pages.py::test_dropped_batches_give_their_pages_back_after_close",
         "test_pages.py::test_child_reads_what_the_trainer_drops_after_close",

@@ -45,24 +45,29 @@ class Flight:
         lent: Its slot, once nothing has to be decoded again.
         batch: With its tensors on the device; None until all copies are issued.
         error: What kept it from that; None: nothing did.
+        reads, hosts: What its copies read; blocks of small leaves apart, because they are used
+            again.
         writes: What is written on the stream of copies and used on another one later.
         copied: The event behind its copies; None if an interrupt came before it was recorded.
         ready: The event behind all that must be done before the batch is used.
     """
 
-    __slots__ = ("batch", "copied", "error", "lent", "reads", "ready", "writes")
+    __slots__ = ("batch", "copied", "error", "hosts", "lent", "reads", "ready", "writes")
 
     def __init__(self) -> None:
         self.lent: Lent | None = None
         self.batch: Any = None
         self.error: Exception | None = None
         self.reads: list[torch.Tensor] = []
+        self.hosts: list[torch.Tensor] = []
         self.writes: list[torch.Tensor] = []
         self.copied: Any = None
         self.ready: Any = None
 
-    def land(self) -> None:
-        """Let go of what the copies read: they are done."""
+    def land(self, spare: list[torch.Tensor]) -> None:
+        """Let go of what the copies read, and note the spare blocks: they are done."""
+        while self.hosts:
+            spare.append(self.hosts.pop())
         self.reads.clear()
         if self.lent is not None:
             self.lent.end()
@@ -105,6 +110,7 @@ class Copies:
         self._transform = transform
         self._flying: list[Flight] = []
         self._lost: list[Flight] = []
+        self._spare: list[torch.Tensor] = []  # blocks in pinned memory
         self._error: Exception | None = None  # of a copy whose batch was handed out already
 
     @property
@@ -165,7 +171,7 @@ class Copies:
     def _decode(self, flight: Flight, lent: Lent, is_direct: bool) -> Any:
         """Make the batch of a slot, with the copies of its tensors under way."""
         backend, reads, writes = self._backend, flight.reads, flight.writes
-        blocks = Blocks(backend, reads, writes)
+        blocks = Blocks(backend, flight.hosts, self._spare, writes)
 
         def move(leaf: torch.Tensor) -> torch.Tensor:
             if 0 < leaf.nbytes <= BLOCK_BYTES:
@@ -213,7 +219,7 @@ class Copies:
         """End the leases of batches whose copies are done."""
         for flight in self._flying[:]:
             if self._has_landed(flight):
-                flight.land()
+                flight.land(self._spare)
                 self._flying.remove(flight)
 
     def _has_landed(self, flight: Flight) -> bool:

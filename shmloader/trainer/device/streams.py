@@ -18,7 +18,7 @@ class Streams:
             stream: Of the copies; None: a new one.
         """
         self.device = device
-        self._stream = torch.Stream(device) if stream is None else stream
+        self._stream: Any = torch.Stream(device) if stream is None else stream
 
     def pinned(
         self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype

@@ -1,0 +1,189 @@
+"""Batches on a device with the other options, and what is noted for the consumer's stream."""
+
+import gc
+import weakref
+from collections import UserDict, namedtuple
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
+
+from shmloader.trainer.device.walk import moved, tensors_in
+from tests.device.loaders import Images, Record, all_kinds, loader_of
+from tests.device.standin import StandIn, extent_of
+
+Pair = namedtuple("Pair", "x y")
+KEPT = []
+
+
+class Shards(IterableDataset):
+    """Each worker's part of some large samples."""
+
+    def __iter__(self):
+        info = get_worker_info()
+        for number in range(info.id, 12, info.num_workers):
+            yield torch.full((600, 600), number)
+
+
+def kept(samples):
+    """Collate, and keep the last batch, as a cache does."""
+    KEPT.append(default_collate(samples))
+    del KEPT[:-1]
+    return KEPT[-1]
+
+
+OPTIONS = [
+    {"in_order": False},
+    {"assignment": "dynamic"},
+    {"seed_by": "batch", "fetch_threads": 2},
+    {"overlap_epochs": True, "persistent_workers": True},
+    {"restarts": 1},
+    {"slots": 1, "num_workers": 1},
+    {"ring_bytes": 16 << 20},
+    {"multiprocessing_context": "spawn"},
+    {"multiprocessing_context": "forkserver"},
+]
+
+
+def labels_of(batches):
+    """The labels, of which each image must be full."""
+    for images, labels in batches:
+        assert bool((images == labels[:, None, None]).all())
+    return [labels.tolist() for _, labels in batches]
+
+
+@pytest.mark.core(values=2)
+@pytest.mark.parametrize(
+    "options", OPTIONS, ids=lambda options: "-".join(map(str, options.values()))
+)
+def test_other_options_mean_the_same(monkeypatch, options):
+    """Each batch once, whole, and in order if that was asked; twice in a row."""
+    backend = StandIn()
+    with loader_of(monkeypatch, backend, Images(12), **options) as loader:
+        for _ in range(2):
+            batches = list(loader)
+            backend.finish()
+            found = labels_of(batches)
+            assert [[number, number + 1] for number in range(0, 12, 2)] == sorted(found)
+            assert found == sorted(found) or options.get("in_order") is False
+            del batches
+    assert [] == backend.faults
+    assert {} == backend.registered
+
+
+def test_iterable_datasets(monkeypatch):
+    """Their ends are no batches."""
+    backend = StandIn()
+    with loader_of(monkeypatch, backend, Shards(), batch_size=None) as loader:
+        batches = list(loader)
+        backend.finish()
+        assert list(range(12)) == [int(batch[-1, -1]) for batch in batches]
+    assert [] == backend.faults
+
+
+def test_an_epoch_that_is_left_with_copies_under_way(monkeypatch):
+    """The next one's batches are its own."""
+    backend = StandIn(when_asked=lambda backend: None)
+    with loader_of(monkeypatch, backend, persistent_workers=True) as loader:
+        for _ in range(3):
+            batch = next(iter(loader))
+        backend.when_asked = StandIn.finish
+        batches = list(loader)
+        backend.finish()
+        assert [[number, number + 1] for number in range(0, 24, 2)] == labels_of(batches)
+        assert [0, 1] == batch[1].tolist()
+    assert [] == backend.faults
+
+
+def test_what_a_worker_keeps_is_copied_out_first(monkeypatch):
+    """It may write to it again while the device reads."""
+    backend = StandIn()
+    with loader_of(monkeypatch, backend, collate_fn=kept) as loader:
+        batches = list(loader)
+        backend.finish()
+        assert [[number, number + 1] for number in range(0, 24, 2)] == labels_of(batches)
+        stats = loader.stats()
+        # Once many slots are retired, workers collate in private memory.
+        assert stats.spills["kept_by_worker"] == stats.copied["staged"] > 0
+    assert [] == backend.faults
+
+
+def test_a_dropped_batch_is_gone(monkeypatch):
+    """Nothing here keeps what was handed out: the device has room for few batches."""
+    backend = StandIn()
+    with loader_of(monkeypatch, backend) as loader:
+        batches = iter(loader)
+        gone = [weakref.ref(tensor) for tensor in next(batches)]
+        backend.finish()
+        gc.disable()
+        try:
+            assert [None, None] == [reference() for reference in gone]
+        finally:
+            gc.enable()
+        del batches
+
+
+def test_every_storage_is_noted_for_the_stream(monkeypatch):
+    """Those of large leaves, of blocks, and of what a transform makes, even inside of objects."""
+
+    class Holder:
+        __slots__ = ("inside",)
+
+        def __init__(self, inside):
+            self.inside = inside
+
+    def transform(batch):
+        return {**batch, "made": Holder({"x": [torch.ones(5), (torch.ones(6),)]})}
+
+    for options in ({}, {"device_transform": transform}):
+        backend = StandIn()
+        loader = loader_of(monkeypatch, backend, range(2), collate_fn=all_kinds, **options)
+        with loader:
+            (batch,) = loader
+            found = {extent_of(t) for t in tensors_in(batch, torch.device("cpu")) if t.nbytes}
+        on_host = {
+            extent_of(part) for part in (batch["sparse"]._indices(), batch["sparse"]._values())
+        }
+        assert found - on_host <= backend.recorded
+        assert len(found - on_host) >= (5 if options else 3)
+
+
+def test_batches_without_workers_are_made_anew():
+    """Plain tensors are moved once each; containers are new, all else is the same object."""
+    shared, grad = torch.ones(2), torch.ones(1, requires_grad=True)
+    text = object()
+    batch = UserDict(
+        a=[shared, shared], b=Pair(shared, text), c=Record(torch.zeros(1), "one"), d=grad
+    )
+    seen = []
+
+    def move(leaf):
+        seen.append(leaf)
+        return leaf + 1
+
+    made = moved(batch, move)
+    assert UserDict is type(made)
+    assert made["a"][0] is made["a"][1] is made["b"].x
+    assert made["b"].y is text
+    assert ("one", 1.0) == (made["c"].name, made["c"].x.item())
+    assert made["d"] is grad
+    assert 2 == len(seen)
+    assert 1.0 == batch["a"][0][0].item()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_tensors_are_found_wherever_they_are():
+    """In attributes, slots, sets and sparse tensors, each once; a circle ends."""
+
+    class Node:
+        def __init__(self, tensor):
+            self.tensor = tensor
+            self.itself = self
+
+    plain, sparse = torch.ones(2), torch.eye(2).to_sparse()
+    csr = torch.eye(2).to_sparse_csr()
+    value = [Node(plain), {plain}, {"x": (sparse, csr)}, "text", 3, None, torch.nn.Linear]
+    found = list(tensors_in(value, torch.device("cpu")))
+    assert 1 + 2 + 3 == len(found)
+    assert any(tensor is plain for tensor in found)
+    assert [] == list(tensors_in(value, torch.device("cuda", 0)))
