@@ -362,6 +362,7 @@ def assert_any(driver, workload, outcome, heals):
         assert_told(driver, workload, outcome)
 
 
+@pytest.mark.thorough
 def test_death_of_a_spawned_worker_is_healed(driver, stress_seconds):
     """A worker that was spawned dies at a step as one that was forked does."""
     if stress_seconds < SPAWN_FROM_S:
