@@ -64,7 +64,7 @@ class StandIn:
         return [(address, address + length) for address, length in self.registered.items()]
 
     def pinned(self, shape, strides, dtype) -> torch.Tensor:
-        made = torch.empty_strided(shape, strides, dtype=dtype)
+        made = torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
         self.own[made.untyped_storage().data_ptr()] = made
         return made
 

@@ -123,6 +123,20 @@ def test_a_dropped_batch_is_gone(monkeypatch):
         del batches
 
 
+def test_the_mode_around_next_is_not_that_of_later_batches(monkeypatch):
+    """Batches that are copied ahead may be used where inference mode, or a default, is over."""
+    for mode in (torch.inference_mode(), torch.device("meta")):
+        backend = StandIn()
+        with loader_of(monkeypatch, backend, prefetch_to_device=3) as loader:
+            batches = iter(loader)
+            with mode:
+                found = [next(batches)]
+            found += list(batches)
+            backend.finish()
+            assert [[number, number + 1] for number in range(0, 24, 2)] == labels_of(found)
+            assert not any(leaf.is_inference() for batch in found for leaf in batch)
+
+
 def test_every_storage_is_noted_for_the_stream(monkeypatch):
     """Those of large leaves, of blocks, and of what a transform makes, even inside of objects."""
 

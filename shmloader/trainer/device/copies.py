@@ -27,6 +27,7 @@ from shmloader import log
 from shmloader.core import Lent, copy_tensor, pickling
 from shmloader.trainer.device.backend import Backend
 from shmloader.trainer.device.blocks import BLOCK_BYTES, Blocks
+from shmloader.trainer.device.modes import ordinary_tensors
 from shmloader.trainer.device.registry import Registry
 from shmloader.trainer.device.walk import tensors_in
 
@@ -136,7 +137,7 @@ class Copies:
         self._flying.append(flight)
         is_direct = False
         try:
-            with self._backend.copying():
+            with ordinary_tensors(), self._backend.copying():
                 is_direct = self.registry.holds(lent)
                 self._issue(flight, lent, is_direct)
         except Exception as error:
@@ -164,7 +165,8 @@ class Copies:
         self._counts["direct" if is_direct else "staged"] += 1
         if self._transform is not None:
             batch = self._transform(batch)
-            flight.writes += tensors_in(batch, self._backend.device)
+            # What else was written is used on the stream of copies alone.
+            flight.writes = list(tensors_in(batch, self._backend.device))
             flight.ready = self._backend.record()
         flight.batch = batch
 

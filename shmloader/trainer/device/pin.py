@@ -12,10 +12,13 @@ from typing import Any
 import torch
 
 from shmloader.core import copy_tensor
+from shmloader.trainer.device.modes import ordinary_tensors
 
 
 def _empty(like: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, pin_memory=True)
+    shape, strides = like.shape, like.stride()
+    # The device is said, because the default one may be another.
+    return torch.empty_strided(shape, strides, dtype=like.dtype, device="cpu", pin_memory=True)
 
 
 def pin(leaf: torch.Tensor, empty: Callable[[torch.Tensor], torch.Tensor] = _empty) -> Any:
@@ -29,7 +32,8 @@ def pin(leaf: torch.Tensor, empty: Callable[[torch.Tensor], torch.Tensor] = _emp
         The copy; or the leaf itself if torch must make it, or say why it cannot be made.
     """
     try:
-        pinned = empty(leaf)
+        with ordinary_tensors():
+            pinned = empty(leaf)
     except Exception:
         return leaf
     return pinned if copy_tensor(pinned, leaf) else leaf

@@ -24,7 +24,8 @@ class Streams:
         self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
     ) -> torch.Tensor:
         """Make a tensor in page-locked memory of torch's own."""
-        return torch.empty_strided(shape, strides, dtype=dtype, pin_memory=True)
+        # The device is said, because the default one may be another.
+        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu", pin_memory=True)
 
     def copying(self) -> AbstractContextManager[Any]:
         """Issue what runs inside on the stream of copies."""
