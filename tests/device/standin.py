@@ -1,6 +1,7 @@
 """An accelerator that is none: its copies are done when a test says so, in any order, or fail."""
 
 import contextlib
+import ctypes
 from collections.abc import Callable
 
 import torch
@@ -8,6 +9,23 @@ import torch
 
 class Never(RuntimeError):
     """What the stand-in raises for a copy that fails."""
+
+
+class Copy:
+    """
+    A copy that is under way.
+
+    It knows where it reads, and keeps nothing of that alive, as no device does.
+    """
+
+    def __init__(self, to: torch.Tensor, source: torch.Tensor) -> None:
+        assert to.stride() == source.stride(), "the backend is given equal tensors"
+        self.to = to
+        self.address = source.data_ptr()
+        self.length = source.nbytes
+
+    def run(self) -> None:
+        ctypes.memmove(self.to.data_ptr(), self.address, self.length)
 
 
 class StandIn:
@@ -27,7 +45,7 @@ class StandIn:
 
     def __init__(self, when_asked: Callable[["StandIn"], None] | None = None) -> None:
         self.when_asked = when_asked or StandIn.finish
-        self.ops: list[tuple[torch.Tensor, torch.Tensor] | None] = []  # None: done
+        self.ops: list[Copy | None] = []  # None: done
         self.registered: dict[int, int] = {}
         self.ever_registered: list[int] = []
         self.unregistered: list[int] = []
@@ -56,7 +74,7 @@ class StandIn:
             raise RuntimeError("it was not registered")
         begin, end = address, address + self.registered.pop(address)
         for op in filter(None, self.ops):
-            if begin <= op[1].data_ptr() < end:
+            if begin <= op.address < end:
                 self.faults.append("unregistered under a copy")
         self.unregistered.append(address)
 
@@ -83,7 +101,7 @@ class StandIn:
         if self.calls == self.raises_at:
             raise Never("no memory on the device")
         self._check_source(source)
-        self.ops.append((to, source))
+        self.ops.append(Copy(to, source))
         self.most_waiting = max(self.most_waiting, self.waiting)
 
     def _check_source(self, source: torch.Tensor) -> None:
@@ -102,7 +120,7 @@ class StandIn:
         """Let one copy be done, if it is not yet."""
         op = self.ops[number]
         if op is not None:
-            op[0].copy_(op[1])
+            op.run()
             self.ops[number] = None
 
     def finish(self) -> None:
