@@ -499,7 +499,11 @@ class Transport:
     def start_ahead(self) -> None:
         """Start the copies of batches that are there, before torch asks for them."""
         copies = self.copies
-        if copies is None or self._early >= copies.ahead or self._broken is not None:
+        if copies is None or self._broken is not None:
+            return
+        # Counted anew: after an interrupt _early may be wrong for the rest of the epoch.
+        left = copies.ahead - sum(not pending.in_slot for pending in self._received.values())
+        if left <= 0:
             return
         try:
             self.drain()
@@ -508,13 +512,10 @@ class Transport:
         waiting = list(self._received.values())
         if copies.in_order:
             waiting.sort(key=lambda pending: pending.number)
-        for pending in waiting:
-            if self._early >= copies.ahead:
-                return
-            if pending.in_slot:
-                self._early += 1
-                self._decode(pending, self._reason(pending.slot))
-                self._start(pending)
+        for pending in [each for each in waiting if each.in_slot][:left]:
+            self._early += 1
+            self._decode(pending, self._reason(pending.slot))
+            self._start(pending)
 
     # Grants
 

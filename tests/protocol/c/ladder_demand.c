@@ -210,6 +210,45 @@ static void next_lease_of_the_slot_gives_nothing_back(void) {
   fixture_close(&fixture);
 }
 
+/* What a device reads stays, whoever looks for pages, until it is unlocked. */
+static void locked_pages_stay(void) {
+  struct fixture fixture = fixture_open(1, 2, 4, 2 * FULL_PAGES);
+  struct ledger *ledger = fixture.ledger;
+  struct lease *held = ledger_lease(ledger, ready_slot(&fixture, 1, 8), 1);
+  uint32_t slot = held->slot;
+  CHECK_EQUAL(0, budget_lock(ledger, slot, 2 * MEGABYTE - 1)); /* whole huge pages only */
+  CHECK_EQUAL(2 * MEGABYTE, budget_lock(ledger, slot, 9 * MEGABYTE));
+  check_resident(ledger);
+  ledger_rest_leased(ledger, true);
+  lease_drop(held);
+  ledger_collect(ledger);
+  ledger_rest(ledger, true);
+  budget_trim(ledger, UINT64_MAX);
+  CHECK_EQUAL(2 * MEGABYTE, resident(&fixture));
+  /* It is placed, filled and leased as any other, and closed with its pages. */
+  held = ledger_lease(ledger, ready_slot(&fixture, 2, 8), 1);
+  CHECK_EQUAL(slot, held->slot);
+  CHECK_EQUAL(2, *trainer_slot(&fixture, slot));
+  ledger_close(ledger);
+  lease_drop(held);
+  CHECK_EQUAL(2 * MEGABYTE, resident(&fixture));
+  check_resident(ledger);
+  budget_unlock(ledger, slot);
+  budget_retake(ledger, slot, 0);
+  CHECK_EQUAL(0, resident(&fixture));
+  fixture_close(&fixture);
+}
+
+/* A slot that is locked beyond its share would take what the others need. */
+static void no_slot_is_locked_beyond_its_share(void) {
+  struct fixture fixture = fixture_open(1, 4, 4, FULL_PAGES);
+  struct lease *held = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 8), 1);
+  CHECK_EQUAL(0, budget_lock(fixture.ledger, held->slot, 2 * MEGABYTE));
+  CHECK_EQUAL(pages(8), resident(&fixture));
+  lease_drop(held);
+  fixture_close(&fixture);
+}
+
 /* Hold this many batches at once, for as many batches as there are slots and `more`, then drop. */
 static void hold(struct fixture *fixture, uint32_t held, uint64_t more, uint64_t *ticket) {
   struct lease *leases[8];
@@ -312,6 +351,8 @@ int main(int argc, char **argv) {
   RUN(rest_keeps_what_the_next_epoch_will_need);
   RUN(outliving_batch_gives_back_at_its_end);
   RUN(next_lease_of_the_slot_gives_nothing_back);
+  RUN(locked_pages_stay);
+  RUN(no_slot_is_locked_beyond_its_share);
   RUN(late_drops_are_worth_a_slot);
   RUN(drops_that_are_early_or_very_late_are_not);
   RUN(half_of_the_spares_are_for_retired_slots);
