@@ -110,7 +110,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     nice: int
     worker_bytes: int | None
     resumable: bool
-    device: str | None
+    device: str | None = None
+    prefetch_to_device: int
+    device_transform: Callable[[Any], Any] | None
     prefetch_to_device: int
     device_transform: Callable[[Any], Any] | None
 
@@ -181,10 +183,22 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         together.check(self, options)
         together.advise(self, options)
 
+    _given_device: str | None = None
+
     def _set_options(self, options: Options) -> None:
+        self._given_device = options.device
         for name, value in options.by_name().items():
-            setattr(self, name, value)
+            if name != "device" or self._owns_device():
+                setattr(self, name, value)
         self._forget_process()
+
+    def _owns_device(self) -> bool:
+        """
+        Returns True if the attribute `device` is this option.
+
+        Many loaders that users derive from torch's have one, for what they do with batches.
+        """
+        return type(self) is DataLoader or "device" not in vars(self)
 
     def _forget_process(self) -> None:
         self._service = Service(self.keep_pages)
@@ -197,7 +211,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _options(self) -> Options:
         # They are attributes, which may have been changed.
-        return Options(**{name: getattr(self, name) for name in _OPTIONS})
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        if type(self) is not DataLoader:
+            options["device"] = self._given_device  # the attribute may be the subclass's own
+        return Options(**options)
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than processors, as torch does, but at the line of user code."""

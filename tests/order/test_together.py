@@ -1,5 +1,7 @@
 """Which options go together: each contradiction has one message, wherever the options are given."""
 
+import copy
+import pickle
 import warnings
 
 import pytest
@@ -105,6 +107,37 @@ def test_two_ways_to_a_device_are_refused(workers):
     loader.pin_memory = True
     with pytest.raises(ValueError, match=words):
         iter(loader)
+
+
+class WithDevice(torch.utils.data.DataLoader):
+    """A user's subclass that has a device for itself, as many have."""
+
+    def __init__(self, *arguments, **options):
+        self.device = "early"
+        super().__init__(*arguments, **options)
+        self.target, self.device = self.device, torch.device("meta")
+
+
+class OursWithDevice(WithDevice, DataLoader):
+    """The same, derived from ours."""
+
+
+def test_a_subclass_may_have_a_device_of_its_own():
+    """It is no option, is left as it is, and an option that is given is kept apart from it."""
+    theirs = WithDevice(Drawing(), num_workers=2, pin_memory=True)
+    for loader in (OursWithDevice(Drawing(), pin_memory=True), shmloader.wrap(theirs)):
+        assert (torch.device("meta"), "early") == (loader.device, loader.target)
+        assert loader._options().device is None
+        assert copy.copy(loader)._options().device is None
+    theirs.pin_memory = False
+    given = shmloader.wrap(theirs, device="cuda:1")
+    assert torch.device("meta") == given.device
+    assert (
+        "cuda:1" == given._options().device == pickle.loads(pickle.dumps(given))._options().device
+    )
+    loader = DataLoader(Drawing(), device="cuda")
+    loader.device = "cuda:1"
+    assert "cuda:1" == loader._options().device
 
 
 def test_install_leaves_the_device_out_where_batches_are_pinned():
