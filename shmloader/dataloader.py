@@ -113,8 +113,6 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     device: str | None = None
     prefetch_to_device: int
     device_transform: Callable[[Any], Any] | None
-    prefetch_to_device: int
-    device_transform: Callable[[Any], Any] | None
 
     def __init__(
         self,
