@@ -1,0 +1,120 @@
+"""The same on a GPU, where there is one: what no stand-in can show."""
+
+import pytest
+import torch
+
+from shmloader import DataLoader
+from shmloader.trainer.device.cuda import Cuda
+from tests.device.loaders import Images, all_kinds
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+COUNT = 200
+OPTIONS = {"batch_size": 2, "num_workers": 2, "persistent_workers": True}
+
+
+def busy(side=2048):
+    """Keep the current stream busy, so that the trainer is far ahead of the device."""
+    left = torch.rand(side, side, device="cuda")
+    for _ in range(20):
+        left = (left @ left).clamp_(0, 1)
+    return left
+
+
+def count_wrong(batches):
+    """Use each batch on the device behind much other work, and drop it at once."""
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    seen = []
+    for images, labels in batches:
+        busy()
+        wrong += (images != labels[:, None, None]).sum()
+        seen.append(labels)
+        del images, labels
+    numbers = torch.cat(seen).tolist()
+    return int(wrong), numbers
+
+
+@pytest.mark.parametrize("slots", [None, 3])
+def test_batches_are_right_behind_a_busy_device(slots):
+    """Each byte, in two epochs, with every slot used many times while copies are late."""
+    with DataLoader(Images(COUNT), device="cuda", slots=slots, **OPTIONS) as loader:
+        for _ in range(2):
+            assert (0, list(range(COUNT))) == count_wrong(loader)
+        assert {"direct": COUNT} == loader.stats().copied
+
+
+def test_batches_are_right_on_a_stream_of_the_users():
+    """The stream that is current at next() waits, and is noted."""
+    stream = torch.cuda.Stream()
+    with DataLoader(Images(COUNT), device="cuda", **OPTIONS) as loader, torch.cuda.stream(stream):
+        assert (0, list(range(COUNT))) == count_wrong(loader)
+
+
+def test_every_leaf_is_where_it_should_be():
+    """Plain tensors on the device with their strides, all else on the CPU."""
+    with DataLoader(range(4), device="cuda", collate_fn=all_kinds, **OPTIONS) as loader:
+        for number, batch in zip((0, 2), loader, strict=True):
+            expected = all_kinds([number])
+            for name in ("large", "strided", "small", "scalar", "empty", "bytes"):
+                assert "cuda" == batch[name].device.type
+                assert expected[name].stride() == batch[name].stride()
+                assert torch.equal(expected[name], batch[name].cpu())
+            assert "cpu" == batch["sparse"].device.type
+
+
+def test_a_transform_on_the_device():
+    """Its results are right, although it runs on another stream than their use."""
+
+    def halves(batch):
+        return busy(512)[:1, :1] * 0 + batch[0].float() / 2, batch[1]
+
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    with DataLoader(Images(COUNT), device="cuda", device_transform=halves, **OPTIONS) as loader:
+        for images, labels in loader:
+            busy(1024)
+            wrong += (images * 2 != labels[:, None, None]).sum()
+            del images, labels
+    assert 0 == int(wrong)
+
+
+def test_pin_memory_is_torchs():
+    """Batches are pinned, right, and may be copied without waiting and dropped."""
+    with DataLoader(Images(COUNT), pin_memory=True, **OPTIONS) as loader:
+        batches = iter(loader)
+        assert all(leaf.is_pinned() for leaf in next(batches))
+        moved = ([leaf.to("cuda", non_blocking=True) for leaf in batch] for batch in batches)
+        assert (0, list(range(2, COUNT))) == count_wrong(moved)
+        del batches, moved
+
+
+def test_a_refused_registration_leaves_no_error():
+    """Memory that is registered already is refused, and the device goes on."""
+    backend = Cuda(torch.device("cuda", torch.cuda.current_device()))
+    memory = torch.zeros(4 << 20, dtype=torch.uint8)
+    address = -(-memory.data_ptr() // 4096) * 4096
+    backend.register(address, 2 << 20)
+    try:
+        with pytest.raises(RuntimeError, match="cudaHostRegister"):
+            backend.register(address, 2 << 20)
+        assert 3.0 == torch.ones(3, device="cuda").sum().item()
+    finally:
+        backend.unregister(address)
+
+
+def test_no_batch_in_a_captured_graph():
+    """next() says so; before and behind the capture it works."""
+    with DataLoader(Images(8), device="cuda", **OPTIONS) as loader:
+        batches = iter(loader)
+        images = next(batches)[0].float()
+        graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            (images * 2).sum()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            images.mul_(2)
+            with pytest.raises(RuntimeError, match="while a graph is captured"):
+                next(batches)
+        graph.replay()
+        assert 3 == len(list(batches))
+        del batches
