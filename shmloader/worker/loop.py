@@ -134,7 +134,7 @@ class Worker:
         torch.set_num_threads(1)
         heap.keep_freed_end(int(spec.num_workers))
         self._seed()
-        # Not before: torch reads its sources while it seeds, and an interrupt then leaves them open.
+        # Not before: torch reads sources while it seeds, and an interrupt would leave them open.
         signal.pthread_sigmask(signal.SIG_SETMASK, spec.signal_mask)
         self._share_seed(self._first_shared_seed)
         torch_worker._worker_info = torch_worker.WorkerInfo(
