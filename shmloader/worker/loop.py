@@ -89,7 +89,6 @@ def work_as(kind: Callable[..., "Worker"], spec: WorkerSpec, *more: Any) -> None
     """Be a worker of some kind until the trainer says quit, or is gone."""
     interrupts = _Interrupts()
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, spec.signal_mask)
         try:
             worker = kind(spec, *more)
             worker.prepare()
@@ -135,6 +134,8 @@ class Worker:
         torch.set_num_threads(1)
         heap.keep_freed_end(int(spec.num_workers))
         self._seed()
+        # Not before: torch reads sources while it seeds, and an interrupt would leave them open.
+        signal.pthread_sigmask(signal.SIG_SETMASK, spec.signal_mask)
         self._share_seed(self._first_shared_seed)
         torch_worker._worker_info = torch_worker.WorkerInfo(
             id=spec.worker_id,
