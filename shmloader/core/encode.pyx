@@ -118,14 +118,6 @@ cdef inline bint are_all(object items, object kind):
     return len(items) > 0
 
 
-cdef uint64_t count_elements(const DLTensor *description) noexcept:
-    cdef uint64_t count = 1
-    cdef int i
-    for i in range(description.ndim):
-        count *= <uint64_t>description.shape[i]
-    return count
-
-
 cdef bint are_short(object items) except -1:
     """Returns True if all exact ints of a list or tuple fit into 64 bits."""
     cdef object item

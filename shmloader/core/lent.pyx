@@ -84,11 +84,3 @@ def copy_tensor(to, source):
         with nogil:
             copy_plain(target, start, length)
     return True
-
-
-cdef uint64_t count_elements(const DLTensor *description) noexcept:
-    cdef uint64_t count = 1
-    cdef int i
-    for i in range(description.ndim):
-        count *= <uint64_t>description.shape[i]
-    return count

@@ -43,6 +43,14 @@ cdef inline char *tensor_start(const DLTensor *description):
     return <char *>description.data + description.byte_offset
 
 
+cdef inline uint64_t count_elements(const DLTensor *description) noexcept:
+    cdef uint64_t count = 1
+    cdef int i
+    for i in range(description.ndim):
+        count *= <uint64_t>description.shape[i]
+    return count
+
+
 cdef inline bint is_contiguous(const DLTensor *description):
     cdef int64_t expected = 1
     cdef int i
