@@ -669,6 +669,21 @@ cdef class Ledger:
         """Returns True if the worker that wrote a ready slot still has an alias of it."""
         return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
 
+    def has_plenty(self, uint32_t slot, uint32_t reserve):
+        """
+        Returns True if a ready slot may be leased without a closer look.
+
+        Args:
+            reserve: So many slots must be left to the workers, and room for as many batches of this
+                size.
+        """
+        cdef ledger_entry *entry = &self.table.entries[slot]
+        ledger_collect(self.table)
+        return ((entry.answer.flags & ANSWER_KEPT) == 0 and self.table.wanting == 0
+                and count_idle(self.table) > reserve
+                and self.table.kept_bytes + (1 + <uint64_t>reserve) * (entry.pages_bytes + 1)
+                <= self.table.ring_bytes)
+
     def room(self, uint32_t slot, uint64_t want_bytes):
         """Find the largest grant within the budget for a placed slot, after trimming free slots."""
         return budget_room(self.table, slot, want_bytes)
@@ -677,6 +692,11 @@ cdef class Ledger:
     def shorts(self):
         """Number of workers that find no memory for pages which they were granted."""
         return self.table.shorts
+
+    @property
+    def has_demands(self):
+        """True if workers wait for a larger grant, or find no memory for what they were granted."""
+        return self.table.wanting + self.table.shorts > 0
 
     def short_slots(self):
         """List the slots of those workers: (slot, ticket) each."""

@@ -154,9 +154,13 @@ class Budget:
 
     def reason_to_spill(self, slot: int) -> Spill | None:
         """Why a batch must not stay in its slot; None if it may."""
-        ledger = self._ledger
-        if ledger.is_time_to_look():
+        if self._ledger.is_time_to_look():
             self._look_at_memory()
+        # Nearly always, and this runs for each batch.
+        return None if self._ledger.has_plenty(slot, self.reserve) else self._shortage(slot)
+
+    def _shortage(self, slot: int) -> Spill | None:
+        ledger = self._ledger
         if ledger.is_kept(slot):
             # The trainer may work in place, and the worker's copy must not change.
             return Spill.KEPT_BY_WORKER
@@ -219,8 +223,6 @@ class Budget:
         reserved; if ring_bytes cannot hold so many, for all but two that it can hold, at least one.
         """
         left_bytes = self._ring_bytes - self._ledger.kept_bytes
-        if (1 + self.reserve) * batch_bytes <= left_bytes:
-            return True  # nearly always, and this runs for each batch
         fitting = self._ring_bytes // batch_bytes
         others = min(fitting - 2 if fitting > 3 else 1, self.reserve)
         return (1 + others) * batch_bytes <= left_bytes

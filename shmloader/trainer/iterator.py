@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
+from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import _utils as torch_utils
 from torch.utils.data.dataloader import (
@@ -209,6 +210,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _open_device(self, options: Options) -> None:
         """Have batches copied to a device, or into pinned memory, if they are to be."""
         self._transform = options.device_transform if options.device == CPU else None
+        self._finishes = self._pin_memory or options.device is not None
         self._gives_back = not self._pool.keeps_pages
         if self._pin_memory:
             self._transport.mover = pin
@@ -381,8 +383,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                         self._pool.rest(self._segment)
                         self._tally.end()
                 raise
-            self._notes.hand_out()
-            self._delivered.hand_out()
+            self._notes.hand_out(self._delivered)
             return batch
 
     def _next(self) -> Any:
@@ -394,8 +395,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._look_at_copies(self._copies)
         # torch annotates each batch for its profiler, even without one, which takes as long as all
         # the rest.
-        profiles = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
-        if profiles or self._sampler_iter is None:
+        if _profiler_enabled() or self._sampler_iter is None:
             return super().__next__()
         length = self._IterableDataset_len_called
         if length is not None and self._num_yielded >= length:
@@ -468,32 +468,43 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _get_data(self) -> Any:
         # torch's own would look for its pin thread here; there is none.
-        if self._timeout > 0 and not self._replaying:
-            success, data = self._try_get_data(self._timeout)
-            if not success:
-                raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
-            return data
+        is_bounded = self._timeout > 0 and not self._replaying
+        timeout_s = self._timeout if is_bounded else torch_utils.MP_STATUS_CHECK_INTERVAL
         while True:
-            success, data = self._try_get_data()
-            if success:
-                return data
+            try:
+                return self._wait_for_answer(timeout_s)
+            except Exception as error:
+                if not self._may_come_yet(error):
+                    raise
+            if is_bounded:
+                raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
 
     def _try_get_data(
         self, timeout: float = torch_utils.MP_STATUS_CHECK_INTERVAL
     ) -> tuple[bool, Any]:
+        # Not torch's own scheduling asks this, but code that was written for torch's iterators.
         try:
             return True, self._wait_for_answer(timeout)
-        except WorkerBroken:
-            # Which batch it meant cannot be known, so the one waited for might never come.
-            self._shutdown_workers()
-            raise
         except Exception as error:
-            if self._is_closing:
-                raise _closed() from None
-            self._raise_if_workers_died(error)
-            if isinstance(error, queue.Empty):
+            if self._may_come_yet(error):
                 return False, None
             raise
+
+    def _may_come_yet(self, error: Exception) -> bool:
+        """
+        Returns True if an answer only takes longer, False if the error says why none comes.
+
+        Raises:
+            RuntimeError: The loader was closed, or workers died.
+        """
+        if isinstance(error, WorkerBroken):
+            # Which batch it meant cannot be known, so the one waited for might never come.
+            self._shutdown_workers()
+            return False
+        if self._is_closing:
+            raise _closed() from None
+        self._raise_if_workers_died(error)
+        return isinstance(error, queue.Empty)
 
     def _wait_for_answer(self, timeout_s: float) -> Any:
         """
@@ -566,7 +577,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             began = time.perf_counter_ns() if self._pin_memory else 0
             pending = data
             try:
-                data = self._finish(self._transport.deliver(pending))
+                data = self._transport.deliver(pending)
+                if self._finishes:
+                    data = self._finish(data)
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
                 super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]

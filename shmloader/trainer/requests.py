@@ -58,7 +58,12 @@ class Requests:
         if self._ledger.heals and not self._resend():
             return
         try:
-            while self.waiting and self._send(*self.waiting[0]):
+            while self.waiting:
+                worker, message, ticket = self.waiting[0]
+                if ticket is None:
+                    self._send(worker, message)
+                elif not self._place(worker, ticket, message):
+                    break
                 self.waiting.popleft()
         except WorkerBroken:
             self.waiting.popleft()
@@ -72,15 +77,12 @@ class Requests:
         self._ledger.tell_resumes_again()
         return True
 
-    def _send(self, worker: int, message: Any, ticket: int | None) -> bool:
-        if message is None:
-            self._ledger.tell_quit(worker)
-            return True
+    def _send(self, worker: int, message: Any) -> None:
         if isinstance(message, _ResumeIteration):
             self._ledger.tell_resume(worker, message.seed)
-            return True
-        assert ticket is not None, "add() gives each request a ticket"
-        return self._place(worker, ticket, message)
+        else:
+            assert message is None, "anything else has a ticket"
+            self._ledger.tell_quit(worker)
 
     def _place(self, worker: int, ticket: int, request: Request) -> bool:
         index, numbers, is_foretold = request

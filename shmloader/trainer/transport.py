@@ -152,22 +152,21 @@ class Transport:
 
     def _put_task(self, worker: int, number: int, index: Any) -> None:
         numbers = (self._epoch, self._place_of(worker, number)) if self._is_seeded else None
-        self._asked[worker] += 1
         ticket = self.requests.add(worker, (index, numbers, False))
         self._numbers[ticket] = number
 
     def _place_of(self, worker: int, number: int) -> int:
         """The number of a batch in its epoch, by torch's number of its task."""
         if self._is_iterable:
-            return number_of_attempt(worker, len(self._asked), self._asked[worker])
+            asked = self._asked[worker]
+            self._asked[worker] += 1
+            return number_of_attempt(worker, len(self._asked), asked)
         return self.delivered.number_of(number)
 
     def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
-        if self.ledger.wanting:
-            self._settle_wants()
-        if self.ledger.shorts:
-            self._settle_shorts()
+        if self.ledger.has_demands:
+            self._settle_demands()
         requests = self.requests
         if requests.waiting or self.ledger.heals:
             requests.send()
@@ -314,7 +313,7 @@ class Transport:
             return self._failed.popleft()
         if self._drained:
             return self._drained.popleft()
-        found = self._find_again(pending, wanted)
+        found = self._find_again(pending, wanted) if self._received else None
         while found is None:
             if self._ended and (end := self._find_end(pending, active)) is not None:
                 return end
@@ -452,13 +451,15 @@ class Transport:
         if pending.in_slot:
             try:
                 self._decode(pending, self._reason(pending.slot))
-                self._start(pending)
+                if self.copies is not None:
+                    self._start(self.copies, pending)
             finally:
                 del self._received[pending.number]
         else:
             self._early -= 1
             del self._received[pending.number]
-            self._start(pending)
+            if self.copies is not None:
+                self._start(self.copies, pending)
         if self.copies is not None:
             self.start_ahead()
         if pending.note is not None:
@@ -487,14 +488,14 @@ class Transport:
 
     def _reason(self, slot: int) -> Spill | None:
         """Why a batch that is delivered now must be copied out first."""
-        is_copied = self.copies is not None or self.mover is not None
-        budget = self.budget
-        return budget.reason_to_copy_out(slot) if is_copied else budget.reason_to_spill(slot)
+        if self.copies is None and self.mover is None:
+            return self.budget.reason_to_spill(slot)
+        return self.budget.reason_to_copy_out(slot)
 
-    def _start(self, pending: PendingBatch) -> None:
+    def _start(self, copies: Copies, pending: PendingBatch) -> None:
         """Start the copies of a batch that is lent to them, unless that was done."""
-        if self.copies is not None and isinstance(pending.batch, Lent):
-            self.copies.start(pending)
+        if isinstance(pending.batch, Lent):
+            copies.start(pending)
 
     def start_ahead(self) -> None:
         """Start the copies of batches that are there, before torch asks for them."""
@@ -515,9 +516,15 @@ class Transport:
         for pending in [each for each in waiting if each.in_slot][:left]:
             self._early += 1
             self._decode(pending, self._reason(pending.slot))
-            self._start(pending)
+            self._start(copies, pending)
 
     # Grants
+
+    def _settle_demands(self) -> None:
+        if self.ledger.wanting:
+            self._settle_wants()
+        if self.ledger.shorts:
+            self._settle_shorts()
 
     def _settle_wants(self) -> None:
         for slot, ticket, want_bytes in self.ledger.wants():

@@ -24,6 +24,7 @@ class Ledger:
         self.is_kept = lambda slot: kept
         self.idle_slots = lambda: idle
         self.is_time_to_look = lambda: False
+        self.has_plenty = lambda slot, reserve: False  # each case is looked at closely
         self.pages_bytes = lambda slot: pages_bytes
         self.counts = lambda: {"forked": forked}
         self.__dict__.update(values)

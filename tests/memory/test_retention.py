@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import default_collate
 
 from shmloader import DataLoader, RetentionWarning
+from shmloader.trainer import budget
 from tests.helpers.datasets import Computed, Numbered, Stream, batch, sample, state
 
 SIZE = 2
@@ -237,3 +238,25 @@ def test_held_bytes_stay_within_the_budget(prefetch_factor):
         assert max(resident) <= ring_bytes + batch_bytes
     for index, made in enumerate(held):
         assert torch.equal(torch.full_like(made, index), made)
+
+
+@quiet
+@pytest.mark.parametrize("options", [{"slots": 8}, {"slots": 32, "ring_bytes": 1 << 16}])
+def test_what_has_plenty_would_not_spill(options, monkeypatch):
+    """The quick answer for most batches is never another than the closer look's."""
+    answers = []
+    look = budget.Budget._shortage
+
+    def reason(self, slot):
+        closer = look(self, slot)
+        has_plenty = self._ledger.has_plenty(slot, self.reserve)
+        answers.append((has_plenty, closer))
+        return closer
+
+    monkeypatch.setattr(budget.Budget, "reason_to_spill", reason)
+    with open_loader(40, **options) as loader:
+        for way in WAYS:
+            way(iter(loader))
+
+    assert not any(has_plenty and closer for has_plenty, closer in answers)
+    assert {True, False} == {has_plenty for has_plenty, _ in answers}
