@@ -24,6 +24,17 @@ MOST = 20 << 20
 kept = []
 
 
+def private_memory(length):
+    """
+    Take memory for good that nobody had before.
+
+    What malloc hands out may have been freed by another test, and so be counted already.
+    """
+    memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE)
+    memory[:: mmap.PAGESIZE] = b"x" * (length // mmap.PAGESIZE)
+    return memory
+
+
 class Leaking(Dataset):
     """Samples that draw from everything, and leave some megabytes behind."""
 
@@ -38,7 +49,7 @@ class Leaking(Dataset):
     def __getitem__(self, index):
         info = torch.utils.data.get_worker_info()
         if info is not None and self.worker in (None, info.id):
-            kept.append(bytearray(os.urandom(4096)) * (self.leak // 4096))
+            kept.append(private_memory(self.leak))
         own = rng().random() if self.draws_rng else 0.0
         drawn = [random.random(), numpy.random.rand(), torch.rand(()).item(), own]
         return torch.tensor([index, *drawn], dtype=torch.float64)
@@ -158,11 +169,9 @@ def test_private_memory_is_counted():
     """What is allocated and written counts, memory that is shared does not."""
     size = 32 << 20
     before = growth.private_bytes()
-    # A mapping of its own: what malloc hands out may have been freed before, and so be counted.
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE) as own, mmap.mmap(-1, size) as shared:
-        own[:: mmap.PAGESIZE] = bytes([1]) * (size // mmap.PAGESIZE)
+    with private_memory(size), mmap.mmap(-1, size) as shared:
         after = growth.private_bytes()
-        shared[:: mmap.PAGESIZE] = bytes([1]) * (size // mmap.PAGESIZE)
+        shared[:: mmap.PAGESIZE] = b"x" * (size // mmap.PAGESIZE)
         beside = growth.private_bytes()
 
     assert size <= after - before < size + (4 << 20)
