@@ -44,12 +44,13 @@ from shmloader.trainer.device.registry import Registry
 from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, CPU, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
+from shmloader.trainer.received import Failure, PendingBatch
 from shmloader.trainer.resuming.generators import Pinned
 from shmloader.trainer.resuming.record import Record, batches_of
 from shmloader.trainer.resuming.resumption import Resumption
 from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.tally import Start, Tally, length_of
-from shmloader.trainer.transport import Failure, PendingBatch, Transport
+from shmloader.trainer.transport import Transport
 from shmloader.trainer.workers import Workers
 from shmloader.worker.loop import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
@@ -195,7 +196,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             follows=options.resumable,
             grows=options.slots is None,
         )
-        self._notes = self._transport.notes
+        self._notes, self._received = self._transport.notes, self._transport.received
         spills = self._transport.budget.spills
         pids = self._processes.pids
         self._tally = Tally(self._pool, self._transport.ledger, self._notes, spills, pids)
@@ -213,9 +214,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._finishes = self._pin_memory or options.device is not None
         self._gives_back = not self._pool.keeps_pages
         if self._pin_memory:
-            self._transport.mover = pin
+            self._transport.received.mover = pin
         if options.device not in (None, CPU):
-            self._transport.copies = self._copies = self._make_copies(options)
+            self._transport.received.copies = self._copies = self._make_copies(options)
 
     def _make_copies(self, options: Options) -> Copies:
         assert options.device is not None, "there is a device to copy to"
@@ -577,7 +578,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             began = time.perf_counter_ns() if self._pin_memory else 0
             pending = data
             try:
-                data = self._transport.deliver(pending)
+                data = self._received.deliver(pending)
+                if self._copies is not None:
+                    self._transport.start_ahead()  # which puts aside notes of its own
+                if pending.note is not None:
+                    self._notes.take_up(pending.note)
                 if self._finishes:
                     data = self._finish(data)
             except BaseException:

@@ -10,20 +10,19 @@ ledger knows what happened, and what an interrupt lost is recovered before the t
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
-from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import BatchLog, Delivered, Kind, Lent, News, Progress, Verb, pickling
+from shmloader.core import BatchLog, Delivered, Kind, News, Progress, Verb
 from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
-from shmloader.trainer.budget import Budget, Spill, number_of
-from shmloader.trainer.device.copies import Copies
+from shmloader.trainer.budget import Budget
 from shmloader.trainer.foretold_requests import ForetoldRequests
+from shmloader.trainer.received import Failure, Received
 from shmloader.trainer.requests import Requests
 from shmloader.worker.seeds import number_of_attempt
 
@@ -34,32 +33,6 @@ _END, _NOTHING = Kind.END, Kind.NOTHING
 _Answer = tuple[Any, Any]
 
 
-class PendingBatch:
-    """An answer that was received and not delivered: in its slot, or the batch it spilled to."""
-
-    __slots__ = ("batch", "in_slot", "note", "number", "slot", "snapshot")
-
-    def __init__(self, slot: int, number: int) -> None:
-        self.slot = slot
-        self.number = number
-        self.in_slot = True
-        self.batch: Any = None
-        self.note: bytes | None = None  # the log's, while it waits outside of its slot
-        self.snapshot: bytes | None = None  # the worker's, once it is out of its slot
-
-
-class Failure(ExceptionWrapper):
-    """An error of the trainer's own in a batch's place, for torch to raise; of which task."""
-
-    def __init__(self, error: Exception, number: int | None = None) -> None:
-        self.error = error
-        self.number = number
-
-    def reraise(self) -> NoReturn:
-        """Raise the error as it is."""
-        raise self.error
-
-
 class Transport:
     """
     One iterator's requests and answers.
@@ -67,8 +40,7 @@ class Transport:
     Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
 
     Attributes:
-        copies: Take each batch to a device; None: batches stay where they are.
-        mover: Copies each plain tensor of a batch when it is delivered; None: they are views.
+        received: Answers that were received and not delivered.
     """
 
     def __init__(
@@ -104,6 +76,7 @@ class Transport:
         self.ledger.needs_snapshots = is_iterable or not is_seeded
         self.notes = BatchLog(self.ledger)
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
+        self.received = Received(self.ledger, self.budget, self.notes)
         self._is_seeded = is_seeded
         self._epoch = -1  # none yet
         # The batches of this epoch, which numbers them.
@@ -113,17 +86,12 @@ class Transport:
         self.snapshots: list[bytes | None] = [None] * segment.shape.workers
         self._growth = pool.growth  # of the loader's whole life
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
-        self._received: dict[int, PendingBatch] = {}  # by task number
-        self._early = 0  # how many of those were spilled before delivery
         # (task number, Failure): requests that could not be written
         self._failed: deque[_Answer] = deque()
         self._drained: deque[_Answer] = deque()  # taken out of the rings when a worker died
         self._is_iterable = is_iterable
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
-        self._is_closed = False
-        self.copies: Copies | None = None
         self._broken: WorkerBroken | None = None  # found while looking ahead
-        self.mover: Callable[[Any], Any] | None = None
         self.requests = Requests(self.ledger, self.budget)
         self.foretold = ForetoldRequests(self.requests, self.ledger, pool.foretold, is_seeded)
 
@@ -135,7 +103,7 @@ class Transport:
 
         A task is placed by the next `pump`, once torch has recorded it.
         """
-        if self._is_closed:
+        if self.received.is_closed:
             return  # the segment may be another iterator's by now
         foretold = self.foretold.current
         if isinstance(message, tuple):
@@ -249,11 +217,10 @@ class Transport:
         self.delivered = delivered
         self._asked = list(delivered.by_worker)
         self._numbers.clear()
-        self._received.clear()
+        self.received.clear()
         self._failed.clear()
         self._drained.clear()
         self._ended.clear()
-        self._early = 0
         ahead = self.foretold.begin_epoch()
         for news in self.ledger.ready_slots():
             if news.slot not in ahead:
@@ -261,7 +228,7 @@ class Transport:
 
     def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another iterator."""
-        self._is_closed = True
+        self.received.is_closed = True
         self.notes.close()
 
     def foretell(self, index: Any, worker: int) -> None:
@@ -283,7 +250,7 @@ class Transport:
                 self._numbers[ticket] = guess.number
             else:
                 # As if it had been received and lost to an interrupt: torch will ask for it.
-                self._received[guess.number] = PendingBatch(guess.slot, guess.number)
+                self.received.add(guess.slot, guess.number)
         for worker, message in self.foretold.end(was_right=is_right):
             self._put_task(worker, *message)
         self.pump()
@@ -313,7 +280,7 @@ class Transport:
             return self._failed.popleft()
         if self._drained:
             return self._drained.popleft()
-        found = self._find_again(pending, wanted) if self._received else None
+        found = self._find_again(pending, wanted) if self.received.by_number else None
         while found is None:
             if self._ended and (end := self._find_end(pending, active)) is not None:
                 return end
@@ -333,7 +300,7 @@ class Transport:
         """
         for worker, number in self._ended.items():
             is_news = number in pending and active[worker]
-            if is_news and (worker,) not in map(pending.get, self._received):
+            if is_news and (worker,) not in map(pending.get, self.received.by_number):
                 return number, _IterableDatasetStopIteration(worker)
         return None
 
@@ -341,12 +308,13 @@ class Transport:
         self, pending: Mapping[int, tuple[Any, ...]], wanted: int | None
     ) -> _Answer | None:
         """Find an answer that was handed over before and lost to an interrupt."""
+        received = self.received.by_number
         if wanted is None:
             # Out of order nothing is kept for later, so whatever is here was lost.
-            wanted = next((number for number in self._received if number in pending), None)
-        if wanted is None or wanted not in self._received or len(pending.get(wanted, ())) != 1:
+            wanted = next((number for number in received if number in pending), None)
+        if wanted is None or wanted not in received or len(pending.get(wanted, ())) != 1:
             return None
-        return wanted, self._received[wanted]
+        return wanted, received[wanted]
 
     def _accept(self, news: News) -> _Answer | None:
         # Runs for each batch, so each attribute is read once.
@@ -372,7 +340,7 @@ class Transport:
         if number is None or kind is _END or kind is _NOTHING:
             self._accept_empty(news, kind, number)
             return None
-        self._received[number] = pending = PendingBatch(news.slot, number)
+        pending = self.received.add(news.slot, number)
         del self._numbers[ticket]
         return number, pending
 
@@ -411,18 +379,11 @@ class Transport:
 
     def wait(self, timeout_s: float, pending: Collection[int]) -> None:
         """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
-        for number in [number for number in self._received if number not in pending]:
-            # An interrupt hit torch between taking it from its record and delivering it.
-            self._forget(number)
-        in_slots = len(self._received) - self._early + len(self.foretold.current.slots())
+        if self.received.forget(pending):
+            self.pump()
+        in_slots = self.received.in_slots + len(self.foretold.current.slots())
         if self.ledger.ready == in_slots or not self._recover():
             self.ledger.wait(timeout_s)
-
-    def _forget(self, number: int) -> None:
-        lost = self._received.pop(number)
-        if lost.in_slot:
-            self.ledger.discard(lost.slot)
-        self.pump()
 
     def _recover(self) -> bool:
         """
@@ -431,92 +392,23 @@ class Transport:
         Returns:
             True if there were any.
         """
-        known = {pending.slot for pending in self._received.values() if pending.in_slot}
-        known |= self.foretold.current.slots()
+        known = self.received.slots() | self.foretold.current.slots()
         lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
         for news in lost:
             self._accept(news)
         return bool(lost)
 
-    def deliver(self, pending: PendingBatch) -> Any:
-        """
-        Turn an answer into its batch, or into an error in its place.
-
-        The batch's tensors and arrays are views of the slot, unless so many slots are held that
-        the workers would run out of them: then it is copied out and the slot is free at once.
-        With `copies` it is a `Flight`, or what `Copies.start` makes one of.
-        """
-        if self._is_closed:
-            return Failure(RuntimeError("the loader was closed before this batch was delivered"))
-        if pending.in_slot:
-            try:
-                self._decode(pending, self._reason(pending.slot))
-                if self.copies is not None:
-                    self._start(self.copies, pending)
-            finally:
-                del self._received[pending.number]
-        else:
-            self._early -= 1
-            del self._received[pending.number]
-            if self.copies is not None:
-                self._start(self.copies, pending)
-        if self.copies is not None:
-            self.start_ahead()
-        if pending.note is not None:
-            self.notes.take_up(pending.note)
-        batch, pending.batch = pending.batch, None
-        return batch
-
-    def _decode(self, pending: PendingBatch, reason: Spill | None) -> None:
-        pending.in_slot = False
-        if self.ledger.follows:
-            pending.snapshot = self.ledger.snapshot_of(pending.slot)
-        try:
-            spill = 0 if reason is None else number_of(reason)
-            if self.copies is None:
-                pending.batch = self.ledger.deliver(
-                    pending.slot, spill, pickling.Unpickler, self.mover
-                )
-            else:
-                self.ledger.lend(pending.slot, spill, pending)
-                # The slot is the copies', not the user's: the log is not to find it held.
-                pending.note = self.notes.put_aside()
-        except Exception as error:
-            pending.batch = Failure(error)
-        if reason is not None:
-            self.budget.note_spill(reason)
-
-    def _reason(self, slot: int) -> Spill | None:
-        """Why a batch that is delivered now must be copied out first."""
-        if self.copies is None and self.mover is None:
-            return self.budget.reason_to_spill(slot)
-        return self.budget.reason_to_copy_out(slot)
-
-    def _start(self, copies: Copies, pending: PendingBatch) -> None:
-        """Start the copies of a batch that is lent to them, unless that was done."""
-        if isinstance(pending.batch, Lent):
-            copies.start(pending)
+    # Copies to a device
 
     def start_ahead(self) -> None:
         """Start the copies of batches that are there, before torch asks for them."""
-        copies = self.copies
-        if copies is None or self._broken is not None:
-            return
-        # Counted anew: after an interrupt _early may be wrong for the rest of the epoch.
-        left = copies.ahead - sum(not pending.in_slot for pending in self._received.values())
-        if left <= 0:
+        if self._broken is not None or not self.received.may_start_ahead:
             return
         try:
             self.drain()
         except WorkerBroken as error:
             self._broken = error  # raised where torch waits: the batch in hand is right
-        waiting = list(self._received.values())
-        if copies.in_order:
-            waiting.sort(key=lambda pending: pending.number)
-        for pending in [each for each in waiting if each.in_slot][:left]:
-            self._early += 1
-            self._decode(pending, self._reason(pending.slot))
-            self._start(copies, pending)
+        self.received.start_ahead()
 
     # Grants
 
@@ -561,13 +453,7 @@ class Transport:
         """Copy later answers out of their slots until the oldest ticket has what it needs."""
         if len(self.foretold.current) and not self.budget.fits(slot, want_bytes):
             self.foretold.give_up()
-        for pending in list(self._received.values()):
-            if self.budget.fits(slot, want_bytes):
-                return
-            if pending.in_slot:
-                self._early += 1
-                self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
-                pending.note = self.notes.put_aside()
+        self.received.spill_until(lambda: self.budget.fits(slot, want_bytes))
 
     def workers_to_ask(self, number: int) -> list[int]:
         """List whom to ask for batch `number` of this epoch: the freest first, unless foretold."""
@@ -582,5 +468,5 @@ class Transport:
     @property
     def ready(self) -> int:
         """Number of answers that wait: received, failed and in the rings."""
-        waiting = len(self._received) + len(self._failed) + len(self._drained)
+        waiting = len(self.received.by_number) + len(self._failed) + len(self._drained)
         return waiting + self.ledger.unread

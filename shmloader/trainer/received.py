@@ -1,0 +1,190 @@
+"""
+Answers that were received and not delivered yet: what becomes of them.
+
+A batch is made when it is delivered, so that one which arrives early does not count as held. Three
+things come before that: memory that an earlier batch needs, copies to a device ahead of the step,
+and an interrupt, after which torch may never ask for an answer again.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn
+
+from torch._utils import ExceptionWrapper
+
+from shmloader.core import BatchLog, Ledger, Lent, pickling
+from shmloader.trainer.budget import Budget, Spill, number_of
+from shmloader.trainer.device.copies import Copies
+
+
+class PendingBatch:
+    """An answer that was received and not delivered: in its slot, or the batch it spilled to."""
+
+    __slots__ = ("batch", "in_slot", "note", "number", "slot", "snapshot")
+
+    def __init__(self, slot: int, number: int) -> None:
+        self.slot = slot
+        self.number = number
+        self.in_slot = True
+        self.batch: Any = None
+        self.note: bytes | None = None  # the log's, while it waits outside of its slot
+        self.snapshot: bytes | None = None  # the worker's, once it is out of its slot
+
+
+class Failure(ExceptionWrapper):
+    """An error of the trainer's own in a batch's place, for torch to raise; of which task."""
+
+    def __init__(self, error: Exception, number: int | None = None) -> None:
+        self.error = error
+        self.number = number
+
+    def reraise(self) -> NoReturn:
+        """Raise the error as it is."""
+        raise self.error
+
+
+class Received:
+    """
+    One iterator's answers between the ring and torch.
+
+    Attributes:
+        by_number: The answers by torch's task number.
+        copies: Take each batch to a device; None: batches stay where they are.
+        mover: Copies each plain tensor of a batch when it is delivered; None: they are views.
+        is_closed: True when the segment may be another iterator's, so that nothing is delivered.
+    """
+
+    def __init__(self, ledger: Ledger, budget: Budget, notes: BatchLog) -> None:
+        """Have no answers."""
+        self.by_number: dict[int, PendingBatch] = {}
+        self.copies: Copies | None = None
+        self.mover: Callable[[Any], Any] | None = None
+        self.is_closed = False
+        self._ledger = ledger
+        self._budget = budget
+        self._notes = notes
+        self._early = 0  # how many were taken out of their slots before delivery
+
+    def add(self, slot: int, number: int) -> PendingBatch:
+        """Keep an answer in its slot until torch asks for it."""
+        self.by_number[number] = pending = PendingBatch(slot, number)
+        return pending
+
+    def clear(self) -> None:
+        """Forget all answers; their slots are the caller's."""
+        self.by_number.clear()
+        self._early = 0
+
+    @property
+    def in_slots(self) -> int:
+        """Number of answers that are in their slots."""
+        return len(self.by_number) - self._early
+
+    def slots(self) -> set[int]:
+        """Collect the slots of the answers that are in theirs."""
+        return {pending.slot for pending in self.by_number.values() if pending.in_slot}
+
+    def forget(self, expected: Collection[int]) -> bool:
+        """
+        Free what was received of tasks that torch does not expect any more.
+
+        An interrupt hit torch between taking them from its record and delivering them.
+
+        Returns:
+            True if there were any.
+        """
+        lost = [number for number in self.by_number if number not in expected]
+        for number in lost:
+            pending = self.by_number.pop(number)
+            if pending.in_slot:
+                self._ledger.discard(pending.slot)
+        return bool(lost)
+
+    def deliver(self, pending: PendingBatch) -> Any:
+        """
+        Turn an answer into its batch, or into an error in its place.
+
+        If the log's note of it was put aside, the caller takes that up.
+
+        The batch's tensors and arrays are views of the slot, unless so many slots are held that
+        the workers would run out of them: then it is copied out and the slot is free at once.
+        With `copies` it is a `Flight`.
+        """
+        if self.is_closed:
+            return Failure(RuntimeError("the loader was closed before this batch was delivered"))
+        if pending.in_slot:
+            try:
+                self._decode(pending, self._reason(pending.slot))
+                if self.copies is not None:
+                    _start(self.copies, pending)
+            finally:
+                del self.by_number[pending.number]
+        else:
+            self._early -= 1
+            del self.by_number[pending.number]
+            if self.copies is not None:
+                _start(self.copies, pending)
+        batch, pending.batch = pending.batch, None
+        return batch
+
+    def _decode(self, pending: PendingBatch, reason: Spill | None) -> None:
+        pending.in_slot = False
+        if self._ledger.follows:
+            pending.snapshot = self._ledger.snapshot_of(pending.slot)
+        try:
+            spill = 0 if reason is None else number_of(reason)
+            if self.copies is None:
+                pending.batch = self._ledger.deliver(
+                    pending.slot, spill, pickling.Unpickler, self.mover
+                )
+            else:
+                self._ledger.lend(pending.slot, spill, pending)
+                # The slot is the copies', not the user's: the log is not to find it held.
+                pending.note = self._notes.put_aside()
+        except Exception as error:
+            pending.batch = Failure(error)
+        if reason is not None:
+            self._budget.note_spill(reason)
+
+    def _reason(self, slot: int) -> Spill | None:
+        """Why a batch that is delivered now must be copied out first."""
+        if self.copies is None and self.mover is None:
+            return self._budget.reason_to_spill(slot)
+        return self._budget.reason_to_copy_out(slot)
+
+    def spill_until(self, fits: Callable[[], bool]) -> None:
+        """Copy answers out of their slots until there is room for an earlier batch."""
+        for pending in list(self.by_number.values()):
+            if fits():
+                return
+            if pending.in_slot:
+                self._early += 1
+                self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
+                pending.note = self._notes.put_aside()
+
+    @property
+    def may_start_ahead(self) -> bool:
+        """True if fewer batches are on their way to a device than may be."""
+        return self.copies is not None and self._left(self.copies) > 0
+
+    def _left(self, copies: Copies) -> int:
+        # Counted anew: after an interrupt _early may be wrong for the rest of the epoch.
+        return copies.ahead - sum(not pending.in_slot for pending in self.by_number.values())
+
+    def start_ahead(self) -> None:
+        """Start the copies of batches that are there, before torch asks for them."""
+        copies = self.copies
+        if copies is None:
+            return
+        waiting = [pending for pending in self.by_number.values() if pending.in_slot]
+        if copies.in_order:
+            waiting.sort(key=lambda pending: pending.number)
+        for pending in waiting[: max(0, self._left(copies))]:
+            self._early += 1
+            self._decode(pending, self._reason(pending.slot))
+            _start(copies, pending)
+
+
+def _start(copies: Copies, pending: PendingBatch) -> None:
+    """Start the copies of a batch that is lent to them, unless that was done."""
+    if isinstance(pending.batch, Lent):
+        copies.start(pending)
