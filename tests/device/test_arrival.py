@@ -13,6 +13,7 @@ from shmloader import DataLoader
 from shmloader.core import is_behind_lease
 from tests.device.loaders import Images, Record, all_kinds, loader_of
 from tests.device.standin import Never, StandIn
+from tests.memory.test_batch_log import records_of
 
 
 def numbers_in(batch):
@@ -42,6 +43,17 @@ def test_batches_are_the_same_on_the_device(monkeypatch):
         assert [] == loader.held()
     assert [] == backend.faults
     assert {} == backend.registered
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_each_batch_has_its_record(monkeypatch, ahead):
+    """Batches that are copied ahead are noted when they are handed out, each once, in order."""
+    with loader_of(monkeypatch, StandIn(), prefetch_to_device=ahead) as loader:
+        iterator = iter(loader)
+        for number in range(12):
+            next(iterator)
+            assert number + 1 == len(records_of(loader))
+        assert list(range(12)) == records_of(loader)["ticket"].tolist()
 
 
 def test_a_slot_is_not_used_again_before_its_copy_is_done(monkeypatch):
