@@ -32,15 +32,13 @@ from shmloader import log
 from shmloader.core import Delivered, Progress, generation, pack_request
 from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Segment, Shape, is_guarded
+from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer import planning
 from shmloader.trainer.budget import reserved_slots
-from shmloader.trainer.device.backend import backend_for
-from shmloader.trainer.device.copies import Copies, Flight
-from shmloader.trainer.device.pin import pin
-from shmloader.trainer.device.registry import Registry
+from shmloader.trainer.device import ways
+from shmloader.trainer.device.copies import Copies
 from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, CPU, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
@@ -136,7 +134,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             if resumption is not None and pinned is not None:
                 self._take_over(resumption, pinned, loader)
             self._open_transport(options, shape)
-            self._open_device(options)
+            self._choose_way(options)
             if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
                 most = int(self._prefetch_factor) * self._num_workers
                 self._foreteller = Foreteller(self._index_sampler, most)
@@ -196,7 +194,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             follows=options.resumable,
             grows=options.slots is None,
         )
-        self._notes, self._received = self._transport.notes, self._transport.received
+        self._notes = self._transport.notes
         spills = self._transport.budget.spills
         pids = self._processes.pids
         self._tally = Tally(self._pool, self._transport.ledger, self._notes, spills, pids)
@@ -208,34 +206,20 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # Last: an iterator that has a segment has all that it takes to give it back.
         self._segment = segment
 
-    def _open_device(self, options: Options) -> None:
-        """Have batches copied to a device, or into pinned memory, if they are to be."""
-        self._transform = options.device_transform if options.device == CPU else None
-        self._finishes = self._pin_memory or options.device is not None
+    def _choose_way(self, options: Options) -> None:
+        """Choose how batches get from their slots to the user."""
+        received, transform = self._transport.received, options.device_transform
         self._gives_back = not self._pool.keeps_pages
-        if self._pin_memory:
-            self._transport.received.mover = pin
-        if options.device not in (None, CPU):
-            self._transport.received.copies = self._copies = self._make_copies(options)
-
-    def _make_copies(self, options: Options) -> Copies:
-        assert options.device is not None, "there is a device to copy to"
-        backend = backend_for(options.device)
-        registry = Registry(
-            self._transport.ledger,
-            backend,
-            self._pool.name,
-            lock_bytes=options.slot_bytes,
-            may_lock=not is_guarded(),
+        self._deliver: ways.Deliver = received.deliver
+        self._copies = ways.copies_of(
+            options, self._transport.ledger, self._pool, in_order=self._in_order
         )
-        return Copies(
-            backend,
-            registry,
-            self._pool.copying,
-            ahead=options.prefetch_to_device,
-            in_order=self._in_order,
-            transform=options.device_transform,
-        )
+        if self._copies is not None:
+            self._deliver = ways.to_device(received, self._copies, self._transport.start_ahead)
+        elif self._pin_memory:
+            self._deliver = ways.pinned(received, self._pin_memory_device, self._pool.copying)
+        elif options.device == CPU and transform is not None:
+            self._deliver = ways.through(received, transform)
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
@@ -393,7 +377,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if self._pool.advice is not None:
             self._give_advice()
         if self._copies is not None:
-            self._look_at_copies(self._copies)
+            self._copies.look()
         # torch annotates each batch for its profiler, even without one, which takes as long as all
         # the rest.
         if _profiler_enabled() or self._sampler_iter is None:
@@ -404,18 +388,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         data = self._next_data()  # type: ignore[no-untyped-call]
         self._num_yielded += 1
         return data
-
-    def _look_at_copies(self, copies: Copies) -> None:
-        """End what is done, before a batch is in hand that an error or a warning would lose."""
-        if copies.is_capturing:
-            raise RuntimeError(
-                "a batch was asked for while a graph is captured, in which no copy can be: take it "
-                "before, and copy it into the graph's own input"
-            )
-        copies.poll()
-        complaint, copies.registry.complaint = copies.registry.complaint, None
-        if complaint is not None:
-            warn(complaint)
 
     def _give_advice(self) -> None:
         """Warn while no batch is in hand that would be lost if warnings are errors."""
@@ -575,50 +547,21 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _process_data(self, data: Any, worker_idx: int) -> Any:
         # Before torch refills: a batch that is spilled frees its slot for the next request.
         if isinstance(data, PendingBatch):
-            began = time.perf_counter_ns() if self._pin_memory else 0
             pending = data
             try:
-                data = self._received.deliver(pending)
-                if self._copies is not None:
-                    self._transport.start_ahead()  # which puts aside notes of its own
+                data = self._deliver(pending)
                 if pending.note is not None:
+                    # Last: copies of later batches put aside notes of their own.
                     self._notes.take_up(pending.note)
-                if self._finishes:
-                    data = self._finish(data)
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
                 super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
                 raise
             self._delivered.take(pending.number, worker_idx, pending.snapshot)
-            if self._pin_memory:
-                self._pool.copying["ns"] += time.perf_counter_ns() - began
         elif isinstance(data, Failure) and data.number is not None:
             self._delivered.take(data.number, worker_idx)
         self._is_error = isinstance(data, ExceptionWrapper)
         return super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
-
-    def _finish(self, batch: Any) -> Any:
-        """Do what is left between a delivered batch and the user; an error takes its place."""
-        if self._pin_memory:
-            return self._pin(batch)
-        try:
-            if self._copies is not None and isinstance(batch, Flight):
-                return self._copies.hand_out(batch)
-            if self._transform is not None and not isinstance(batch, ExceptionWrapper):
-                return self._transform(batch)
-        except Exception as error:
-            return Failure(error)
-        return batch
-
-    def _pin(self, batch: Any) -> Any:
-        """Have torch pin what is not pinned yet: what `pin` could not, and objects of users."""
-        if isinstance(batch, ExceptionWrapper):
-            return batch
-        try:
-            return torch_utils.pin_memory.pin_memory(batch, self._pin_memory_device)
-        except Exception:
-            device = torch.accelerator.current_device_index()
-            return ExceptionWrapper(where=f"in pin memory thread for device {device}")
 
     # The end
 

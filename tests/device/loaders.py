@@ -36,8 +36,10 @@ class Images(Dataset):
 
 def loader_of(monkeypatch, backend, dataset=None, **options):
     """Make a loader whose batches go to a stand-in."""
-    for module in ("iterator", "device.single"):
-        monkeypatch.setattr(f"shmloader.trainer.{module}.backend_for", lambda device: backend)
+    for module in ("ways", "single"):
+        monkeypatch.setattr(
+            f"shmloader.trainer.device.{module}.backend_for", lambda device: backend
+        )
     options = {"batch_size": 2, "num_workers": 2, "device": "cuda", **options}
     return DataLoader(Images() if dataset is None else dataset, **options)
 

@@ -5,7 +5,6 @@ from collections import namedtuple
 import pytest
 import torch
 
-import shmloader.trainer.iterator as iterator_module
 from shmloader import DataLoader
 from shmloader.core import copy_tensor
 from shmloader.trainer.device.pin import pin
@@ -52,7 +51,7 @@ def pinning(monkeypatch):
         return pin(leaf, empty)
 
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(iterator_module, "pin", pin_here)
+    monkeypatch.setattr("shmloader.trainer.device.ways.pin", pin_here)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: self)
     return made
 

@@ -25,6 +25,7 @@ from torch._utils import ExceptionWrapper
 
 from shmloader import log
 from shmloader.core import Lent, copy_tensor, pickling
+from shmloader.errors import warn
 from shmloader.trainer.device.backend import Backend
 from shmloader.trainer.device.blocks import BLOCK_BYTES, Blocks
 from shmloader.trainer.device.modes import ordinary_tensors
@@ -119,10 +120,22 @@ class Copies:
         """Number of batches whose copies are not known to be done."""
         return len(self._flying)
 
-    @property
-    def is_capturing(self) -> bool:
-        """True while the current stream records a graph: nothing may be started or asked."""
-        return self._backend.is_capturing()
+    def look(self) -> None:
+        """
+        End what is done, before a batch is in hand that an error or a warning would lose.
+
+        Raises:
+            RuntimeError: The current stream records a graph: nothing may be started or asked.
+        """
+        if self._backend.is_capturing():
+            raise RuntimeError(
+                "a batch was asked for while a graph is captured, in which no copy can be: take it "
+                "before, and copy it into the graph's own input"
+            )
+        self.poll()
+        complaint, self.registry.complaint = self.registry.complaint, None
+        if complaint is not None:
+            warn(complaint)
 
     def start(self, into: Any) -> Flight:
         """

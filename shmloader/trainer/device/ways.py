@@ -1,0 +1,104 @@
+"""The ways of a batch to the user: from its slot, pinned, through a function, to a device."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils import pin_memory as torch_pin_memory
+
+from shmloader.core import Ledger
+from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import is_guarded
+from shmloader.trainer.device.backend import backend_for
+from shmloader.trainer.device.copies import Copies, Flight
+from shmloader.trainer.device.pin import pin
+from shmloader.trainer.device.registry import Registry
+from shmloader.trainer.options import CPU, Options
+from shmloader.trainer.received import Failure, PendingBatch, Received
+
+Deliver = Callable[[PendingBatch], Any]
+
+
+def copies_of(options: Options, ledger: Ledger, pool: SegmentPool, in_order: bool) -> Copies | None:
+    """Return what copies batches to the device of a loader; None if they stay where they are."""
+    if options.device in (None, CPU):
+        return None
+    assert options.device is not None, "there is a device to copy to"
+    backend = backend_for(options.device)
+    registry = Registry(
+        ledger, backend, pool.name, lock_bytes=options.slot_bytes, may_lock=not is_guarded()
+    )
+    return Copies(
+        backend,
+        registry,
+        pool.copying,
+        ahead=options.prefetch_to_device,
+        in_order=in_order,
+        transform=options.device_transform,
+    )
+
+
+def to_device(received: Received, copies: Copies, start_ahead: Callable[[], None]) -> Deliver:
+    """
+    Deliver batches on a device.
+
+    Args:
+        start_ahead: Starts the copies of later batches, behind those of the one in hand.
+    """
+    received.copies = copies
+
+    def deliver(pending: PendingBatch) -> Any:
+        batch = received.deliver(pending)
+        start_ahead()
+        try:
+            return copies.hand_out(batch) if isinstance(batch, Flight) else batch
+        except Exception as error:
+            return Failure(error)
+
+    return deliver
+
+
+def through(received: Received, transform: Callable[[Any], Any]) -> Deliver:
+    """Deliver what a function makes of each batch."""
+
+    def deliver(pending: PendingBatch) -> Any:
+        batch = received.deliver(pending)
+        try:
+            return batch if isinstance(batch, ExceptionWrapper) else transform(batch)
+        except Exception as error:
+            return Failure(error)
+
+    return deliver
+
+
+def pinned(received: Received, device: str | None, counts: "Counter[str]") -> Deliver:
+    """
+    Deliver batches in pinned memory, as torch's loader does.
+
+    Args:
+        device: torch's `pin_memory_device`.
+        counts: Its `ns` are the nanoseconds that it takes.
+    """
+    received.mover = pin
+
+    def deliver(pending: PendingBatch) -> Any:
+        began = time.perf_counter_ns()
+        batch = received.deliver(pending)
+        if not isinstance(batch, ExceptionWrapper):
+            batch = _pinned_by_torch(batch, device)
+        counts["ns"] += time.perf_counter_ns() - began
+        return batch
+
+    return deliver
+
+
+def _pinned_by_torch(batch: Any, device: str | None) -> Any:
+    """Have torch pin what is not pinned yet: what `pin` could not, and objects of users."""
+    try:
+        return torch_pin_memory.pin_memory(batch, device)
+    except Exception:
+        index = torch.accelerator.current_device_index()
+        return ExceptionWrapper(where=f"in pin memory thread for device {index}")
