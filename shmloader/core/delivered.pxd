@@ -26,4 +26,5 @@ cdef class Delivered:
     cdef Py_ssize_t worker
     cdef object snapshot
 
+    cdef int64_t number(self, int64_t task) except -1
     cdef advance(self, int64_t low)

@@ -134,6 +134,9 @@ cdef class Delivered:
 
     def number_of(self, int64_t task):
         """The number of a batch in its epoch."""
+        return self.number(task)
+
+    cdef int64_t number(self, int64_t task) except -1:
         cdef Py_ssize_t gaps = len(self.gaps)
         return self.gaps[task] if task < gaps else self.base + task - gaps
 
@@ -142,7 +145,7 @@ cdef class Delivered:
         if self.is_numbered:
             self.sums[task] = sum_request(index)
             if state is not None:
-                self.states[self.number_of(task)] = state
+                self.states[self.number(task)] = state
 
     def take(self, int64_t task, Py_ssize_t worker, snapshot=None):
         """Have the batch of a task in hand."""
@@ -154,7 +157,7 @@ cdef class Delivered:
         if self.task < 0:
             return
         if self.is_numbered:
-            number = self.number_of(self.task)
+            number = self.number(self.task)
             self.sum += sum_batch(<uint64_t>self.sums.pop(self.task, 0), number)
             if number == self.low:
                 self.advance(number + 1)
