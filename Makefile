@@ -84,7 +84,7 @@ verdicts: build
 	$(venv)/python -m bench verdicts $(ARGS)
 
 # Loads that others described in public: large arrays, samples behind a network, one slow sample in
-# many; torch beside ours in the same run.
+# many, memory that grows with the workers; torch beside ours in the same run.
 workloads: build
 	$(venv)/python -m bench scaling
 	$(venv)/python -m bench streaming
@@ -93,6 +93,7 @@ workloads: build
 	$(venv)/python -m bench stalls
 	$(venv)/python -m bench deep
 	$(venv)/python -m bench lists
+	$(venv)/python -m bench memory
 
 # Ways of batches to a GPU, which it needs: copy rate, the training thread's time, idle gaps as a
 # picture; then with slow samples.

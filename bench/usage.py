@@ -27,8 +27,8 @@ def descendants(pid: int) -> list[int]:
 
 def children(pid: int) -> list[int]:
     """List the processes that `pid` started and that still run or wait to be reaped."""
-    paths = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in paths for child in _read(path).split()]
+    threads = _listing(Path(f"/proc/{pid}/task"))
+    return [int(child) for each in threads for child in _read(each / "children").split()]
 
 
 def process_ids() -> tuple[int, list[int]]:

@@ -5,9 +5,10 @@ A dataset that leaks, with `worker_bytes`: the memory of its workers, the time, 
     python -m bench growth --samples 1600 --worker-bytes 1000000000 --rounds 3
 
 Each sample leaves 5 MB behind. The batches are compared with those of the same dataset without the
-leak, which maps and writes as much and gives it back, and the time with the leak if nobody is
-replaced, where there is memory for that. They take turns. The anonymous memory of each worker, with
-what it inherited, is read every 50 ms.
+leak, which maps and writes as much and gives it back, and the time with that of workers that give
+all of it back when it is `worker_bytes`: they get pages as a replaced worker does, and live on. If
+there is memory for it, the leak also runs with nobody replaced. They take turns. The anonymous
+memory of each worker, with what it inherited, is read every 50 ms.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import resource
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +43,7 @@ _COLUMNS = {
     "replaced": "replaced",
     "most of a worker, MB": "peak_mb",
     "MB/s that one grows": "rate",
+    "MB in its fastest second": "fastest_mb",
     "same digest": "correct",
 }
 
@@ -49,10 +52,16 @@ _kept: list[mmap.mmap] = []
 
 
 class Leaking(Dataset):
-    """Samples (1,) float64, each drawn; `keeps` says if the memory that they took is kept."""
+    """
+    Samples (1,) float64, each drawn.
 
-    def __init__(self, count: int, keeps: bool):
-        self._count, self._keeps = count, keeps
+    Args:
+        kept: Of how many a worker keeps the memory before it gives all back; None: of all.
+        wait_s: What making one waits for besides.
+    """
+
+    def __init__(self, count: int, kept: int | None, wait_s: float = _SAMPLE_S):
+        self._count, self._most_kept, self._wait_s = count, kept, wait_s
 
     def __len__(self) -> int:
         return self._count
@@ -61,11 +70,12 @@ class Leaking(Dataset):
         # Not of the heap, which would give the next sample the same pages again.
         taken = mmap.mmap(-1, _LEAK, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         taken.write(_CONTENT)
-        if self._keeps:
-            _kept.append(taken)
-        else:
-            taken.close()
-        time.sleep(_SAMPLE_S)
+        _kept.append(taken)
+        if self._most_kept is not None and len(_kept) > self._most_kept:
+            for each in _kept:
+                each.close()
+            _kept.clear()
+        time.sleep(self._wait_s)
         return index + torch.rand(1, dtype=torch.float64)
 
 
@@ -77,22 +87,24 @@ class Run:
     digest: str = ""
     replaced: int = 0
     peaks: dict[int, int] = field(default_factory=dict)  # most private bytes, by process
+    fastest: int = 0  # bytes that one process grew by within a second
 
 
 def main(arguments: list[str]) -> int:
     """Print a row without the leak and one with it; the exit code is 0 if the digests are equal."""
     options = _options(arguments)
-    cases: dict[str, tuple[bool, int | None]] = {"without the leak": (False, None)}
+    cases: dict[str, tuple[int | None, int | None]] = {"without the leak": (0, None)}
     if options.samples * _LEAK < (limits.available_bytes() or 0) // 2:
-        cases["leaks 5 MB a sample, never replaced"] = True, None
-    cases["leaks 5 MB a sample"] = True, options.worker_bytes
+        cases["leaks 5 MB a sample, never replaced"] = None, None
+    cases["gives worker_bytes back at once"] = options.worker_bytes // _LEAK, None
+    cases["leaks 5 MB a sample"] = None, options.worker_bytes
     runs: dict[str, list[Run]] = {name: [] for name in cases}
     for _ in range(options.rounds):
-        for name, (keeps, worker_bytes) in cases.items():
-            runs[name].append(_run(options, keeps, worker_bytes))
+        for name, (kept, worker_bytes) in cases.items():
+            runs[name].append(_run(options, kept, worker_bytes))
     right = runs["without the leak"][0].digest
-    *_, unbounded, leaking = runs.values()
-    unbounded_s = median(run.seconds for run in unbounded)
+    *_, living, leaking = runs.values()
+    living_s = median(run.seconds for run in living)
     rows = Rows(_COLUMNS, options.json)
     for name, found in runs.items():
         seconds = median(run.seconds for run in found)
@@ -101,9 +113,10 @@ def main(arguments: list[str]) -> int:
                 "dataset": name,
                 "worker_mb": options.worker_bytes / 1e6 if found is leaking else None,
                 "seconds": seconds,
-                "ratio": seconds / unbounded_s,
+                "ratio": seconds / living_s,
                 "replaced": max(run.replaced for run in found),
                 "peak_mb": max(max(run.peaks.values()) for run in found) / 1e6,
+                "fastest_mb": max(run.fastest for run in found) / 1e6,
                 "rate": options.samples * _LEAK / options.workers / seconds / 1e6,
                 "correct": {run.digest for run in found} == {right},
             }
@@ -125,11 +138,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _run(options: argparse.Namespace, keeps: bool, worker_bytes: int | None) -> Run:
+def _run(options: argparse.Namespace, kept: int | None, worker_bytes: int | None) -> Run:
     run, is_over = Run(), threading.Event()
     torch.manual_seed(1)
     loader = DataLoader(
-        Leaking(options.samples, keeps),
+        Leaking(options.samples, kept),
         batch_size=_BATCH,
         num_workers=options.workers,
         worker_bytes=worker_bytes,
@@ -150,9 +163,16 @@ def _run(options: argparse.Namespace, keeps: bool, worker_bytes: int | None) -> 
 
 
 def _watch(run: Run, is_over: threading.Event) -> None:
+    seen: dict[int, deque[tuple[float, int]]] = {}  # the looks of the last second, by process
     while not is_over.wait(0.05):
         for pid in process_ids()[1]:
-            run.peaks[pid] = max(_anonymous_bytes(pid), run.peaks.get(pid, 0))
+            now_s, now_bytes = time.monotonic(), _anonymous_bytes(pid)
+            run.peaks[pid] = max(now_bytes, run.peaks.get(pid, 0))
+            looks = seen.setdefault(pid, deque())
+            looks.append((now_s, now_bytes))
+            while looks[0][0] < now_s - 1:
+                looks.popleft()
+            run.fastest = max(run.fastest, now_bytes - looks[0][1])
 
 
 def _anonymous_bytes(pid: int) -> int:

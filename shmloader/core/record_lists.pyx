@@ -104,9 +104,12 @@ cdef class RecordFile:
             raise ValueError(f"{self.name} is damaged: its names lie beyond its end")
         if sum_of(self.map.base + at, length) != checksum:
             raise ValueError(f"{self.name} is damaged: its names do not match their checksum")
-        self.names = tuple(decode_record(
+        names = decode_record(
             <char *>self.map.base + at, length, NULL, None, None, True, self.Unpickler
-        ))
+        )
+        if type(names) is not list:
+            raise ValueError(f"{self.name} is damaged: its names are no list")
+        self.names = tuple(names)
         return 0
 
     cdef int read_table(self, uint64_t at, object checksum) except -1:

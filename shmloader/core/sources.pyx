@@ -53,7 +53,8 @@ cdef uint64_t place_sources(Sources *sources, uint64_t cursor) noexcept:
     cdef size_t i, after
     cdef char *start
     cdef char *end
-    qsort(items, sources.count, sizeof(Source), by_start)
+    if sources.count > 1:   # with none there are no items, and qsort needs some
+        qsort(items, sources.count, sizeof(Source), by_start)
     sources.copied_bytes = 0
     while first < sources.count:
         after = end_of_stretch(sources, first, &end)

@@ -8,17 +8,20 @@ import weakref
 from multiprocessing import reduction
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from shmloader.core import MISSING, SampleCache
 from shmloader.core.pickling import Unpickler, ValuePickler, find_unsendable
 from shmloader.errors import OutOfSharedMemory, warn
-from shmloader.memory import limits, maker, segment, ulimits
+from shmloader.memory import limits, maker, room, segment, ulimits
 from shmloader.memory.account import account
 from shmloader.metrics import CacheStats
 
 _numbers = itertools.count(1)
 
 # A cache may take this part of what is left when it is made, and always leaves some memory to the
-# loader's slots and to the workers: an eighth of all, or that many bytes.
+# loader's slots and to the workers: an eighth of all, or that many bytes, beyond what a batch keeps
+# for other workers. If it left less, batches would be refused.
 _MOST = 3, 4
 _LEFT_PART, _LEFT_MOST = 8, 4 << 30
 _LOOK_AGAIN_S = 1.0  # after memory was short
@@ -156,10 +159,15 @@ class _Room:
         if now_s < self._not_before_s:
             return False
         left = limits.available_bytes()
-        if left is None or left - length >= self._left_bytes:
+        if left is None or left - length >= self._left_bytes + _reserve_bytes():
             return True
         self._not_before_s = now_s + _LOOK_AGAIN_S
         return False
+
+
+def _reserve_bytes() -> int:
+    worker = get_worker_info()
+    return 0 if worker is None else room.reserve_bytes(worker.num_workers)
 
 
 def _create(most_bytes: int) -> int:

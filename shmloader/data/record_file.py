@@ -167,6 +167,8 @@ def read_header(descriptor: int, name: str) -> Header:
             f"{name} has {found_bytes} bytes, and its header says {header.total_bytes}: it was cut "
             "off, or something was appended"
         )
+    if header.records > found_bytes:  # each has a tag
+        raise ValueError(f"{name} is damaged: {header.records} records in {found_bytes} bytes")
     return header
 
 

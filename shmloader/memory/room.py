@@ -21,6 +21,11 @@ _PRIVATE = 8 << 20  # what another worker may take besides: a forked one copies 
 _SHARES = 2  # parts of what is left, for each worker: one is not filled yet at the next look
 
 
+def reserve_bytes(workers: int) -> int:
+    """Count the most that a batch leaves to the other workers of a loader, in bytes."""
+    return _RESERVE + (workers - 1) * _PRIVATE
+
+
 class _Shape(Protocol):
     """What is asked of a `memory.segment.Shape`."""
 

@@ -127,6 +127,7 @@ class Worker:
 
     def prepare(self) -> None:
         """Become what torch's worker is before its first task: signals, seeds, worker info."""
+        heap.leave_inherited()
         spec = self._spec
         spec.parent.watch()
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]

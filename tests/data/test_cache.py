@@ -9,6 +9,7 @@ import pickle
 import random
 import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -19,7 +20,7 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 import shmloader
 from shmloader import DataLoader, cached, draws
 from shmloader.data import cache_memory
-from shmloader.memory import limits
+from shmloader.memory import limits, room
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.worker import seeds
@@ -428,6 +429,24 @@ def test_it_does_not_grow_while_memory_is_short(monkeypatch):
 
     assert (0, 40) == (short.entries, short.refused)
     assert 40 == dataset.cache_stats().entries
+
+
+def test_a_worker_leaves_room_for_the_batches_of_others(monkeypatch):
+    """In a worker a cache stops before the batches of the other workers would be refused."""
+    dataset = cached(Fetched(40), ROOM)
+    workers = 8
+    needed = room.reserve_bytes(workers)
+    monkeypatch.setattr(cache_memory, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(dataset._memory._room, "_left_bytes", 0)
+    monkeypatch.setattr(limits, "available_bytes", lambda: needed)
+    info = SimpleNamespace(num_workers=workers)
+    monkeypatch.setattr(cache_memory, "get_worker_info", lambda: info)
+    dataset[0]
+    in_worker = dataset.cache_stats().entries
+    monkeypatch.setattr(cache_memory, "get_worker_info", lambda: None)
+    dataset[0]
+
+    assert (0, 1) == (in_worker, dataset.cache_stats().entries)
 
 
 @pytest.mark.usefixtures("children_are_forgotten")

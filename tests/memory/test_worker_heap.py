@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import resource
 
@@ -11,6 +12,7 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader
 from shmloader.worker import heap
+from shmloader.worker.growth import private_bytes
 
 BLOCKS = 24
 BLOCK_BYTES = 1 << 20
@@ -58,3 +60,28 @@ def test_little_is_kept_where_memory_is_short(monkeypatch, available_bytes, work
 
     assert kept_bytes == 2 * sum(made)
     assert not available_bytes or workers * kept_bytes <= available_bytes / 8
+
+
+class Collecting(Dataset):
+    """A sample is how many bytes of pages a full collection of garbage writes to."""
+
+    def __init__(self):
+        self.records = [[number] for number in range(300_000)]
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        before = private_bytes()
+        gc.collect()
+        return private_bytes() - before
+
+
+@pytest.mark.parametrize("options", [{}, {"restarts": 1}], ids=str)
+def test_garbage_is_not_looked_for_in_what_was_inherited(options):
+    """A collection in a forked worker leaves the pages of the trainer's objects shared."""
+    options |= {"batch_size": None, "num_workers": 1, "multiprocessing_context": "fork"}
+    with DataLoader(Collecting(), **options) as loader:
+        written = list(loader)
+
+    assert max(written) < 4 << 20

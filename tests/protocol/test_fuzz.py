@@ -20,8 +20,8 @@ KEPT_BYTES_MAX = 1 << 20
 
 REPLAY = """
 import collections, pathlib
-from tests.protocol.fuzz import layouts
-reader = layouts.Reader()
+from tests.protocol.fuzz import MODULE
+reader = MODULE.Reader()
 paths = sorted(pathlib.Path("inputs").iterdir())
 print(dict(collections.Counter(reader.run(path.read_bytes()) for path in paths)))
 """
@@ -29,7 +29,7 @@ print(dict(collections.Counter(reader.run(path.read_bytes()) for path in paths))
 
 def write(folder, inputs):
     """Write inputs to files that are named after them."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for name, data in inputs.items():
         (folder / name).write_bytes(data)
     return sorted(folder.iterdir())
@@ -41,7 +41,7 @@ def numbered(inputs):
 
 
 def test_archives_are_small():
-    """The kept inputs are two archives of at most a megabyte together."""
+    """The kept inputs are one archive for each fuzzer, of at most a megabyte together."""
     files = list(archive.FOLDER.iterdir())
 
     assert {f"{name}.zip" for name in archive.NAMES} == {path.name for path in files}
@@ -67,10 +67,10 @@ def test_kept_plays_end_well(tmp_path):
     assert list(map(str, paths)) == result.stdout.splitlines()
 
 
-def outcomes_of(folder, inputs):
-    """Replay layouts in a process of their own and count what came of them."""
+def outcomes_of(folder, inputs, module="layouts"):
+    """Replay layouts or records in a process of their own and count what came of them."""
     write(folder / "inputs", inputs)
-    status, lines, errors = run(folder, REPLAY)
+    status, lines, errors = run(folder, REPLAY.replace("MODULE", module))
 
     assert (0, "") == (status, errors)
     return ast.literal_eval(lines[0])
@@ -84,6 +84,27 @@ def test_kept_layouts_end_well(tmp_path):
 
     assert len(inputs) == sum(outcomes.values())
     assert {"batch", "WorkerBroken", "builder's error"} <= set(outcomes)
+
+
+def test_kept_records_end_well(tmp_path):
+    """Every kept record gives an object whose leaves lie in it, or an error that is allowed."""
+    inputs = archive.read("records")
+
+    outcomes = outcomes_of(tmp_path, inputs, "records")
+
+    assert len(inputs) == sum(outcomes.values())
+    assert {"record", "damaged", "DamagedRecord", "builder's error"} <= set(outcomes)
+
+
+def test_fuzzing_starts_from_records(tmp_path):
+    """The seeds that were written are read, from files and buffers; nearly all others are not."""
+    real, broken = list(seeds.real_records()), list(seeds.broken_records())
+
+    outcomes = outcomes_of(tmp_path / "real", numbered(real), "records")
+    refused = outcomes_of(tmp_path / "broken", numbered(broken), "records")
+
+    assert {"record": len(real)} == outcomes
+    assert refused["damaged"] > len(broken) / 2
 
 
 def test_fuzzing_starts_from_batches(tmp_path):
@@ -104,7 +125,7 @@ def test_fuzzers_execute_nothing_but_their_names(tmp_path):
     rest = TAG["none"] + begin("list", 3) + number(0) + begin("dict", 4) + number(0)
     write(tmp_path / "inputs", {"call": layouts.pack(b"", call + argument + rest)})
 
-    status, _, errors = run(tmp_path, REPLAY)
+    status, _, errors = run(tmp_path, REPLAY.replace("MODULE", "layouts"))
 
     assert 1 == status
     assert "is none of the fuzzer's names" in errors

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from bench.questions.lists.files import file_records
 from bench.questions.lists.picture import draw
@@ -57,6 +58,9 @@ _COLUMNS = {
         "paths in": "store",
         "first batch, s": "first_batch_s",
         "above no paths, s": "above_s",
+        "half of the pairs, s": "spread",
+        "workers' CPU above, s": "cpu_above_s",
+        "their faults above": "faults_above",
         "sent to each, kB": "sent_kb",
         "pickle, ms": "pickle_ms",
         "unpickle and read, ms": "unpickle_ms",
@@ -113,7 +117,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=5, help="of the part memory")
     parser.add_argument("--paths", type=int, default=1_200_000, help="of the part start")
     parser.add_argument("--folder", help="for the files of the last part: on a disk")
-    parser.add_argument("--repeats", type=int, default=3, help="starts of each kind")
+    parser.add_argument("--repeats", type=int, default=5, help="pairs of starts of each kind")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="of the part memory")
     parser.add_argument("--quick", action="store_true", help="2 workers, fewer records")
     add_json_option(parser)
@@ -144,24 +148,21 @@ def _memory(options: argparse.Namespace) -> Iterator[dict]:
 
 def _start(options: argparse.Namespace) -> Iterator[dict]:
     workers = max(options.workers)
-    found: dict[tuple[str, str | None], list[dict]] = {}
-    kinds = [*_START, ("torch", None), ("ours", None)]
-    for turn in range(options.repeats):
-        for place in range(len(kinds)):
-            loader, store = kinds[(turn + place) % len(kinds)]
-            row = Row("start", store, loader, workers, "spawn", options.paths)
-            found.setdefault((loader, store), []).append(_run(row))
-    seconds = {kind: min(each["first_batch_s"] for each in runs) for kind, runs in found.items()}
     for loader, store in _START:
+        row = Row(
+            "start", store, loader, workers, "spawn", options.paths, pairs=options.repeats
+        )  # fmt: skip
+        found = _run(row)
+        above = sorted(found["above_s"])
+        quarter = len(above) // 4
         yield {
             "workers": workers, "loader": loader, "store": store,
-            "first_batch_s": seconds[loader, store],
-            "above_s": seconds[loader, store] - seconds[loader, None],
+            **found,
+            "spread": f"{above[quarter]:.2f} to {above[-1 - quarter]:.2f}",
             **{
-                figure: min(each[figure] for each in found[loader, store])
-                for figure in ("sent_kb", "pickle_ms", "unpickle_ms")
+                figure: median(found[figure])
+                for figure in ("first_batch_s", "above_s", "cpu_above_s", "faults_above")
             },
-            "correct": all(each["correct"] for each in found[loader, store]),
         }  # fmt: skip
 
 

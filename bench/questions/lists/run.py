@@ -6,14 +6,17 @@ One row in a process of its own, so that its memory is its own.
 prints a JSON line.
 """
 
+import gc
 import json
 import multiprocessing.context
 import os
 import pickle
+import resource
 import sys
 import time
 from dataclasses import asdict, dataclass
 from multiprocessing.reduction import ForkingPickler
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -36,6 +39,7 @@ class Row:
         part: "memory": epochs, and what all processes take after each; "start": the first batch.
         store: A name of STORES, or None for a dataset without records.
         loader: "ours" or "torch".
+        pairs: Starts with the store, each beside one without it.
     """
 
     part: str
@@ -45,6 +49,7 @@ class Row:
     context: str
     count: int
     epochs: int = 1
+    pairs: int = 1
 
 
 def command(row: Row) -> list[str]:
@@ -86,15 +91,47 @@ def _epoch(loader) -> tuple[numpy.ndarray, float, int]:
 
 
 def _start(row: Row) -> dict:
-    store = None if row.store is None else STORES[row.store](paths(row.count))
-    dataset = Lengths(store, row.count)
-    sent = _sent(dataset)
+    """Start workers over the store and over nothing, in turns and in pairs, the other one first."""
+    dataset = Lengths(STORES[row.store](paths(row.count)), row.count)
+    nothing = Lengths(None, row.count)
+    expected = {id(dataset): [len(path) for path in paths(_BATCH)], id(nothing): [0] * _BATCH}
+    _first_batch(row, nothing)  # what is read from a disk is there from now on
+    starts: dict[int, list[_Started]] = {id(dataset): [], id(nothing): []}
+    for turn in range(row.pairs):
+        for each in (dataset, nothing) if turn % 2 else (nothing, dataset):
+            starts[id(each)].append(_first_batch(row, each))
+    with_store, without = starts[id(dataset)], starts[id(nothing)]
+    pairs = list(zip(with_store, without, strict=True))
+    return {
+        "first_batch_s": [each.seconds for each in with_store],
+        "above_s": [one.seconds - other.seconds for one, other in pairs],
+        "cpu_above_s": [one.cpu_s - other.cpu_s for one, other in pairs],
+        "faults_above": [one.faults - other.faults for one, other in pairs],
+        **_sent(dataset),
+        "correct": all(each.first == expected[key] for key in starts for each in starts[key]),
+    }
+
+
+class _Started(NamedTuple):
+    """A first batch; CPU time and page faults are those of all workers, until they have ended."""
+
+    seconds: float
+    cpu_s: float
+    faults: int
+    first: list[int]
+
+
+def _first_batch(row: Row, dataset: Lengths) -> _Started:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     loader = _loader(row, dataset)
     begin = time.perf_counter()
     first = next(iter(loader)).tolist()
     seconds = time.perf_counter() - begin
-    expected = [len(path) for path in paths(_BATCH)]
-    return {"first_batch_s": seconds, **sent, "correct": store is None or first == expected}
+    del loader
+    gc.collect()  # an iterator and its loader refer to each other
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return _Started(seconds, cpu_s, after.ru_minflt - before.ru_minflt, first)
 
 
 def _sent(dataset: Lengths) -> dict:

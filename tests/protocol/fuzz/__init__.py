@@ -1,3 +1,3 @@
 """
-Fuzzers of what a worker can write: the ledger among hostile workers, and layouts of any bytes.
+Fuzzers: the ledger among hostile workers, and layouts and records of any bytes.
 """

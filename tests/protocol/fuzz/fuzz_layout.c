@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The decoder among layouts of any bytes: an interpreter inside the fuzzer, which imports the
- * extension as it was built for coverage and hands each input to Reader.run of layouts.py. An
- * uncaught exception is a failure, as is anything that AddressSanitizer finds.
+ * The decoder among layouts, or records, of any bytes: an interpreter inside the fuzzer, which
+ * imports the extension as it was built for coverage and hands each input to Reader.run of MODULE,
+ * layouts.py or records.py. An uncaught exception is a failure, as is anything that
+ * AddressSanitizer finds.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -36,7 +37,7 @@ static void start_python(void) {
 int LLVMFuzzerInitialize(int *count, char ***arguments) {
   (void)count, (void)arguments;
   start_python();
-  PyObject *module = PyImport_ImportModule("tests.protocol.fuzz.layouts");
+  PyObject *module = PyImport_ImportModule(MODULE);
   PyObject *reader = module == NULL ? NULL : PyObject_CallMethod(module, "Reader", NULL);
   run = reader == NULL ? NULL : PyObject_GetAttrString(reader, "run");
   if (run == NULL) fail();
@@ -66,7 +67,7 @@ static size_t find_number(const uint8_t *data, size_t bytes, size_t start) {
   return start;
 }
 
-/* Layouts are made of 64-bit numbers: one change in four puts one at an edge in another's place. */
+/* Layouts are full of 64-bit numbers: one change in four puts one at an edge in another's place. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t most, unsigned seed) {
   uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15);
   random = (random ^ random >> 32) * UINT64_C(0xd6e8feb86659fd93);

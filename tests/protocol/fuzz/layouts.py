@@ -182,6 +182,16 @@ def judge(error):
         raise error
     if isinstance(error, (WorkerBroken, RecursionError)):
         return type(error).__name__
+    return judge_builder(error)
+
+
+def judge_builder(error):
+    """
+    Name an error of an object's own code.
+
+    Raises:
+        Wrong: It comes from elsewhere.
+    """
     trace, reading = error.__traceback__, ""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.endswith("decode.pyx"):
@@ -251,6 +261,11 @@ class Fence:
         self._poison(start, end)
         self._unpoison(start + offset, layout)
         self._unpoison(start, payload)
+
+    def close(self, start, count):
+        """Close count bytes."""
+        self._closed = (start, count)
+        self._poison(start, count)
 
     def lift(self):
         """Open everything again."""

@@ -1,4 +1,4 @@
-"""Where fuzzing starts: real batches of every kind as a worker writes them, and short plays."""
+"""Where fuzzing starts: batches and records of every kind as they are written, and short plays."""
 
 import argparse
 import collections
@@ -13,7 +13,7 @@ import torch
 from tests.helpers.forgery import Forger
 from tests.memory.test_stretches import BROKEN as BROKEN_STRETCHES
 from tests.memory.test_stretches import stretches
-from tests.protocol.fuzz import layouts, names
+from tests.protocol.fuzz import layouts, names, records
 from tests.protocol.fuzz.names import Fixed, Odd, Point, Sample, Slotted
 from tests.protocol.test_layout import (
     BATCHES,
@@ -149,6 +149,32 @@ def broken_layouts():
         yield layouts.pack(b"", endless(what, 100))
 
 
+# What records have and batches do not: keys by number, and lists of numbers.
+RECORDS = [
+    {"a": 1, "b": [1.5, 2.5], "c": (3.5,), "d": [1, -300, 1 << 40], "e": (7, 8)},
+    {"path": "p", "deep": {"path": ["q"], "at": None}},
+    {"bytes": bytes(200_000)[:1500], "array": numpy.arange(12.0).reshape(3, 4)},
+    [],
+]
+
+
+def real_records():
+    """Write records as inputs: read from a file, and copied from a buffer."""
+    for record in [*batches(), *RECORDS]:
+        yield records.pack(*records.written(record))
+        yield records.pack(b"", records.alone(record), records.ALONE)
+
+
+def broken_records():
+    """Write inputs in which one field of the file is not true: by little, and by much."""
+    packed_names, record = records.written(RECORDS[0])
+    for number in range(len(records.FIELDS)):
+        for value in (0, 8, 120, 2**32, 2**63 - 8, 2**64 - 8):
+            yield records.pack(packed_names, record, fields=[(number, value)])
+    yield records.pack(records.written(7)[1], record)
+    yield records.pack(b"", b"")
+
+
 def words():
     """Give what a mutation may insert: tags with their numbers, names, and numbers at the edges."""
     for tag in range(len(TAGS)):
@@ -181,4 +207,6 @@ if __name__ == "__main__":
     folder = parser.parse_args().folder
     write_seeds(folder / "ledger", plays())
     write_seeds(folder / "layout", [*real_layouts(), *broken_layouts()])
+    write_seeds(folder / "records", [*real_records(), *broken_records()])
     write_dictionary(folder / "layout.dict")
+    write_dictionary(folder / "records.dict")
