@@ -56,6 +56,7 @@ __all__ = [
     "empty",
     "install",
     "load_state_dict",
+    "merge_states",
     "report",
     "rng",
     "share",

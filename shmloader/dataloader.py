@@ -293,12 +293,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         draws included with `seed_by="batch"` or `resumable=True`.
 
         Args:
-            state: What `state_dict` returned, here or in another run; {} forgets one that was
-                loaded.
+            state: What `state_dict` returned, here or in another run, or `merge_states`, for
+                another number of ranks; {} forgets one that was loaded.
 
         Raises:
             ValueError: It was saved by a loader of another dataset length, batch size, sampler,
-                `seed_by` or version, or is damaged. Nothing has changed then.
+                `seed_by`, number of ranks or version, or is damaged. Nothing has changed then.
             TypeError: It is no dictionary.
         """
         self._service.load_state_dict(self, self._options(), state)

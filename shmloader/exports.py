@@ -22,6 +22,7 @@ from shmloader.serving import (
     trace,
     uninstall,
 )
+from shmloader.trainer.resuming.merging import merge_states
 from shmloader.tuning import Run, Tuned, tune
 from shmloader.worker.collate import empty
 from shmloader.worker.seeds import rng
@@ -52,6 +53,7 @@ __all__ = [
     "empty",
     "install",
     "load_state_dict",
+    "merge_states",
     "report",
     "rng",
     "share",

@@ -255,7 +255,7 @@ def load_state_dict(loader: Any, state: Mapping[str, Any]) -> None:
 
     Args:
         loader: As for `state_dict`.
-        state: What `state_dict` returned, here or in another run.
+        state: What `state_dict` returned, here or in another run, or `merge_states`.
 
     Raises:
         TypeError: It is no such loader, is not served, or holds several; or no dictionary.

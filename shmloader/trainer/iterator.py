@@ -148,7 +148,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         """Get the seeds and the place in the sampler from a state, before any worker starts."""
         if resumption.keeps_base_seed:
             pinned.rewind()
-            self._base_seed = resumption.base_seed
+            self._base_seed = resumption.base_seed(int(self._base_seed))
             self._share_seed(resumption.shared_seed)
         self._drawn = resumption.draw(self._index_sampler, self.record.stateful, loader.generator)
         if resumption.is_in_epoch:

@@ -71,6 +71,28 @@ def _stretches(length: int, size: int, drop_last: bool, requests: int) -> Iterat
             yield list(range(begin, end))
 
 
+def plan_ranks(samplers: list[Any]) -> Iterator[Iterator[Any]]:
+    """
+    Begin the epoch of samplers that divide one order, which is drawn once for all of them.
+
+    Args:
+        samplers: `BatchSampler`s of a `SequentialSampler`, or of `DistributedSampler`s of which
+            only the rank, and the number of ranks, differ.
+    """
+    order: torch.Tensor | None = None
+    for sampler in samplers:
+        planned = plan(sampler)
+        if planned is None:
+            yield iter(sampler)
+        elif type(sampler.sampler) is DistributedSampler:
+            order = _order(sampler.sampler) if order is None else order
+            # Dealt out now, and drawn as a view: a plan that kept the order would keep all of it.
+            share = _dealt(sampler.sampler, order)
+            yield Plan(share.view, sampler.batch_size, sampler.drop_last)
+        else:
+            yield planned
+
+
 def _plan(sampler: Any) -> Iterator[Any] | None:
     if type(sampler) is not BatchSampler or sampler.batch_size > _BATCH_MAX:
         return None
@@ -127,19 +149,26 @@ def _draw_permutation(sampler: RandomSampler) -> torch.Tensor:
 
 def _share(sampler: DistributedSampler[Any]) -> _Indices:
     """The indices of one rank, of which all ranks get equally many."""
+    return _dealt(sampler, _order(sampler))
+
+
+def _order(sampler: DistributedSampler[Any]) -> torch.Tensor:
+    """The order that all ranks divide."""
     length = len(sampler.dataset)  # type: ignore[arg-type]
-    if length > sampler.total_size and not sampler.drop_last:
+    if not sampler.shuffle:
+        return torch.arange(length)
+    generator = torch.Generator()
+    generator.manual_seed(sampler.seed + sampler.epoch)
+    return torch.randperm(length, generator=generator)
+
+
+def _dealt(sampler: DistributedSampler[Any], order: torch.Tensor) -> _Indices:
+    length, total = len(order), sampler.total_size
+    if length > total and not sampler.drop_last:
         return numpy.array(list(sampler), numpy.int64)  # torch raises: the dataset has grown
-    if sampler.shuffle:
-        generator = torch.Generator()
-        generator.manual_seed(sampler.seed + sampler.epoch)
-        indices = torch.randperm(length, generator=generator)
-    else:
-        indices = torch.arange(length)
-    if not sampler.drop_last and length > 0:
-        indices = indices.repeat(-(-sampler.total_size // length))
-    indices = indices[: sampler.total_size]
-    return indices[sampler.rank :: sampler.num_replicas].contiguous().numpy()
+    if not sampler.drop_last and 0 < length < total:
+        order = order.repeat(-(-total // length))
+    return order[:total][sampler.rank :: sampler.num_replicas].contiguous().numpy()
 
 
 @functools.cache

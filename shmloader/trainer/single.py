@@ -74,7 +74,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
 
     def _go_on(self, loader: Any, resumption: Resumption) -> None:
         """Get the seeds and the place in the sampler from a state."""
-        self._base_seed = resumption.base_seed
+        self._base_seed = resumption.base_seed(int(self._base_seed))
         if resumption.shared_seed is not None and isinstance(self._dataset, IterDataPipe):
             self._shared_seed = resumption.shared_seed
             shared_rng = torch.Generator()

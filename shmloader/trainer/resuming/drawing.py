@@ -45,14 +45,14 @@ def draw_again(
     if jumped is not None:
         _draw_seed(state, generator)
         kept: list[Any] = []
-        _replay(jumped, state.low, state, kept)
+        replayed(jumped, state.low, state, kept)
         return Drawn(samplers.chained(kept, jumped), jumped)
     planned = planning.plan(sampler)
     iterator: Any = iter(sampler) if planned is None else planned
     _draw_seed(state, generator)
     kept = []
-    total = _replay(iterator, 0, state, kept)
-    if checks and total & _POSITIVE != state.checksum:
+    checksum = replayed(iterator, 0, state, kept)
+    if checks and checksum != state.checksum:
         raise ValueError(_disagreement(sampler, state))
     if planned is None and by_default:
         return Drawn(samplers.chained(kept, samplers.Apart(iterator)), iterator)
@@ -81,12 +81,23 @@ def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator
             raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
         iterator.load_state_dict(state.sampler_iterator)
     kept: list[Any] = []
-    _replay(iterator, state.sampler_at, state, kept)
+    replayed(iterator, state.sampler_at, state, kept)
     return Drawn(samplers.chained(kept, iterator), iterator)
 
 
-def _replay(requests: Iterator[Any], first: int, state: State, kept: list[Any]) -> int:
-    """Draw from a number up to where was drawn before, and tell of it while it takes long."""
+def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any]) -> int:
+    """
+    Draw from a number up to where was drawn before, and tell of it while it takes long.
+
+    Args:
+        kept: Gets the requests that were not delivered.
+
+    Returns:
+        The checksum of those that were.
+
+    Raises:
+        ValueError: There are fewer.
+    """
     number, total, missing = first, 0, set(state.missing)
     began = told = time.monotonic()
     try:
@@ -103,7 +114,7 @@ def _replay(requests: Iterator[Any], first: int, state: State, kept: list[Any]) 
             f"the sampler ended before batch {state.drawn}, to which the state's run had drawn: "
             "give the loader the sampler that the state was saved with"
         ) from None
-    return total
+    return total & _POSITIVE
 
 
 def _tell(done: int, total: int, left_s: float) -> None:

@@ -18,6 +18,16 @@ from shmloader.trainer.options import Options
 from shmloader.trainer.resuming import generators, samplers, states
 from shmloader.worker import seeds
 
+# Facts that have to be the same where a state is loaded, and how an error calls them.
+SAME = {
+    "seed_by": "seed_by",
+    "recipe": "the version of the recipe for seeds",
+    "length": "the length of the dataset",
+    "batch_size": "batch_size",
+    "drop_last": "drop_last",
+    "sampler": "the sampler",
+}
+
 
 def facts_of(loader: Any, options: Options) -> dict[str, Any]:
     """Say what of a loader must be the same where its state is loaded, or may differ."""
@@ -132,7 +142,9 @@ class Record:
         """Go on in the epoch of a state, of which this is the rest."""
         self._set(state.epoch)
         self.delivered = delivered
-        self._noted = dict(state.raw["generators"])
+        noted = state.raw["generators"]
+        # A merged state has none: the next epoch's seeds will be drawn from what is here.
+        self._noted = self.generators.at_begin() if state.is_merged else dict(noted)
         self._seeds_later = int(state.seeds_later)
         self._before_ms = state.elapsed_ms
         self._sampler_epoch = state.sampler_epoch

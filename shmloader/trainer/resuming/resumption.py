@@ -12,24 +12,14 @@ from typing import Any
 from shmloader.core import Delivered, Progress
 from shmloader.errors import warn
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
-from shmloader.trainer.resuming import generators, samplers
+from shmloader.trainer.resuming import generators, merging, samplers
 from shmloader.trainer.resuming.drawing import draw_again
-from shmloader.trainer.resuming.record import facts_of
+from shmloader.trainer.resuming.record import SAME, facts_of
 from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.resuming.states import EPOCH, START, State, WorkerState
 from shmloader.worker import snapshot
 from shmloader.worker.restoring import has_to_replay
 from shmloader.worker.snapshot import Position
-
-# Facts that have to be the same, and how an error calls them.
-_SAME = {
-    "seed_by": "seed_by",
-    "recipe": "the version of the recipe for seeds",
-    "length": "the length of the dataset",
-    "batch_size": "batch_size",
-    "drop_last": "drop_last",
-    "sampler": "the sampler",
-}
 
 
 class Resumption:
@@ -54,7 +44,8 @@ class Resumption:
         self._is_iterable = samplers.is_endless(loader._index_sampler)
         size = loader.batch_size if self._is_iterable else None
         self._index = None if size is None else [None] * size
-        self._is_own = _check(state, facts_of(loader, options), self._is_iterable)
+        self._is_own = _check(state, loader, options, self._is_iterable)
+        self._checksum = int(state.checksum)
         self._continues = self._lives_on(bool(loader.persistent_workers))
         self._generators = generators.of_loader(loader)
         has_snapshots = self._has_same_workers and self._is_own
@@ -94,7 +85,8 @@ class Resumption:
                 "is not looked at, because each rank has indices of its own. Random draws are "
                 "those of an undisturbed run if all ranks have one base seed"
             )
-        if not self.is_in_epoch or not state.drawn:
+        has_drawn = self.is_in_epoch and state.drawn
+        if not has_drawn and not (state.is_merged and state.at != START):
             return
         if any(self.replays):
             warn(
@@ -111,6 +103,9 @@ class Resumption:
 
     @property
     def _loses_draws(self) -> bool:
+        if self.state.is_merged:
+            # Otherwise they are the training's own.
+            return self._options.seed_by == BY_BATCH or self._workers > 0
         if self._options.seed_by == BY_BATCH or self._workers == 0 or self.state.workers == 0:
             return False
         is_kept = any(self.state.worker_states) and self._has_same_workers
@@ -120,6 +115,11 @@ class Resumption:
         return not is_kept or self._options.assignment == DYNAMIC
 
     def _reason(self) -> str:
+        if self.state.is_merged:
+            return (
+                f"this state was merged from those of {self.state.ranks} ranks, and draws, like "
+                "the states of datasets, belong to each rank's own batches"
+            )
         if self._options.assignment == DYNAMIC:
             return 'with assignment="dynamic" they are kept by seed_by="batch" alone'
         if not self._has_same_workers:
@@ -143,16 +143,21 @@ class Resumption:
         """True if no base seed is to be drawn."""
         return self._continues
 
-    @property
-    def base_seed(self) -> int:
-        """The iterator's base seed; another one if draws cannot go on where they were."""
-        seed = int(self.state.base_seed)
-        if self._is_iterable or not (self.is_in_epoch and self._loses_draws and self.state.drawn):
+    def base_seed(self, drawn: int) -> int:
+        """
+        The iterator's base seed; another one if draws cannot go on where they were.
+
+        Args:
+            drawn: The seed that torch has drawn for this iterator.
+        """
+        seed, state = int(self.state.base_seed), self.state
+        if state.is_merged:
+            # Ranks draw alike if they are seeded alike, as in a run that begins.
+            return _mixed(seed, state.epoch, state.drawn, drawn)
+        if self._is_iterable or not (self.is_in_epoch and self._loses_draws and state.drawn):
             return seed
         # The seed itself would have workers repeat the draws of the epoch's beginning.
-        numbers = b"%d %d %d" % (seed, self.state.epoch, self.state.drawn)
-        digest = blake2b(numbers, digest_size=8, person=b"shmloader resume").digest()
-        return int.from_bytes(digest, "little") >> 1
+        return _mixed(seed, state.epoch, state.drawn)
 
     @property
     def epoch_before(self) -> int:
@@ -170,6 +175,9 @@ class Resumption:
         """
         if self._is_iterable or not self.is_in_epoch:
             return None
+        if self.state.is_merged:
+            drawn, self._checksum = merging.draw_again(sampler, self.state)
+            return drawn
         return draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
 
     def delivered(self, workers: int, stateful: samplers.Stateful) -> Delivered:
@@ -189,7 +197,7 @@ class Resumption:
         if stateful.is_here:
             known = pickle.dumps([state.sampler_state, state.sampler_iterator], protocol=5)
             made.start(known, state.sampler_at)
-        made.trust(state.checksum)
+        made.trust(self._checksum)
         for worker, where in enumerate(self._worker_states[:workers]):
             made.snapshots[worker] = where.published
         return made
@@ -269,14 +277,33 @@ class Resumption:
         return int(self.state.shared_seed) if self.state.shared_seed >= 0 else None
 
 
-def _check(state: State, facts: dict[str, Any], is_iterable: bool) -> bool:
+def _mixed(*numbers: int) -> int:
+    """Make a base seed of numbers, each of which counts."""
+    text = " ".join(map(str, numbers)).encode()
+    digest = blake2b(text, digest_size=8, person=b"shmloader resume").digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+_MERGE = ": merge the states of all ranks with shmloader.merge_states(), and load what it returns"
+
+
+def _check(state: State, loader: Any, options: Options, is_iterable: bool) -> bool:
     """
     Refuse a state of another loader.
 
     Returns:
-        True if it is this rank's own.
+        True if it is this rank's own, or that of all ranks.
     """
-    for name, words in _SAME.items():
+    facts = facts_of(loader, options)
+    if not state.is_merged and state.ranks != facts["ranks"]:
+        advice = "" if is_iterable else _MERGE
+        raise ValueError(
+            f"this state was saved by one of {state.ranks} ranks, and here are {facts['ranks']}"
+            f"{advice}"
+        )
+    for name, words in SAME.items():
+        if state.is_merged and name in merging.MAY_DIFFER:
+            continue
         if state.raw[name] != facts[name]:
             raise ValueError(
                 f"this state was saved with {words} {state.raw[name]!r}, and here it is "
@@ -287,8 +314,7 @@ def _check(state: State, facts: dict[str, Any], is_iterable: bool) -> bool:
             f"this state was saved with num_workers={state.workers}, and here it is "
             f"{facts['workers']}: what an iterable dataset yields depends on the number of workers"
         )
-    if state.ranks != facts["ranks"]:
-        raise ValueError(
-            f"this state was saved by one of {state.ranks} ranks, and here are {facts['ranks']}"
-        )
+    if state.is_merged:
+        merging.check(state, loader._index_sampler, facts)
+        return True
     return bool(state.rank == facts["rank"]) or state.at == START

@@ -31,6 +31,7 @@ _INTS = (
     *("last_worker", "sampler_epoch", "sampler_at", "elapsed_ms"),
 )
 _STRINGS = ("seed_by", "sampler", "at", "missing", "trouble")
+_OTHERS = {"by_worker": list, "worker_states": list, "checksums": list, "generators": Mapping}
 _UNSET: dict[str, Any] = {
     "shmloader": VERSION,
     "recipe": 0,
@@ -53,6 +54,7 @@ _UNSET: dict[str, Any] = {
     "low": 0,
     "missing": "",
     "checksum": 0,
+    "checksums": [],  # of each rank, in a state that was merged
     "last_worker": -1,
     "sampler_epoch": -1,
     "elapsed_ms": 0,
@@ -189,6 +191,11 @@ class State:
         except KeyError:
             raise AttributeError(name) from None
 
+    @property
+    def is_merged(self) -> bool:
+        """True if it is that of all ranks of a run, whose number may be another one here."""
+        return bool(self.raw["checksums"])
+
     def copy(self) -> dict[str, Any]:
         """The dictionary again, as it was loaded."""
         return {key: self.raw[key] for key in self.raw}
@@ -247,9 +254,12 @@ def _read(raw: dict[str, Any]) -> State:
         for key in name:
             if not isinstance(raw[key], kinds):
                 raise TypeError(f"{key} is {raw[key]!r}")
-    for key, kind in (("by_worker", list), ("worker_states", list), ("generators", Mapping)):
+    for key, kind in _OTHERS.items():
         if not isinstance(raw[key], kind):
             raise TypeError(f"{key} is {raw[key]!r}")
+    checksums = raw["checksums"]
+    if checksums and (len(checksums) != raw["ranks"] or {*map(type, checksums)} != {int}):
+        raise ValueError(f"checksums of {raw['ranks']} ranks are {checksums!r}")
     if raw["at"] not in (START, EPOCH, END) or not 0 <= raw["low"] <= raw["drawn"]:
         raise ValueError(f"it is of {raw['at']!r} with {raw['low']} of {raw['drawn']} batches")
     noted = {**generators.NONE, **raw["generators"]}

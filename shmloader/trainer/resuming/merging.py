@@ -1,0 +1,307 @@
+"""
+One state of the states of all ranks, from which another number of ranks goes on.
+
+torch's DistributedSampler deals one order out: rank r of W gets the positions r, r + W, r + 2W and
+so on. So batch k of all ranks together has the positions from k*B*W up to (k + 1)*B*W, for batches
+of B samples. Ranks of another number have the same samples in batch k, as long as the product of B
+and W stays: only which of them each rank gets changes, and how many positions are added behind the
+last sample, or dropped there, so that all ranks get equally many.
+
+Key invariant: a rank that goes on from a merged state is where it would be in an undisturbed run
+with its number of ranks, checksum included. So what it saves is a state like any other, which can
+be merged again.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
+
+from shmloader.trainer import planning
+from shmloader.trainer.resuming import samplers
+from shmloader.trainer.resuming.drawing import replayed
+from shmloader.trainer.resuming.record import SAME
+from shmloader.trainer.resuming.samplers import Drawn
+from shmloader.trainer.resuming.states import END, EPOCH, FINISHED, START, State, read, unset
+
+# Of the facts that have to be the same, those that the new ranks need not share with the old ones.
+MAY_DIFFER = ("batch_size", "sampler")
+
+_DIVIDED = re.compile(r"BatchSampler of DistributedSampler\(\d+ ranks, (.+)\)")
+_UNDIVIDED, _IN_ORDER = "BatchSampler of SequentialSampler", "in order"
+
+_KEPT = (
+    *("recipe", "seed_by", "ranks", "length", "batch_size", "drop_last", "sampler"),
+    *("epoch", "sampler_epoch", "base_seed", "drawn", "low", "missing", "elapsed_ms"),
+)
+_MOMENTS = {START: "before its first epoch", EPOCH: "in an epoch", END: "at the end of an epoch"}
+_EPOCHS = {
+    "sampler_epoch": "the epoch of its sampler",
+    "epoch": "the number of epochs that its workers had ended",
+}
+_MANY = 8
+
+
+def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """
+    Make one state of those of all ranks, for another number of ranks to go on from.
+
+    Each of the new ranks loads it, into a loader with torch's `DistributedSampler` for their number
+    and a `batch_size` with which all ranks together have as many samples in each step as before.
+    Each step then has the samples that it would have had, and random draws begin anew.
+
+    Args:
+        states: What `state_dict` of each rank's loader returned behind the same step, in any order.
+
+    Returns:
+        ints and strs under the keys of any state, with the checksum of each rank.
+
+    Raises:
+        ValueError: A rank is missing or there twice, the ranks were not at the same place, or
+            their samples were not divided by torch's `DistributedSampler`. The message has the
+            numbers.
+        TypeError: One of them is no dictionary.
+    """
+    if isinstance(states, (Mapping, str)):
+        raise TypeError(
+            "merge_states() takes a list with the state of each rank, but got one "
+            f"{type(states).__name__}"
+        )
+    found = [read(each) for each in states]
+    if any(each.is_merged for each in found):
+        return _merged_before(found)
+    _check_ranks(found)
+    found.sort(key=lambda each: int(each.rank))
+    first = found[0]
+    _check_division(first)
+    for other in found[1:]:
+        _check_alike(first, other)
+    return {
+        **unset(),
+        **{name: first.raw[name] for name in _KEPT},
+        "rank": -1,
+        "at": _moment(first),
+        FINISHED: first.is_finished,
+        "checksums": [int(each.checksum) for each in found],
+    }
+
+
+# What can be merged
+
+
+def _merged_before(found: list[State]) -> dict[str, Any]:
+    """Ranks that have loaded a merged state, and not begun, all have that one."""
+    if any(each.raw != found[0].raw for each in found):
+        merged = sum(each.is_merged for each in found)
+        raise ValueError(
+            f"{merged} of these {len(found)} states were merged before and loaded, and no batch "
+            "was asked for since, but they are not all the same: have all ranks save behind the "
+            "same step"
+        )
+    return found[0].copy()
+
+
+def _check_ranks(found: list[State]) -> None:
+    if not found:
+        raise ValueError("there is no state to merge: pass the state of each rank")
+    numbers = sorted({int(each.ranks) for each in found})
+    if len(numbers) > 1:
+        raise ValueError(
+            f"these states are of runs with {numbers[0]} and with {numbers[1]} ranks: pass those "
+            "of one run"
+        )
+    ranks, counts = numbers[0], Counter(int(each.rank) for each in found)
+    missing = [rank for rank in range(ranks) if rank not in counts]
+    twice = [rank for rank, count in sorted(counts.items()) if count > 1]
+    if missing or twice or len(found) != ranks:
+        lacks = f"; there is none of rank {_listed(missing)}" if missing else ""
+        repeats = f"; there is more than one of rank {_listed(twice)}" if twice else ""
+        raise ValueError(
+            f"{len(found)} states of a run with {ranks} ranks cannot be merged: pass one of each "
+            f"rank{lacks}{repeats}"
+        )
+
+
+def _check_division(state: State) -> None:
+    if not state.sampler:
+        raise ValueError(
+            "these states are of an iterable dataset, which divides its samples among the ranks "
+            "itself: only a map-style dataset's can be merged"
+        )
+    if _order_of(state.sampler, state.ranks) is None:
+        raise ValueError(
+            f"the sampler of these states is {state.sampler!r}, on each of {state.ranks} ranks: "
+            f"{_ONLY}"
+        )
+
+
+_ONLY = (
+    "only what torch's DistributedSampler divides, or its SequentialSampler on one rank, in "
+    "batches, can be divided anew"
+)
+
+
+def _order_of(sampler: str, ranks: int) -> str | None:
+    """The order that ranks divide, as `kind_of` describes it; None if they do it in another way."""
+    if sampler == _UNDIVIDED:
+        return _IN_ORDER if ranks == 1 else None
+    found = _DIVIDED.fullmatch(sampler)
+    return found[1] if found else None
+
+
+def _check_alike(first: State, other: State) -> None:
+    """Refuse a rank that was not where the first one was."""
+    for name, words in SAME.items():
+        _check_equal(first, other, words, first.raw[name], other.raw[name])
+    moments = (_MOMENTS[_moment(state)] for state in (first, other))
+    _check_equal(first, other, "the moment", *moments)
+    for name, words in _EPOCHS.items():
+        _check_equal(first, other, words, first.raw[name], other.raw[name])
+    counts = [int(state.drawn) - len(state.missing) for state in (first, other)]
+    _check_equal(first, other, "the number of batches that were delivered", *counts)
+    if (first.low, first.drawn, first.missing) != (other.low, other.drawn, other.missing):
+        raise ValueError(
+            f"rank {first.rank} was not given {_undelivered(first)}, and rank {other.rank} was not "
+            f"given {_undelivered(other)}: with in_order=False states can be merged where all "
+            "ranks lack the same batches"
+        )
+
+
+def _check_equal(first: State, other: State, words: str, this: Any, that: Any) -> None:
+    if this != that:
+        raise ValueError(
+            f"these states differ in {words}: {this!r} on rank {first.rank} and {that!r} on rank "
+            f"{other.rank}. Have all ranks save behind the same step of one run"
+        )
+
+
+def _undelivered(state: State) -> str:
+    return f"{_listed(state.missing) or 'none'} of its first {state.drawn} batches"
+
+
+def _moment(state: State) -> str:
+    return END if state.is_finished else str(state.at)
+
+
+def _listed(numbers: list[int]) -> str:
+    more = f" and {len(numbers) - _MANY} more" if len(numbers) > _MANY else ""
+    return ", ".join(map(str, numbers[:_MANY])) + more
+
+
+# Going on
+
+
+def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
+    """
+    Refuse a merged state for ranks that cannot go on from it.
+
+    Args:
+        sampler: The loader's index sampler; facts: what `facts_of` says of that loader.
+
+    Raises:
+        ValueError: The message names both sides.
+    """
+    order = _order_of(facts["sampler"], facts["ranks"]) if _is_torchs(sampler) else None
+    if order is None:
+        raise ValueError(
+            f"this state was merged from {state.ranks} ranks with the sampler {state.sampler!r}, "
+            f"and here it is {facts['sampler']!r} on each of {facts['ranks']} ranks: {_ONLY}"
+        )
+    if order != _order_of(state.sampler, state.ranks):
+        raise ValueError(
+            f"this state was merged from ranks with the sampler {state.sampler!r}, and here it is "
+            f"{facts['sampler']!r}: all but the number of ranks has to be the same"
+        )
+    _check_step(state, facts["ranks"], facts["batch_size"])
+    if state.at == EPOCH and state.drawn > len(sampler):
+        # Only out of order: otherwise the epoch was at its end.
+        raise ValueError(
+            f"batch {state.drawn - 1} was delivered before this state was merged from "
+            f"{state.ranks} ranks, and the epoch of {facts['ranks']} ranks has {len(sampler)} "
+            "batches, because they drop other samples at its end"
+        )
+
+
+def _check_step(state: State, ranks: int, batch_size: int) -> None:
+    then, here = state.ranks * state.batch_size, ranks * batch_size
+    if then == here:
+        return
+    advice = (
+        f"pass batch_size={then // ranks}"
+        if then % ranks == 0
+        else f"{then} cannot be divided by {ranks}, so use another number of ranks"
+    )
+    raise ValueError(
+        f"this state was merged from {state.ranks} ranks with batch_size {state.batch_size}, "
+        f"{then} samples in each step, and here are {ranks} ranks with batch_size {batch_size}, "
+        f"{here} samples: {advice}"
+    )
+
+
+def draw_again(sampler: Any, state: State) -> tuple[Drawn, int]:
+    """
+    Bring a rank's sampler to where a merged state says.
+
+    Args:
+        sampler: One that `check` has not refused.
+
+    Returns:
+        What comes from there on, and the checksum of the indices that this rank would have had.
+
+    Raises:
+        ValueError: The sampler does not draw what one of the ranks of then drew.
+    """
+    planned = planning.plan_ranks([*_samplers_of_then(sampler, state), sampler])
+    for rank, checksum in enumerate(state.checksums):
+        if replayed(next(planned), 0, state, []) != checksum:
+            raise ValueError(_disagreement(sampler, state, rank))
+    requests = next(planned)
+    kept: list[Any] = []
+    checksum = replayed(requests, 0, state, kept)
+    return Drawn(samplers.chained(kept, requests), requests), checksum
+
+
+def _is_torchs(sampler: Any) -> bool:
+    """Returns True if a sampler's order is known by what it says of itself."""
+    if type(sampler) is not BatchSampler:
+        return False
+    return type(sampler.sampler) in (DistributedSampler, SequentialSampler)
+
+
+def _samplers_of_then(sampler: Any, state: State) -> list[BatchSampler]:
+    """The samplers of the ranks of then, at the epoch of the one here."""
+    inner = sampler.sampler
+    if type(inner) is SequentialSampler and state.ranks == 1:
+        return [sampler]  # of a dataset that may be longer than any list
+    made: list[BatchSampler] = []
+    for rank in range(state.ranks):
+        if type(inner) is SequentialSampler:
+            source: Any = inner.data_source
+            each = DistributedSampler[Any](source, state.ranks, rank, shuffle=False)
+        else:
+            each = DistributedSampler[Any](
+                *(inner.dataset, state.ranks, rank),
+                shuffle=inner.shuffle,
+                seed=inner.seed,
+                drop_last=inner.drop_last,
+            )
+            each.set_epoch(inner.epoch)
+        made.append(BatchSampler(each, state.batch_size, sampler.drop_last))
+    return made
+
+
+def _disagreement(sampler: Any, state: State, rank: int) -> str:
+    text = (
+        f"the sampler does not draw again the indices of the {state.drawn - len(state.missing)} "
+        f"batches that rank {rank} of {state.ranks} was given before the states were merged, so "
+        "the rest would not be theirs: "
+    )
+    epoch = getattr(sampler.sampler, "epoch", -1)
+    if state.sampler_epoch not in (-1, epoch):
+        return text + (
+            f"its epoch was {state.sampler_epoch} and is {epoch}: call "
+            f"set_epoch({state.sampler_epoch}) first"
+        )
+    return text + "give it the dataset, and use the torch, that the states were saved with"

@@ -1,0 +1,766 @@
+"""States of all ranks, merged, go on in another number of ranks with the samples that are left."""
+
+import itertools
+import json
+import math
+import pickle
+import random
+import time
+import warnings
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
+
+import shmloader
+from shmloader import DataLoader, merge_states
+from shmloader.trainer import planning
+from shmloader.trainer.resuming import states
+from tests.helpers.programs import Program
+from tests.resume.interrupted import Stream, drawn, generator_of, quiet, stored
+
+LENGTH, STEP = 50, 12
+
+
+class Division(NamedTuple):
+    """How an epoch is divided: among how many ranks, in which order, and what is dropped."""
+
+    ranks: int
+    length: int = LENGTH
+    step: int = STEP
+    shuffle: bool = True
+    drop_uneven: bool = False
+    drop_last: bool = False
+    seed: int = 3
+
+    @property
+    def batch_size(self):
+        return self.step // self.ranks
+
+    def sampler(self, rank, epoch=0, dataset=None):
+        """torch's sampler of a rank."""
+        sampler = DistributedSampler(
+            *(range(self.length) if dataset is None else dataset, self.ranks, rank),
+            shuffle=self.shuffle,
+            seed=self.seed,
+            drop_last=self.drop_uneven,
+        )
+        sampler.set_epoch(epoch)
+        return sampler
+
+    def epoch(self, epoch=0):
+        """What torch alone gives each rank: its batches, lists of indices."""
+        size, drops = self.batch_size, self.drop_last
+        samplers = [self.sampler(rank, epoch) for rank in range(self.ranks)]
+        return [list(BatchSampler(sampler, size, drops)) for sampler in samplers]
+
+    def loaders(self, epoch=0, dataset=None, **options):
+        """Loaders of ours, one of each rank."""
+        dataset = range(self.length) if dataset is None else dataset
+        settings = {"drop_last": self.drop_last, "seed_by": "batch", **options}
+        return [
+            DataLoader(
+                dataset,
+                self.batch_size,
+                sampler=self.sampler(rank, epoch, dataset),
+                **settings,
+            )
+            for rank in range(self.ranks)
+        ]
+
+    def interrupted(self, position, epoch=0, **options):
+        """Loaders whose ranks were each given so many batches, and those of each."""
+        loaders = self.loaders(epoch, **options)
+        return loaders, [took(loader, position) for loader in loaders]
+
+
+def took(loader, position):
+    """The next batches of a loader that begins, lists of indices."""
+    iterator = iter(loader)
+    return [next(iterator).tolist() for _ in range(position)]
+
+
+def whole(loader):
+    """What is left of a loader's epoch, or its next one."""
+    return [batch.tolist() for batch in loader]
+
+
+def states_of(loaders):
+    return [loader.state_dict() for loader in loaders]
+
+
+def merged(loaders):
+    """Their states as one, as a checkpoint gives it back; in any order."""
+    found = states_of(loaders)
+    random.shuffle(found)
+    return stored(merge_states(found))
+
+
+def loaded(division, state, epoch=0, **options):
+    """Loaders of all ranks that go on from a merged state."""
+    loaders = division.loaders(epoch, **options)
+    with quiet():
+        for loader in loaders:
+            loader.load_state_dict(state)
+    return loaders
+
+
+def together(ranks):
+    """The batches of all ranks as those of one: the samples of each step, sorted."""
+    steps = itertools.zip_longest(*ranks, fillvalue=[])
+    return [sorted(itertools.chain(*step)) for step in steps]
+
+
+def all_of(ranks):
+    """How often each sample is among the batches of all ranks."""
+    return Counter(itertools.chain(*itertools.chain(*ranks)))
+
+
+@pytest.mark.parametrize("position", [0, 1, 3, 4])
+@pytest.mark.parametrize(("then", "now"), [(4, 2), (2, 4), (4, 1), (1, 4), (3, 2), (3, 3), (1, 1)])
+def test_another_number_of_ranks_goes_on(then, now, position):
+    """Each step has the samples of the undisturbed run's, and each sample comes once."""
+    old, new = Division(then), Division(now)
+    loaders, done = old.interrupted(position)
+    rest = [whole(loader) for loader in loaded(new, merged(loaders))]
+
+    assert [batches[position:] for batches in new.epoch()] == rest
+    full = LENGTH // STEP  # the last one is padded to a multiple of the ranks
+    assert together(old.epoch())[:full] == together(done) + together(rest)[: full - position]
+    assert set(range(LENGTH)) == set(all_of(done) + all_of(rest))
+    assert -(-LENGTH // now) * now == (all_of(done) + all_of(rest)).total()
+
+
+@st.composite
+def changes(draw):
+    """Three divisions of one epoch, and positions at which one follows the other."""
+    ranks = draw(st.lists(st.integers(1, 5), min_size=3, max_size=3))
+    step = math.lcm(*ranks) * draw(st.integers(1, 3))
+    first = Division(
+        ranks[0],
+        length=draw(st.integers(1, 130)),
+        step=step,
+        shuffle=draw(st.booleans()),
+        drop_uneven=draw(st.booleans()),
+        drop_last=draw(st.booleans()),
+        seed=draw(st.integers(0, 2**31)),
+    )
+    divisions = [first._replace(ranks=number) for number in ranks]
+    positions = []
+    for division in divisions[:2]:
+        total = len(division.epoch()[0])
+        positions.append(draw(st.integers(min([*positions[-1:], total]), total)))
+    return divisions, positions, draw(st.integers(0, 3))
+
+
+@given(changes())
+def test_whatever_is_divided(change):
+    """Any lengths, numbers of ranks and batches go on as torch's samplers divide them, twice."""
+    (first, second, third), (position, later), epoch = change
+    loaders, done = first.interrupted(position, epoch)
+    state = merged(loaders)
+    if state["_iterator_finished"]:
+        epoch, position = epoch + 1, 0
+        later, done = min(later, len(second.epoch(epoch)[0])), []
+    between = loaded(second, state, epoch)
+    more = [took(loader, later - position) for loader in between]
+
+    expected = second.epoch(epoch)
+    assert [batches[position:later] for batches in expected] == more
+    rest = [whole(loader) for loader in loaded(second, state, epoch)]
+    assert all_of(expected) == all_of(done) + all_of(rest)
+    full = max(first.length // first.step - position, 0)
+    assert together(first.epoch(epoch))[position:][:full] == together(rest)[:full]
+
+    # Where they are is where ranks of an undisturbed run are.
+    undisturbed, _ = second.interrupted(later, epoch)
+    facts = ("at", "_iterator_finished", "drawn", "low", "checksum", "sampler_epoch", "rank")
+    for mine, torchs in zip(states_of(between), states_of(undisturbed), strict=True):
+        assert {name: torchs[name] for name in facts} == {name: mine[name] for name in facts}
+
+    state = merged(between)
+    if state["_iterator_finished"]:
+        epoch, later = epoch + 1, 0
+    last = loaded(third, state, epoch)
+
+    assert [batches[later:] for batches in third.epoch(epoch)] == [whole(each) for each in last]
+    for loader in last:
+        loader.sampler.set_epoch(epoch + 1)
+    assert third.epoch(epoch + 1) == [whole(loader) for loader in last]
+
+
+WAYS = {
+    "workers that live on": {"persistent_workers": True},
+    "by the worker": {"seed_by": "worker", "resumable": True},
+    "over the epoch's edge": {"persistent_workers": True, "overlap_epochs": True},
+    "any worker": {"assignment": "dynamic"},
+    "out of order": {"in_order": False, "num_workers": 1},
+}
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("way", WAYS)
+def test_workers_go_on(way):
+    """So it is with workers, in the rest of the epoch and in the next one."""
+    old, new = Division(4), Division(2)
+    options = {"num_workers": 2, **WAYS[way]}
+    loaders, _ = old.interrupted(2, epoch=1, **options)
+    state = merged(loaders)
+    close(loaders)
+    loaders = loaded(new, state, 1, **options)
+
+    assert [batches[2:] for batches in new.epoch(1)] == [whole(loader) for loader in loaders]
+    for loader in loaders:
+        loader.sampler.set_epoch(2)
+    assert new.epoch(2) == [whole(loader) for loader in loaders]
+    close(loaders)
+
+
+def close(loaders):
+    for loader in loaders:
+        loader.close()
+
+
+def test_one_rank_may_go_without_a_distributed_sampler():
+    """A loader in order is the one rank of a DistributedSampler that does not shuffle."""
+    dataset, several = range(LENGTH), Division(3, shuffle=False)
+    alone = DataLoader(dataset, STEP, seed_by="batch")
+    done = took(alone, 2)
+    rest = [whole(loader) for loader in loaded(several, merged([alone]))]
+    assert [batches[2:] for batches in several.epoch()] == rest
+
+    loaders, _ = several.interrupted(2)
+    again = DataLoader(dataset, STEP, seed_by="batch")
+    with quiet():
+        again.load_state_dict(merged(loaders))
+    expected = whole(DataLoader(dataset, STEP))
+    assert expected[2:] == whole(again)
+    again = DataLoader(dataset, STEP, seed_by="batch")
+    with quiet():
+        again.load_state_dict(merged([alone]))
+    assert expected == done + whole(again)
+
+
+def test_a_state_before_the_first_epoch_begins_it():
+    """Nothing was drawn, so nothing is lost, and nothing is warned of."""
+    state = merged(Division(4).loaders())
+    with warnings.catch_warnings(action="error"):
+        loaders = Division(2).loaders(epoch=5)
+        for loader in loaders:
+            loader.load_state_dict(state)
+
+    assert Division(2).epoch(5) == [whole(loader) for loader in loaders]
+
+
+def test_a_state_of_a_finished_epoch_begins_the_next():
+    """As the state of one rank does, even if Accelerate says that it was finished."""
+    finished = Division(4).interrupted(len(Division(4).epoch()[0]))[0]
+    said = [{**state, "_iterator_finished": True} for state in states_of(Division(4).loaders())]
+    for state in (merged(finished), stored(merge_states(said))):
+        loaders = loaded(Division(2), state, epoch=1)
+
+        assert Division(2).epoch(1) == [whole(loader) for loader in loaders]
+
+
+def test_a_merged_state_that_was_not_begun_is_saved_as_it_is():
+    """A checkpoint between load and iter() merges copies of what was loaded."""
+    loaders, _ = Division(4).interrupted(2)
+    state = merged(loaders)
+    again = loaded(Division(2), state)
+
+    assert [state, state] == states_of(again)
+    assert state == merged(again) == merge_states([state])
+
+
+def test_a_merged_state_is_small_and_text():
+    """It has the keys of any state, and 10 bytes for each rank."""
+    loaders, _ = Division(STEP).interrupted(2)
+    state = merge_states(states_of(loaders))
+
+    assert list(states.unset()) == list(state)
+    assert state == json.loads(json.dumps(state))
+    assert len(pickle.dumps(state)) < 1024 + 10 * STEP
+
+
+def test_the_order_is_drawn_once_for_all_ranks(monkeypatch):
+    """Of the old ranks and of the new one."""
+    loaders, _ = Division(4).interrupted(2)
+    (loader,) = loaded(Division(1), merged(loaders))
+    orders, draw = [], planning._order
+    monkeypatch.setattr(planning, "_order", lambda sampler: orders.append(1) or draw(sampler))
+    iter(loader)
+
+    assert [1] == orders
+
+
+# Random draws
+
+
+class Drawing(Dataset):
+    """Samples (4,) float64: the index, and draws."""
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, index):
+        return torch.tensor([index, *drawn()], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("seed_by", "workers"), [("batch", 0), ("worker", 1), pytest.param("batch", 2)]
+)
+def test_draws_begin_anew(seed_by, workers):
+    """One warning says so; no draw is repeated, and the samples are those that were left."""
+    options = {"dataset": Drawing(), "seed_by": seed_by, "num_workers": workers}
+    old, new = Division(2), Division(1)
+    torch.manual_seed(5)
+    loaders = old.loaders(**options)
+    iterators = [iter(loader) for loader in loaders]
+    done = [sample for each in iterators for _ in range(2) for sample in next(each).tolist()]
+    state = merged(loaders)
+    done += [sample for each in iterators for batch in each for sample in batch.tolist()]
+    close(loaders)
+    torch.manual_seed(5)
+    (loader,) = new.loaders(**options)
+    with pytest.warns(UserWarning, match="begin anew: this state was merged from .* 2") as warned:
+        loader.load_state_dict(state)
+    rest = whole(loader)
+    loader.close()
+
+    assert 1 == len(warned)
+    assert new.epoch()[0][2:] == [[sample[0] for sample in batch] for batch in rest]
+    assert not {sample[1] for sample in done} & {sample[1] for batch in rest for sample in batch}
+
+
+def test_the_trainings_own_draws_are_its_own():
+    """Without workers and with torch's rule for seeds, nothing of ours draws: no warning."""
+    options = {"dataset": Drawing(), "seed_by": "worker"}
+    state = merged(Division(2).interrupted(2, **options)[0])
+    (loader,) = Division(1).loaders(**options)
+    with warnings.catch_warnings(action="error"):
+        loader.load_state_dict(state)
+
+
+def test_ranks_draw_alike_if_they_are_seeded_alike():
+    """As in a run that begins: what differs are the ranks' own generators."""
+    loaders, _ = Division(2).interrupted(2)
+    state = merged(loaders)
+    seeds = []
+    for number in (5, 5, 6):
+        torch.manual_seed(number)
+        loader = loaded(Division(3), state)[0]
+        iter(loader)
+        seeds.append(loader.state_dict()["base_seed"])
+
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
+def test_what_is_saved_later_in_the_epoch_goes_on_exactly():
+    """A rank that has gone on from a merged state saves a state by which all draws go on."""
+
+    def opened(seed):
+        generator = generator_of(seed)
+        return Division(1).loaders(dataset=Drawing(), generator=generator)[0]
+
+    loaders, _ = Division(2).interrupted(1, dataset=Drawing())
+    state = merged(loaders)
+    with quiet():
+        loader = opened(7)
+        loader.load_state_dict(state)
+    iterator = iter(loader)
+    next(iterator)
+    later = stored(loader.state_dict())
+    expected = [batch.tolist() for batch in iterator] + whole(loader)
+    again = opened(8)
+    with warnings.catch_warnings(action="error"):
+        again.load_state_dict(later)
+
+    assert expected == whole(again) + whole(again)
+
+
+# Out of order
+
+
+class Gated(Dataset):
+    """Samples of which some wait until a file is there."""
+
+    def __init__(self, waiting, gate, length):
+        self.waiting, self.gate, self.length = waiting, gate, length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        while index in self.waiting and not self.gate.exists():
+            time.sleep(0.01)
+        return index
+
+
+@pytest.fixture
+def out_of_order(tmp_path):
+    """Interrupts ranks of which some samples wait: their states, and what they were given."""
+
+    def interrupt(division, waiting, counts):
+        dataset = Gated(waiting, tmp_path / "gate", division.length)
+        loaders = division.loaders(dataset=dataset, num_workers=2, in_order=False)
+        iterators = [iter(loader) for loader in loaders]
+        done = [
+            [next(iterator).tolist() for _ in range(count)]
+            for iterator, count in zip(iterators, counts, strict=True)
+        ]
+        found = states_of(loaders)
+        (tmp_path / "gate").touch()
+        close(loaders)
+        return found, done
+
+    return interrupt
+
+
+def test_what_no_rank_was_given_comes_first(out_of_order):
+    """in_order=False: if all ranks lack the same batches, the new ranks begin with those."""
+    old, new = Division(2, shuffle=False), Division(3, shuffle=False)
+    found, done = out_of_order(old, range(STEP), (2, 2))
+    rest = [whole(loader) for loader in loaded(new, merge_states(found))]
+
+    assert [[batches[0], batches[2], batches[4]] for batches in new.epoch()] == rest
+    assert set(range(LENGTH)) == set(all_of(done) + all_of(rest))
+
+
+@pytest.mark.parametrize("drop_uneven", [False, True])
+def test_the_last_batch_may_have_come_before_others(out_of_order, drop_uneven):
+    """What was repeated or dropped for the old ranks' sake is drawn again as it was."""
+    old = Division(2, length=11, step=4, shuffle=False, drop_uneven=drop_uneven)
+    new = old._replace(ranks=1)
+    found, done = out_of_order(old, range(4, 8), (2, 2))
+    rest = [whole(loader) for loader in loaded(new, merge_states(found))]
+
+    assert [[old.epoch()[rank][batch] for batch in (0, 2)] for rank in range(2)] == done
+    assert [[batches[1]] for batches in new.epoch()] == rest
+
+
+def test_ranks_that_lack_other_batches_are_refused(out_of_order):
+    """Their samples cannot be divided into batches anew."""
+    old = Division(2, shuffle=False)
+    # Rank 0 waits for its first batch, and rank 1 for its second.
+    found, _ = out_of_order(old, {0, STEP + 1}, (1, 1))
+    words = r"rank 0 was not given 0 of .* 2 batches, and rank 1 was not given none of .* 1 batches"
+    with pytest.raises(ValueError, match=words):
+        merge_states(found)
+
+
+def test_many_other_batches_are_refused():
+    """Of those that a rank lacks the error names the first ones, and all are compared."""
+    found = states_of(Division(2, step=2).interrupted(20)[0])
+    for state, last in zip(found, (8, 9), strict=True):
+        lacking = [*range(8), last]
+        state |= {"low": 0, "drawn": 20, "missing": states.pack_numbers(lacking, 0, 20)}
+    words = "given 0, 1, 2, 3, 4, 5, 6, 7 and 1 more of its first 20 batches, and rank 1"
+    with pytest.raises(ValueError, match=words):
+        merge_states(found)
+
+
+def test_a_batch_that_the_new_ranks_do_not_have_is_refused(out_of_order):
+    """One rank was given the last samples first, which four ranks drop."""
+    old = Division(1, length=9, step=8, shuffle=False, drop_uneven=True)
+    state = merge_states(out_of_order(old, range(8), (1,))[0])
+    refused(old._replace(ranks=4), state, r"batch 1 was .* from 1 .* epoch of 4 ranks has 1 batch")
+
+
+# What is refused
+
+
+def refused(division, state, words, epoch=0, **options):
+    """Loading raises, and the loader is as it was."""
+    for loader in division.loaders(epoch, **options):
+        before = loader.state_dict()
+        with pytest.raises(ValueError, match=words):
+            loader.load_state_dict(state)
+
+        assert before == loader.state_dict()
+        assert len(loader) == len(list(loader))
+
+
+OTHERS = {
+    "a step that cannot be divided": (
+        Division(5, step=60),
+        "4 ranks with batch_size 3, 12 samples .* 5 ranks with batch_size 12, 60 .*12 cannot be "
+        "divided by 5",
+    ),
+    "a larger step": (
+        Division(2, step=24),
+        "12 samples .* 2 ranks with batch_size 12, 24 samples: pass batch_size=6",
+    ),
+    "another length": (Division(2, length=51), "length of the dataset 50, and here it is 51"),
+    "another seed": (Division(2, seed=4), r"4 ranks, .* seed 3\)', .*2 ranks, .* seed 4\)'"),
+    "another order": (Division(2, shuffle=False), r"seed 3\)', .* in order\)'"),
+    "another rule for what is uneven": (
+        Division(2, drop_uneven=True),
+        r"seed 3\)', .* seed 3, drop_last\)'",
+    ),
+    "another rule for the last batch": (Division(2, drop_last=True), "drop_last 0, .* it is 1"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_loaders_refuse_it(name):
+    """The error names both sides, with their numbers, and nothing is loaded."""
+    loaders, _ = Division(4).interrupted(2)
+    refused(OTHERS[name][0], merged(loaders), OTHERS[name][1])
+
+
+def test_another_rule_for_seeds_is_refused():
+    """seed_by has to be the same, as for the state of one rank."""
+    loaders, _ = Division(4).interrupted(2)
+    refused(Division(2), merged(loaders), "'batch', and here it is 'worker'", seed_by="worker")
+
+
+class Own(DistributedSampler):
+    """A sampler of the user's, whose order is known to nobody else."""
+
+
+class Disguised(DistributedSampler):
+    """Another one, of torch's name."""
+
+
+Disguised.__name__ = "DistributedSampler"
+
+SAMPLERS = {
+    "random": (lambda: RandomSampler(range(LENGTH)), "'BatchSampler of RandomSampler"),
+    "own": (lambda: Own(range(LENGTH), 2, 0), "'BatchSampler of Own"),
+    "disguised": (lambda: Disguised(range(LENGTH), 2, 0), "'BatchSampler of Dist.* 2 ranks"),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_other_samplers_refuse_it(name):
+    """Only torch's own division is known."""
+    make, words = SAMPLERS[name]
+    loaders, _ = Division(4).interrupted(2)
+    state = merged(loaders)
+    loader = DataLoader(range(LENGTH), STEP // 2, sampler=make(), seed_by="batch")
+    with pytest.raises(ValueError, match=rf"from 4 ranks .* here it is {words}.*only what torch's"):
+        loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize("name", ["random", "own"])
+def test_states_of_other_samplers_are_not_merged(name):
+    """The error names the sampler."""
+    make, words = SAMPLERS[name]
+    loader = DataLoader(range(LENGTH), STEP // 2, sampler=make())
+    state = {**loader.state_dict(), "rank": 0, "ranks": 1}
+    with pytest.raises(ValueError, match=words):
+        merge_states([state])
+
+
+def test_ranks_that_read_all_samples_are_not_merged():
+    """Two ranks without a DistributedSampler each have all samples."""
+    state = DataLoader(range(LENGTH), STEP).state_dict()
+    both = [{**state, "rank": rank, "ranks": 2} for rank in range(2)]
+    with pytest.raises(ValueError, match=r"SequentialSampler', on each of 2 ranks"):
+        merge_states(both)
+
+
+def test_iterable_datasets_are_not_merged():
+    """They divide their samples themselves."""
+    with pytest.raises(ValueError, match="of an iterable dataset"):
+        merge_states([DataLoader(Stream()).state_dict()])
+
+
+def test_one_state_of_each_rank_is_needed():
+    """The error names the ranks that are missing or there twice."""
+    found = states_of(Division(4).interrupted(2)[0])
+    with pytest.raises(ValueError, match=r"2 states of .* 4 ranks .* none of rank 1, 2$"):
+        merge_states([found[0], found[3]])
+    with pytest.raises(ValueError, match=r"5 states of .* 4 ranks .* more than one of rank 1$"):
+        merge_states([*found, found[1]])
+    with pytest.raises(ValueError, match=r"none of rank 3; there is more than one of rank 0"):
+        merge_states([*found[:3], found[0]])
+    with pytest.raises(ValueError, match="with 2 and with 4 ranks"):
+        merge_states([*found[:3], Division(2).loaders()[1].state_dict()])
+
+
+DIFFERENCES = {
+    "a step apart": ({"drawn": 1, "low": 1}, "delivered: 2 on rank 0 and 1 on rank 1"),
+    "another moment": ({"at": "end"}, "'in an epoch' on rank 0 and 'at the end of an epoch'"),
+    "another epoch": ({"sampler_epoch": 4}, "epoch of its sampler: 0 on rank 0 and 4 on rank 1"),
+    "another life": ({"epoch": 6}, "workers had ended: 0 on rank 0 and 6 on rank 1"),
+    "another seed": (
+        {"sampler": "BatchSampler of DistributedSampler(4 ranks, shuffled by seed 4)"},
+        "seed 3.* on rank 0 and .*seed 4.* on rank 1",
+    ),
+    "another length": ({"length": 51}, "the dataset: 50 on rank 0 and 51 on rank 1"),
+    "another batch size": ({"batch_size": 4}, "batch_size: 3 on rank 0 and 4 on rank 1"),
+    "another rule": ({"drop_last": 1}, "drop_last: 0 on rank 0 and 1 on rank 1"),
+    "other draws": ({"seed_by": "worker"}, "seed_by: 'batch' on rank 0 and 'worker' on rank 1"),
+    "another recipe": ({"recipe": 9}, "recipe for seeds: 1 on rank 0 and 9 on rank 1"),
+    "a later version": ({"shmloader": 99}, "version 99.*versions up to 1"),
+    "damage": ({"drawn": "2"}, "damaged: drawn is '2'"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_ranks_that_differ_are_not_merged(name):
+    """The error names both, with what each has."""
+    change, words = DIFFERENCES[name]
+    found = states_of(Division(4).interrupted(2)[0])
+    found[1] |= change
+    with pytest.raises(ValueError, match=words):
+        merge_states(found)
+
+
+def test_states_of_different_moments_are_not_merged():
+    """Rank 0 has not begun since it loaded a merged state, and rank 1 has."""
+    loaders = loaded(Division(2), merged(Division(4).interrupted(2)[0]))
+    next(iter(loaders[1]))
+    with pytest.raises(ValueError, match="1 of these 2 states were merged before"):
+        merge_states(states_of(loaders))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ([], ValueError, "no state to merge"),
+        ({"shmloader": 1}, TypeError, "a list .* but got one dict"),
+        ([[]], TypeError, "got list"),
+        ([{"_snapshot": {}}], ValueError, r"keys _snapshot.*torchdata"),
+    ],
+)
+def test_what_is_no_list_of_states_is_refused(given, error, words):
+    """The error says what was expected."""
+    with pytest.raises(error, match=words):
+        merge_states(given)
+
+
+@pytest.mark.parametrize("checksums", [[1], [1, 2, 3, "4"], [1.5] * 4, "abcd"])
+def test_a_damaged_merged_state_is_refused(checksums):
+    """It has one checksum of each rank."""
+    state = {**merged(Division(4).interrupted(2)[0]), "checksums": checksums}
+    refused(Division(2), state, "damaged")
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_each_ranks_checksum_is_looked_at(shuffle):
+    """What any of the old ranks was given has to be drawn again, and the error names the rank."""
+    old, new = Division(4, shuffle=shuffle), Division(2, shuffle=shuffle)
+    state = merged(old.interrupted(2)[0])
+    for rank in range(4):
+        checksums = [*state["checksums"]]
+        checksums[rank] += 1
+        (loader, _) = loaded(new, {**state, "checksums": checksums})
+        with pytest.raises(ValueError, match=f"the 2 batches that rank {rank} of 4 was given"):
+            iter(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_another_epoch_is_refused_at_iter(workers):
+    """The error names the epoch to set; set there, the rank goes on."""
+    state = merged(Division(4).interrupted(2, epoch=3)[0])
+    (loader,) = loaded(Division(1), state, num_workers=workers)
+    with pytest.raises(ValueError, match=r"was 3 and is 0: call set_epoch\(3\) first"):
+        iter(loader)
+    loader.sampler.set_epoch(3)
+
+    assert Division(1).epoch(3)[0][2:] == whole(loader)
+    loader.close()
+
+
+def test_the_state_of_one_rank_alone_is_refused():
+    """By another number of ranks; the error says what to do."""
+    state = Division(4).interrupted(2)[0][0].state_dict()
+    refused(Division(2), state, r"one of 4 ranks, and here are 2: merge .*merge_states\(\)")
+
+
+def test_a_dataset_without_an_end_can_be_merged():
+    """In order nothing is drawn, so no list of its samples is made."""
+
+    class Endless(Dataset):
+        def __len__(self):
+            return 10**15
+
+        def __getitem__(self, index):
+            return index
+
+    def opened():
+        sampler = SequentialSampler(Endless())
+        return DataLoader(Endless(), 2, sampler=sampler, seed_by="batch")
+
+    loader = opened()
+    iterator = iter(loader)
+    next(iterator)
+    again = opened()
+    with quiet():
+        again.load_state_dict(merge_states([loader.state_dict()]))
+
+    assert next(iterator).tolist() == next(iter(again)).tolist() == [2, 3]
+
+
+def test_it_is_public():
+    """It stands beside state_dict() and load_state_dict()."""
+    assert merge_states is shmloader.merge_states
+
+
+# Ranks that are processes: 4 have the first step, 2 the second one, and 3 the rest of the epoch.
+RANKS = """
+import json
+from pathlib import Path
+
+import torch
+import torch.distributed
+from torch.utils.data import DistributedSampler
+
+from shmloader import DataLoader, merge_states
+
+DATASET, CHECKPOINT = range(50), Path("checkpoint.pt")
+
+
+def run(rank, ranks, steps):
+    group = Path(f"group-{ranks}").absolute()
+    torch.distributed.init_process_group("gloo", f"file://{group}", rank=rank, world_size=ranks)
+    sampler = DistributedSampler(DATASET, seed=3)
+    sampler.set_epoch(1)
+    seen, states = [], [None] * ranks
+    with DataLoader(DATASET, 12 // ranks, sampler=sampler, num_workers=2) as loader:
+        if CHECKPOINT.exists():
+            loader.load_state_dict(torch.load(CHECKPOINT, weights_only=True)["loader"])
+        for batch in loader:
+            seen.append(batch.tolist())
+            if len(seen) == steps:
+                torch.distributed.all_gather_object(states, loader.state_dict())
+                break
+    if rank == 0 and len(seen) == steps:
+        torch.save({"loader": merge_states(states)}, CHECKPOINT)
+    Path(f"{ranks}-{rank}.json").write_text(json.dumps(seen))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    for ranks, steps in ((4, 1), (2, 1), (3, None)):
+        torch.multiprocessing.start_processes(run, (ranks, steps), ranks, start_method="fork")
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_ranks_that_are_processes(tmp_path):
+    """States gathered over a process group are merged, and loaded by another one, twice."""
+    environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    with Program(tmp_path, RANKS, PYTHONWARNINGS="ignore", **environment) as program:
+        assert "done" == program.line()
+        assert 0 == program.wait(), program.errors
+    for ranks, part in ((4, slice(0, 1)), (2, slice(1, 2)), (3, slice(2, None))):
+        paths = [tmp_path / f"{ranks}-{rank}.json" for rank in range(ranks)]
+
+        assert [batches[part] for batches in Division(ranks).epoch(1)] == [
+            json.loads(path.read_text()) for path in paths
+        ]
