@@ -66,6 +66,7 @@ const struct view_field view_fields[] = {
     FIELD(trainer_view, resident_bytes, "u8"),
     FIELD(trainer_view, logged, "u8"),
     FIELD(trainer_view, counts, "(8,)u4"),
+    FIELD(trainer_view, resumed_at, "u8"),
     FIELD(ring, write_pos, "u4"),
     FIELD(ring, read_pos, "u4"),
     FIELD(worker_view, sequence, "u8"),

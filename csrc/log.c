@@ -67,7 +67,8 @@ void log_segment(struct ledger *ledger, enum segment_state state) {
   view_write(&plate->sequence, &draft.magic, VIEW_BYTES(plate));
 }
 
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t begun_ns) {
+void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t resumed_at,
+               uint64_t begun_ns) {
   if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;
   uint64_t now = now_ns();
@@ -80,6 +81,7 @@ void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t 
   log->view.epoch = epoch;
   log->view.begun_ns = begun_ns;
   log->view.length = length;
+  log->view.resumed_at = resumed_at;
   log->view.logged = logged;
   log->view.spilled = spilled;
   enter(ledger, TRAINER_STEPPING, now);

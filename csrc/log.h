@@ -34,10 +34,11 @@ void log_segment(struct ledger *ledger, enum segment_state state);
 
 /*
  * An epoch begins. Trainer only; wait-free.
- * length: its batches, or VIEW_UNKNOWN. begun_ns: when the user asked for it, before workers were
- * started.
+ * length: its batches, or VIEW_UNKNOWN; resumed_at: those of them that an earlier run delivered.
+ * begun_ns: when the user asked for it, before workers were started.
  */
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t begun_ns);
+void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t resumed_at,
+               uint64_t begun_ns);
 
 /* The epoch is over, or was broken off. Trainer only; wait-free. */
 void log_end(struct ledger *ledger);

@@ -96,7 +96,8 @@ struct trainer_view {
   uint64_t resident_bytes;
   uint64_t logged;   /* records that were ever written to the log */
   uint32_t counts[8]; /* slots by enum slot_state, as of since_ns */
-  uint64_t more[5];
+  uint64_t resumed_at; /* batches of this epoch that an earlier run delivered; not in `batches` */
+  uint64_t more[4];
 };
 
 /* Where a worker is. Written by the worker. */

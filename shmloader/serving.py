@@ -8,12 +8,13 @@ what they were, and what we know of a loader stands here, not in its attributes.
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader
+from shmloader.holders import Held, held_in, is_ahead, set_epoch
 from shmloader.metrics import Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.trace import write_trace
@@ -21,9 +22,6 @@ from shmloader.trainer import together
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import Options
 from shmloader.trainer.service import LAYOUT, Service, why_unserved
-
-_DEPTH = 4  # how far a loader is looked for inside of what a framework made of it
-_MANY = 1000  # a longer list or dict holds data
 
 
 class _Hook:
@@ -236,17 +234,21 @@ def close(loader: Any) -> None:
 
 def state_dict(loader: Any) -> dict[str, Any]:
     """
-    Say where a loader is in its epoch, as `DataLoader.state_dict` does.
+    Say where a loop is in a loader's epoch, as `DataLoader.state_dict` does.
 
     Args:
         loader: A `DataLoader` of ours; one of torch's that is served; or an object that holds one
-            such loader.
+            such loader. Of one that Accelerate prepared, the batch that it has fetched ahead counts
+            as not delivered.
 
     Raises:
-        TypeError: It is none, or is not served, or holds several.
+        TypeError: It is none, is not served, or holds several; or Accelerate's dispatcher reads it
+            for several ranks.
+        ValueError: Accelerate has fetched ahead from a dataset with a state, without workers.
     """
-    inner, service = _one_in(loader)
-    return service.state_dict(inner, lambda: _options_of(inner))
+    held, service = _one_in(loader)
+    ahead = is_ahead(held.holders)
+    return service.state_dict(held.loader, lambda: _options_of(held.loader), is_ahead=ahead)
 
 
 def load_state_dict(loader: Any, state: Mapping[str, Any]) -> None:
@@ -258,59 +260,42 @@ def load_state_dict(loader: Any, state: Mapping[str, Any]) -> None:
         state: What `state_dict` returned, here or in another run, or `merge_states`.
 
     Raises:
-        TypeError: It is no such loader, is not served, or holds several; or no dictionary.
+        TypeError: It is no such loader, as for `state_dict`; or no dictionary.
         ValueError: The state is of another loader; nothing has changed then.
     """
-    inner, service = _one_in(loader)
-    service.load_state_dict(inner, _options_of(inner), state)
+    held, service = _one_in(loader)
+    is_ahead(held.holders)  # or it is refused, as it was when a state was asked for
+    epoch = service.load_state_dict(held.loader, _options_of(held.loader), state)
+    if epoch is not None:
+        set_epoch(held.holders, epoch)
 
 
-def _one_in(loader: Any) -> tuple[Any, Service]:
+def _one_in(loader: Any) -> tuple[Held, Service]:
     """Find the one loader in an object, and what serves it or will serve it."""
-    found = list({id(each): each for each in _loaders_in(loader, _DEPTH, set())}.values())
+    found = held_in(loader)
     if len(found) != 1:
         count = f"{len(found)} loaders: pass one of them" if found else "none"
         raise TypeError(f"{type(loader).__name__} is no torch DataLoader, and holds {count}")
-    service = _service_of(found[0])
+    inner = found[0].loader
+    service = _service_of(inner)
     if service is None:
-        will_be = _hook.options is not None and found[0].num_workers > 0
-        if not will_be or why_unserved(found[0]):
+        torchs = torch.utils.data.DataLoader._get_iterator
+        is_plain = type(inner)._get_iterator is torchs  # another one may make its own iterators
+        will_be = _hook.options is not None and inner.num_workers > 0 and is_plain
+        if not will_be or why_unserved(inner):
             raise TypeError(
-                f"{type(found[0]).__name__} is not served by shmloader, so its place is not known: "
+                f"{type(inner).__name__} is not served by shmloader, so its place is not known: "
                 "call shmloader.install() first, with num_workers above 0, or use "
-                "shmloader.DataLoader"
+                "shmloader.DataLoader; a class that makes its own iterators stays as it is"
             )
         assert _hook.options is not None, "it will be"
-        service = _service_for(found[0], _hook.options)
+        service = _service_for(inner, _hook.options)
     return found[0], service
 
 
 def _served_in(loader: Any) -> list[tuple[Any, Service]]:
-    loaders = {id(found): found for found in _loaders_in(loader, _DEPTH, set())}
+    loaders = [held.loader for held in held_in(loader)]
     if not loaders:
         raise TypeError(f"{type(loader).__name__} is no torch DataLoader, and holds none")
-    services = ((found, _service_of(found)) for found in loaders.values())
+    services = ((found, _service_of(found)) for found in loaders)
     return [(found, service) for found, service in services if service is not None]
-
-
-def _loaders_in(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
-    """Yield a loader, or those that an object holds in attributes, lists and dicts."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    # Of its real type: frameworks' proxies claim to be loaders and are none.
-    if issubclass(type(value), torch.utils.data.DataLoader):
-        yield value
-    if depth > 0:
-        for part in _parts(value):
-            yield from _loaders_in(part, depth - 1, seen)
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return list(value.values()) if len(value) <= _MANY else ()
-    if isinstance(value, (list, tuple)):
-        return value if len(value) <= _MANY else ()
-    if isinstance(value, torch.utils.data.Dataset | torch.Tensor | torch.nn.Module | type):
-        return ()
-    return [part for name, part in getattr(value, "__dict__", {}).items() if name != "dataset"]

@@ -11,6 +11,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     children       the hooks of a fork, and which copy of a process this is
     plans          the indices of an epoch as numbers side by side, cut into requests
     delivered      which batches of an epoch were delivered, and a checksum of their indices
+    twister        the state of a random number generator in half the bytes
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
     samples        the indices of the batch in hand, seen one by one by those who look
@@ -46,6 +47,7 @@ include "mapping.pyx"
 include "children.pyx"
 include "plans.pyx"
 include "delivered.pyx"
+include "twister.pyx"
 include "requests.pyx"
 include "slot_memory.pyx"
 include "samples.pyx"

@@ -7,10 +7,10 @@ from libc.string cimport memcpy, memset
 from shmloader.core.csrc cimport (
     CACHE_MAGIC, CACHE_USERS, CACHE_VERSION, HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED,
     SEGMENT_IDLE, SEGMENT_LIVE, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX,
-    VIEW_VERSION, VIEW_WHOLE_BATCH, clock_read, histogram, histogram_middle, ledger_collect,
-    log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment, nameplate,
-    segment_record, segment_worker, view_fields, view_fields_count, view_read, worker_block,
-    worker_view,
+    VIEW_VERSION, VIEW_WHOLE_BATCH, WORKER_IDLE, clock_read, histogram, histogram_middle,
+    ledger_collect, log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment,
+    nameplate, segment_record, segment_worker, view_fields, view_fields_count, view_read,
+    worker_block, worker_view,
 )
 
 cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
@@ -83,17 +83,18 @@ cdef class BatchLog:
         """Note nothing from now on: the segment may go to another iterator."""
         self.is_closed = True
 
-    def begin_epoch(self, uint32_t number, length, uint64_t begun_ns):
+    def begin_epoch(self, uint32_t number, length, uint64_t resumed_at, uint64_t begun_ns):
         """
         Begin an epoch.
 
         Args:
             number: Of the loader's epochs, from 1.
             length: How many batches it will have; None if that is not known.
+            resumed_at: How many of them an earlier run delivered.
             begun_ns: When iter() was called, by the monotonic clock.
         """
         log_begin(self.ledger.table, number,
-                  <uint64_t>VIEW_UNKNOWN if length is None else length, begun_ns)
+                  <uint64_t>VIEW_UNKNOWN if length is None else length, resumed_at, begun_ns)
 
     def end_epoch(self):
         """End the epoch, or break it off."""
@@ -138,8 +139,8 @@ cdef class BatchLog:
         Count the epoch that runs, or the last one.
 
         Returns:
-            A dict of its number, length (None: unknown), batches, bytes, begun_ns, first_ns (0:
-            no batch yet), next_ns, parked_ns, step_ns, state and since_ns.
+            A dict of its number, length (None: unknown), resumed_at, batches, bytes, begun_ns,
+            first_ns (0: no batch yet), next_ns, parked_ns, step_ns, state and since_ns.
         """
         cdef log *notes = &self.ledger.table.log
         return {"number": notes.view.epoch, "batches": notes.view.batches,
@@ -149,6 +150,7 @@ cdef class BatchLog:
                 "step_ns": notes.view.step_ns, "state": notes.view.state,
                 "length": None if notes.view.length == <uint64_t>VIEW_UNKNOWN
                 else notes.view.length,
+                "resumed_at": notes.view.resumed_at,
                 "since_ns": notes.view.since_ns}
 
     def durations(self):
@@ -175,6 +177,22 @@ cdef class BatchLog:
                           clock_read(&block.clock.blocked_ns), clock_read(&block.clock.batches),
                           clock_read(&block.clock.bytes)))
         return found
+
+    def replayed(self, uint32_t worker):
+        """
+        Look up how many batches a worker that was resumed has fetched again.
+
+        Returns:
+            Done and total; both 0 before it has begun and behind it, or if they change just now.
+        """
+        cdef worker_block *block
+        cdef worker_view view
+        block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)
+        if not view_read(&view.state, &block.view.sequence, sizeof(worker_view) - sizeof(uint64_t)):
+            return 0, 0
+        if view.state > WORKER_IDLE or view.position >= view.samples:
+            return 0, 0
+        return view.position, view.samples
 
     def views(self):
         """Copy the workers' views out: bytes each, or None where one was in the middle of it."""

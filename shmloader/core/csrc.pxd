@@ -10,6 +10,7 @@ cdef extern from "<stdbool.h>":
 cdef extern from "platform.h" nogil:
     const char *PLATFORM_PARKING
     c_bool PLATFORM_HAS_STREAM
+    int64_t platform_coarse_ns()
     int64_t platform_now_ns()
     void platform_adopt_orphans()
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
@@ -138,11 +139,14 @@ cdef extern from "times.h" nogil:
         uint64_t step_ns
         uint64_t spilled
         uint64_t logged
+        uint64_t resumed_at
 
     struct worker_view:
         uint64_t sequence
         uint32_t state
         uint64_t since_ns
+        uint32_t position
+        uint32_t samples
         uint64_t pid
 
     struct slot_times:
@@ -186,7 +190,8 @@ cdef extern from "log.h" nogil:
     uint64_t histogram_middle(uint32_t bucket)
     void log_name(ledger *self, const nameplate *known)
     void log_segment(ledger *self, int state)
-    void log_begin(ledger *self, uint32_t epoch, uint64_t length, uint64_t begun_ns)
+    void log_begin(ledger *self, uint32_t epoch, uint64_t length, uint64_t resumed_at,
+                   uint64_t begun_ns)
     void log_end(ledger *self)
     void log_ask(ledger *self)
     void log_take(ledger *self, uint32_t slot, uint64_t spill)

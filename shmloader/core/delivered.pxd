@@ -26,5 +26,13 @@ cdef class Delivered:
     cdef Py_ssize_t worker
     cdef object snapshot
 
+    # The last delivery, and what it replaced.
+    cdef bint has_last               # there was one since this was made
+    cdef int64_t last_number         # of its batch; only if is_numbered
+    cdef uint64_t last_sum
+    cdef int64_t low_before, high_before, worker_before, ns_before, sampler_at_before
+    cdef bytes sampler_before
+    cdef object snapshot_before      # that worker's
+
     cdef int64_t number(self, int64_t task) except -1
     cdef advance(self, int64_t low)

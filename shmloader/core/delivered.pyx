@@ -10,10 +10,11 @@ import marshal
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t, uint64_t
 
-from shmloader.core.csrc cimport platform_now_ns
+from shmloader.core.csrc cimport platform_coarse_ns, platform_now_ns
 
 cdef enum:
-    CHUNK = 4096   # requests that are replayed between two looks at the clock
+    CHUNK = 4096   # requests that are replayed before the caller is asked again,
+    CHUNK_NS = 1_000_000_000  # or for so long
 
 # Steele, Lea and Flood's mixing of 64 bits (splitmix64), and its increment.
 cdef uint64_t FIRST_FACTOR = <uint64_t>0xBF58476D1CE4E5B9
@@ -156,9 +157,15 @@ cdef class Delivered:
         cdef int64_t number
         if self.task < 0:
             return
+        self.has_last = True
+        self.worker_before, self.ns_before = self.last_worker, self.last_ns
+        self.sampler_before, self.sampler_at_before = self.sampler, self.sampler_at
         if self.is_numbered:
             number = self.number(self.task)
-            self.sum += sum_batch(<uint64_t>self.sums.pop(self.task, 0), number)
+            self.last_number = number
+            self.last_sum = sum_batch(<uint64_t>self.sums.pop(self.task, 0), number)
+            self.low_before, self.high_before = self.low, self.high
+            self.sum += self.last_sum
             if number == self.low:
                 self.advance(number + 1)
             else:
@@ -170,6 +177,7 @@ cdef class Delivered:
         self.last_worker = self.worker
         self.last_ns = platform_now_ns()
         self.by_worker[self.worker] += 1
+        self.snapshot_before = self.snapshots[self.worker]
         if self.snapshot is not None:
             self.snapshots[self.worker], self.snapshot = self.snapshot, None
 
@@ -188,6 +196,31 @@ cdef class Delivered:
         """The batch in hand is not delivered: it is lost to an interrupt."""
         self.task, self.snapshot = -1, None
 
+    def before(self):
+        """
+        Make what this was before the last batch was delivered, to be read alone.
+
+        For a loop that is one batch behind, because what is between has fetched ahead. Returns this
+        one if nothing was delivered since it was made.
+        """
+        cdef Delivered made
+        if not self.has_last:
+            return self
+        made = Delivered(len(self.by_worker), self.is_numbered, None, 0, self.by_worker,
+                         self.worker_before)
+        made.by_worker[self.last_worker] -= 1
+        made.count = self.count - 1
+        made.snapshots = list(self.snapshots)
+        made.snapshots[self.last_worker] = self.snapshot_before
+        made.last_ns = self.ns_before
+        made.sampler, made.sampler_at = self.sampler_before, self.sampler_at_before
+        if self.is_numbered:
+            made.low, made.high = self.low_before, self.high_before
+            made.sum = self.sum - self.last_sum
+            made.early = self.early.union(range(self.low_before, self.low))
+            made.early.discard(self.last_number)
+        return made
+
     def elapsed_ms(self, int64_t began_ns):
         """Milliseconds from a moment of the monotonic clock to the last delivery; 0 without one."""
         return (self.last_ns - began_ns) // 1_000_000 if self.last_ns > began_ns else 0
@@ -201,7 +234,7 @@ cdef class Delivered:
 
 def replay(requests, int64_t first, int64_t high, set missing, list kept):
     """
-    Draw again what was drawn before, as far as fits between two looks at the clock.
+    Draw again what was drawn before, for a second at most and one request.
 
     Args:
         requests: An iterator.
@@ -216,6 +249,7 @@ def replay(requests, int64_t first, int64_t high, set missing, list kept):
     """
     cdef int64_t number = first, end = min(high, first + CHUNK)
     cdef uint64_t total = 0
+    cdef int64_t until = platform_coarse_ns() + CHUNK_NS
     while number < end:
         index = next(requests)
         if missing and number in missing:
@@ -223,4 +257,6 @@ def replay(requests, int64_t first, int64_t high, set missing, list kept):
         else:
             total += sum_batch(sum_request(index), number)
         number += 1
+        if platform_coarse_ns() > until:
+            break
     return number, total

@@ -11,8 +11,9 @@ from posix.unistd cimport getpid
 from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, ORDER_FORETOLD,
     ORDER_NUMBERED, ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
-    VERB_READY, VERB_RESUME, VERB_RESUMED, VERB_UNDO, answer_end, WORKER_IDLE, cell_slot, cell_verb,
-    clock_add_starved, desk_begin_batch, desk_begin_collating, desk_end_batch, desk_has_order,
+    VERB_READY, VERB_RESUME, VERB_RESUMED, VERB_UNDO, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE,
+    cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
+    desk_begin_sample, desk_end_batch, desk_has_order,
     desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
     doorbell_ring, geometry, platform_adopt_orphans, platform_now_ns, segment_slot_offset,
     slot_answer, watch_start, words_read, worker_resume,
@@ -276,6 +277,10 @@ cdef class Desk:
             What to hand to the fetcher instead: the same, unless it is no list.
         """
         return watched_samples(self.memory, indices) if type(indices) is list else indices
+
+    def show_replay(self, uint32_t done, uint32_t total):
+        """Show how many batches were fetched again, while no batch is in hand."""
+        desk_begin_sample(&self.memory.seat, done, total, <int64_t>VIEW_UNKNOWN_INDEX)
 
     def begin_collating(self):
         """Note that the samples are there, unless their number said so before."""

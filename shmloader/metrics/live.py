@@ -154,7 +154,7 @@ class LiveLoader:
         state: Of its segment: "live", "idle" between two epochs, or "closed".
         trainer: "waiting" in `next()`, "stepping", "between" two epochs, or "busy".
         since_s: Seconds since that began.
-        batch: Batches returned in this epoch.
+        batch: Batches returned in this epoch, by an earlier run too if it was resumed.
         length: Batches that the epoch has; None if that is not known.
         ahead: Batches that were asked of the workers and not returned yet, as `slots` has them.
         made: How many of them are there to be returned; None if that cannot be read.
@@ -328,7 +328,7 @@ def read_loader(
         trainer=TRAINER_STATES[view["state"]],
         since_s=_seconds(now_ns, view["since_ns"]),
         epoch=view["epoch"],
-        batch=view["batches"],
+        batch=view["resumed_at"] + view["batches"],
         length=None if view["length"] == layout.no_number else view["length"],
         ahead=slots["placed"] + slots["ready"],
         made=_made(read, plate, layout, slots),

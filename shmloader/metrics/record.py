@@ -106,7 +106,7 @@ class Epoch:
     Attributes:
         number: Which of the loader's epochs, counted from 1.
         is_over: False while it runs.
-        batches: Batches delivered; an error of the dataset's in the place of one counts.
+        batches: Batches delivered here; an error of the dataset's in the place of one counts.
         length: Batches that it has in all; None if that is not known beforehand.
         bytes: Bytes of the delivered batches' payload.
         wall_s: Seconds from its iter() to its end, or until now.
@@ -124,6 +124,8 @@ class Epoch:
             free.
         copy_s: Seconds of its next() for copies to a device or into pinned memory: what it took to
             start or to make them.
+        resumed_at: Batches of it that an earlier run delivered, from whose state it goes on; all
+            other numbers are of this run.
     """
 
     number: int
@@ -142,6 +144,7 @@ class Epoch:
     trainer_cpu_s: float
     trainer_delayed_s: float
     copy_s: float = 0.0
+    resumed_at: int = 0
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, CPU, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.received import Failure, PendingBatch
+from shmloader.trainer.resuming import telling
 from shmloader.trainer.resuming.generators import Pinned
 from shmloader.trainer.resuming.record import Record, batches_of
 from shmloader.trainer.resuming.resumption import Resumption
@@ -108,6 +109,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._resumption: Resumption | None = None  # until its epoch has begun
         self._drawn: Drawn | None = None
         self._replaying: set[int] = set()  # workers that fetch again before they answer
+        self._replay_told = telling.of_dataset()
         self._pool = pool
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
@@ -150,6 +152,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             pinned.rewind()
             self._base_seed = resumption.base_seed(int(self._base_seed))
             self._share_seed(resumption.shared_seed)
+        resumption.tell_epoch(self._index_sampler)
         self._drawn = resumption.draw(self._index_sampler, self.record.stateful, loader.generator)
         if resumption.is_in_epoch:
             self._replaying = {
@@ -289,7 +292,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._begin_record(resumption)
             self._transport.begin_epoch(self._delivered)
             self._processes.begin_epoch()
-            self._tally.begin(length_of(loader), start)
+            self._tally.begin(length_of(loader), self._delivered.count, start)
             self._guess = None
             self._is_watched = False
             drawn, self._drawn = self._drawn, None
@@ -515,6 +518,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             if self._copies is not None and self._copies.in_flight:
                 slice_s = _LOOK_S
             self._transport.wait(min(deadline - now, slice_s), self._task_info)
+            if self._replaying:
+                self._tell_of_replay()
             if self._transport.has_news:
                 continue
             dead = self._processes.dead(self._workers_status)
@@ -525,6 +530,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 # Other deaths are no reason to wait longer for the worker that owes an answer.
                 if awaited is None or awaited in dead:
                     deadline = None
+
+    def _tell_of_replay(self) -> None:
+        """Tell the logger now and then how far the worker is that has most to fetch again."""
+        found = (self._notes.replayed(worker) for worker in self._replaying)
+        done, total = max(found, key=lambda each: each[1] - each[0])
+        self._replay_told.tell(done, total)
 
     def _look_at_workers(self) -> bool:
         """Replace dead workers now and then. Returns True if the awaited one was among them."""

@@ -11,7 +11,7 @@ import torch.utils.data
 
 from shmloader.core import view_layout
 from shmloader.data.caches import caches_in
-from shmloader.errors import at_users_line
+from shmloader.errors import at_users_line, warn
 from shmloader.memory import limits, sending
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
@@ -28,6 +28,7 @@ from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.options import CPU, DYNAMIC, Options
 from shmloader.trainer.resuming.record import Record
 from shmloader.trainer.resuming.resumption import Resumption
+from shmloader.trainer.resuming.samplers import epoch_of
 from shmloader.trainer.resuming.states import read
 from shmloader.trainer.single import SingleIterator
 
@@ -52,25 +53,37 @@ class Service:
         self._iterators = weakref.WeakValueDictionary()
         self._record: Record | None = None  # the last iterator's
         self._loaded: Resumption | None = None  # for the next one
+        self._resumed_at: int | None = None  # the sampler's epoch where the last one went on
 
     def iterate_here(self, loader: Any, options: Options) -> SingleIterator:
         """Start an iterator of a loader without workers."""
         together.check(loader, options)
+        self._look_back(loader)
         iterator = SingleIterator(loader, options, self._loaded)
         self._loaded, self._record = None, iterator.record
         return iterator
 
-    def state_dict(self, loader: Any, options: Callable[[], Options]) -> dict[str, Any]:
-        """Say where the loader is; what was loaded and not begun is where it is."""
+    def state_dict(
+        self, loader: Any, options: Callable[[], Options], *, is_ahead: bool = False
+    ) -> dict[str, Any]:
+        """
+        Say where the loader is; what was loaded and not begun is where it is.
+
+        Args:
+            is_ahead: The loop has not seen the last batch, until the epoch is over.
+        """
         if self._loaded is not None:
             return self._loaded.state.copy()
         if self._record is None:
             self._record = Record(loader, options())
-        return self._record.state_dict()
+        return self._record.state_before() if is_ahead else self._record.state_dict()
 
-    def load_state_dict(self, loader: Any, options: Options, state: Any) -> None:
+    def load_state_dict(self, loader: Any, options: Options, state: Any) -> int | None:
         """
         Have the next iterator go on from a state.
+
+        Returns:
+            The sampler's epoch then; None if it has none.
 
         Raises:
             ValueError, TypeError: It cannot; nothing has changed.
@@ -79,6 +92,7 @@ class Service:
         self._record = None
         # One whose workers live on would begin its next epoch where it is itself.
         loader._iterator = None
+        return None if self._loaded is None else self._loaded.sampler_epoch
 
     def iterate(
         self, loader: Any, options: Options, kind: type[RingIterator] = RingIterator
@@ -114,10 +128,23 @@ class Service:
         }
         for cache in caches_in(loader.dataset):
             cache.note_user(self.pool.number)
+        self._look_back(loader)
         iterator = kind(loader, options, self.pool, shape, self._loaded)
         self._loaded, self._record = None, iterator.record
         self._iterators[id(iterator)] = iterator
         return iterator
+
+    def _look_back(self, loader: Any) -> None:
+        """Warn if the sampler is told to go back behind the epoch of a state that was loaded."""
+        before = self._resumed_at
+        self._resumed_at = None if self._loaded is None else self._loaded.sampler_epoch
+        epoch = epoch_of(loader._index_sampler)
+        if before is not None and self._loaded is None and epoch < before:
+            warn(
+                f"the state that was loaded went on in the sampler's epoch {before}, and this "
+                f"epoch is its {epoch}, whose order that run has had: call "
+                f"set_epoch({before + 1}) now, and count on from there"
+            )
 
     def stats(self, loader: Any) -> Stats:
         """Count over all epochs and live iterators of a loader, and what its caches did."""

@@ -14,6 +14,7 @@ from shmloader.core import Delivered, Samples
 from shmloader.errors import at_users_line
 from shmloader.trainer.device.single import way_to_device
 from shmloader.trainer.options import BY_BATCH, Options
+from shmloader.trainer.resuming import telling
 from shmloader.trainer.resuming.record import Record, batches_of
 from shmloader.trainer.resuming.resumption import Resumption
 from shmloader.trainer.resuming.samplers import Apart, Drawn
@@ -49,6 +50,8 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         self._delivered = Delivered(0, loader._dataset_kind != _DatasetKind.Iterable)
         if resumption is not None and not resumption.is_in_epoch:
             self._restore_between(loader.dataset, resumption)
+        if resumption is not None:
+            resumption.tell_epoch(loader._index_sampler)
         pinned = None if resumption is None else resumption.pinned()
         if pinned is not None:
             pinned.enter()
@@ -165,7 +168,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         try:
             self._dataset_fetcher = restoring.enter_epoch(self._dataset, position, self._begin)
             if not has_state:
-                restoring.replay(self._fetch_again, position)
+                restoring.replay(self._fetch_again, position, telling.of_dataset().tell)
         finally:
             # What the dataset restored of them stays.
             if not has_state:

@@ -79,8 +79,14 @@ class Tally:
         self._runs = False
         self._number = 0
 
-    def begin(self, length: int | None, start: Start) -> None:
-        """Begin an epoch of so many batches, and end one that the user broke off."""
+    def begin(self, length: int | None, resumed_at: int, start: Start) -> None:
+        """
+        Begin an epoch, and end one that the user broke off.
+
+        Args:
+            length: How many batches it has; None if that is not known.
+            resumed_at: How many of them an earlier run delivered.
+        """
         self.end()
         self._start = start
         self._before = self._counts()
@@ -89,7 +95,7 @@ class Tally:
         self._spills_before = Counter(self._spills)
         self._copying_before_ns = self._pool.copying["ns"]
         self._number = self._pool.history.begin(self)
-        self._notes.begin_epoch(self._number, length, start.at_ns)
+        self._notes.begin_epoch(self._number, length, resumed_at, start.at_ns)
         self._runs = True
 
     def end(self) -> None:
@@ -141,6 +147,7 @@ class Tally:
             trainer_cpu_s=time.process_time() - self._start.cpu_s,
             trainer_delayed_s=self._trainer_delayed_s(),
             copy_s=(self._pool.copying["ns"] - self._copying_before_ns) / 1e9,
+            resumed_at=counted["resumed_at"],
         )
 
     def _trainer_delayed_s(self) -> float:

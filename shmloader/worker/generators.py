@@ -9,11 +9,13 @@ import functools
 import pickle
 import random
 import struct
+import sys
 from typing import Any
 
 import numpy
 import torch
-from numpy.typing import NDArray
+
+from shmloader.core import pack_twister
 
 _WORDS = 624
 _PLAIN, _PACKED = b"\0", b"\1"
@@ -31,14 +33,10 @@ _LENGTHS = struct.Struct("<3H")
 
 def pack_torch(generator: torch.Generator) -> bytes:
     """Pack the state of one of torch's CPU generators."""
-    state = generator.get_state().numpy()
-    return _pack(state) if _is_as_expected() else _PLAIN + state.tobytes()
-
-
-def _pack(state: NDArray[numpy.uint8]) -> bytes:
-    words = state[_TORCH_HEAD:_TORCH_END].view("<u4")[::2].tobytes()
-    tail = state[_TORCH_END:].tobytes().rstrip(b"\0")
-    return b"".join((_PACKED, state[:_TORCH_HEAD].tobytes(), words, tail))
+    state = generator.get_state()
+    if not _is_as_expected() or state.numel() != _TORCH_BYTES:
+        return _PLAIN + state.numpy().tobytes()
+    return pack_twister(state, _PACKED, _TORCH_HEAD, _WORDS)
 
 
 @functools.cache
@@ -48,7 +46,10 @@ def _is_as_expected() -> bool:
     torch.rand(3, generator=generator)
     torch.randn(17, generator=generator)
     state = generator.get_state()
-    return len(state) == _TORCH_BYTES and torch.equal(state, unpack_torch(_pack(state.numpy())))
+    if len(state) != _TORCH_BYTES or sys.byteorder != "little":
+        return False
+    packed = pack_twister(state, _PACKED, _TORCH_HEAD, _WORDS)
+    return torch.equal(state, unpack_torch(packed))
 
 
 def unpack_torch(packed: bytes) -> torch.Tensor:

@@ -75,7 +75,8 @@ class ReplacementWorker(Worker):
                 position = replace(position, dataset=snapshot.position_of(epoch_snapshot).dataset)
         restoring.enter_epoch(self._dataset, position, self._begin)
         if self._is_iterable and restoring.has_to_replay(position):
-            restoring.replay(functools.partial(self._fetch_again, position.epoch), position)
+            fetch = functools.partial(self._fetch_again, position.epoch)
+            restoring.replay(fetch, position, self._desk.show_replay)
 
     def _begin(self) -> Any:
         self._begin_epoch()

@@ -39,14 +39,18 @@ def has_to_replay(position: Position) -> bool:
     return position.attempts > 0 and position.dataset is None and position.iterator is None
 
 
-def replay(fetch: Callable[[int, Any], Any], position: Position) -> None:
+def replay(
+    fetch: Callable[[int, Any], Any], position: Position, show: Callable[[int, int], None]
+) -> None:
     """
     Fetch again what was answered, to bring an iterator to its position.
 
     Args:
         fetch: Is called with how many requests were answered before, and the request.
+        show: Is called between them with how many were fetched again, and of how many.
     """
     for attempt in range(position.attempts):
+        show(attempt, position.attempts)
         try:
             fetch(attempt, position.index)
         except StopIteration:

@@ -22,6 +22,8 @@ class Steps(ReplacementWorker):
     def __init__(self, progress, dataset=(), is_iterable=False, fails=()):
         super().__init__(SimpleNamespace(worker_id=0, dataset=dataset, is_seeded=False), progress)
         self.steps = []
+        self.shown = []
+        self._desk = SimpleNamespace(show_replay=lambda *done: self.shown.append(done))
         self._fails = fails
         self._iterable = is_iterable
         self._fetcher = SimpleNamespace(fetch=self._fetch, dataset_iter=Restored("iterator", self))
@@ -109,6 +111,7 @@ def test_what_was_answered_is_fetched_again():
     worker = initialised(Progress(latest=latest, answered=True), is_iterable=True)
 
     assert ["fetch [None, None]"] * 3 == worker.steps[2:]
+    assert [(0, 3), (1, 3), (2, 3)] == worker.shown
 
 
 def test_errors_of_repeated_fetches_are_old_news():

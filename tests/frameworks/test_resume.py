@@ -8,7 +8,8 @@ import torch
 import shmloader
 
 from .needs import needs
-from .training import WORKERS, Pictures, seed
+from .ranks import LONGEST_S, outcomes, run
+from .training import WORKERS, Pictures, Stream, seed
 
 lightning = needs("lightning")
 
@@ -86,6 +87,48 @@ def test_lightning_goes_on_within_an_epoch(tmp_path, make, options):
     assert EPOCHS * STEPS - len(losses) == len(rest.losses)
     assert whole.losses == losses + rest.losses
     assert all(map(torch.equal, whole.parameters(), rest.parameters()))
+
+
+class Sized(Stream):
+    """An iterable dataset that says how long it is."""
+
+    def __len__(self):
+        return self.count
+
+
+@pytest.mark.parametrize(("kind", "lost"), [(Sized, 0), (Stream, 1)])
+def test_lightning_goes_on_in_an_iterable_dataset(tmp_path, kind, lost):
+    """With a length it is exact; without one Lightning saves a place that is a batch too far."""
+
+    def make():
+        return shmloader.DataLoader(kind(), seed_by="batch", **WORKERS)
+
+    seed()
+    whole = fit(Module(), make())
+    seed()
+    losses, path = fit_and_die(tmp_path, make())
+    rest = fit(Module(), make(), ckpt_path=path, weights_only=False)
+
+    assert EPOCHS * STEPS - lost == len(losses + rest.losses)
+    assert (lost == 0) == (whole.losses[: 2 * STEPS] == (losses + rest.losses)[: 2 * STEPS])
+
+
+@pytest.mark.timeout(3 * LONGEST_S)
+def test_lightning_goes_on_within_an_epoch_on_two_ranks(tmp_path):
+    """Both ranks go on from the state of rank 0, and rank 1 is told so."""
+    for part in ("whole", "dying", "resumed"):
+        run("lightning_resumed_ranks", tmp_path, part)
+    by_part = outcomes(tmp_path)
+
+    assert {"whole", "resumed"} == set(by_part)
+    for rank, (whole, rest) in enumerate(zip(by_part["whole"], by_part["resumed"], strict=True)):
+        assert 18 == len(whole["losses"])
+        assert whole["losses"][8:] == rest["losses"]
+        assert whole["weights"] == rest["weights"]
+        assert [0, rank] == [whole["told"], rest["told"]]
+        assert 0 < rest["ours"]
+        assert 0 == rest["torchs"]
+    assert by_part["whole"][0]["losses"] != by_part["whole"][1]["losses"]
 
 
 def test_lightning_takes_a_checkpoint_without_our_place(tmp_path):

@@ -36,6 +36,35 @@ def test_any_order_has_the_same_sum(order, count):
     assert same.checksum == made.checksum
 
 
+def described(made):
+    names = ("count", "low", "high", "last_worker", "sampler", "sampler_at", "checksum")
+    lists = [*made.by_worker], [*made.snapshots], made.missing()
+    return [getattr(made, name) for name in names], lists
+
+
+@given(
+    st.permutations(range(COUNT)),
+    st.integers(0, COUNT),
+    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=COUNT, max_size=COUNT),
+    st.booleans(),
+)
+def test_before_the_last(order, count, answers, is_numbered):
+    """What it was before the last delivery is known, and asking changes nothing."""
+    made = Delivered(3, is_numbered)
+    made.start(b"0")
+    expected = described(made)
+    for task in range(COUNT):
+        made.draw(task, [task], b"%d" % (task + 1))
+    for task, (worker, publishes) in zip(order[:count], answers, strict=False):
+        expected = described(made)
+        made.take(task, worker, b"of %d" % task if publishes else None)
+        made.hand_out()
+    now = described(made)
+
+    assert expected == described(made.before())
+    assert now == described(made)
+
+
 @given(st.permutations(range(COUNT)), st.integers(0, COUNT))
 def test_the_rest_of_an_epoch_adds_up(order, count):
     """A run that goes on with what is missing ends with the checksum of a whole one."""

@@ -663,12 +663,13 @@ def test_each_ranks_checksum_is_looked_at(shuffle):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_another_epoch_is_refused_at_iter(workers):
-    """The error names the epoch to set; set there, the rank goes on."""
+    """The error names the epoch to set; a sampler that was told none goes on in the state's."""
     state = merged(Division(4).interrupted(2, epoch=3)[0])
     (loader,) = loaded(Division(1), state, num_workers=workers)
-    with pytest.raises(ValueError, match=r"was 3 and is 0: call set_epoch\(3\) first"):
+    loader.sampler.set_epoch(2)
+    with pytest.raises(ValueError, match=r"was 3 and is 2: call set_epoch\(3\) first"):
         iter(loader)
-    loader.sampler.set_epoch(3)
+    loader.sampler.set_epoch(0)  # as one that was told none: the state knows it
 
     assert Division(1).epoch(3)[0][2:] == whole(loader)
     loader.close()

@@ -211,25 +211,51 @@ def test_another_order_is_refused_at_iter():
             iter(loader)
 
 
-def test_another_epoch_of_a_distributed_sampler_is_refused_at_iter():
-    """The error names the epoch to set; set there, the loader goes on."""
+def open_at(epoch, rank=1, **options):
+    sampler = DistributedSampler(range(COUNT), num_replicas=2, rank=rank)
+    sampler.set_epoch(epoch)
+    return DataLoader(Drawing(), BATCH, sampler=sampler, seed_by="batch", **options)
 
-    def open_at(epoch):
-        sampler = DistributedSampler(range(COUNT), num_replicas=2, rank=1)
-        sampler.set_epoch(epoch)
-        return DataLoader(Drawing(), BATCH, sampler=sampler, seed_by="batch", num_workers=1)
 
-    with open_at(3) as loader:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_another_epoch_of_a_distributed_sampler_is_refused_at_iter(rank):
+    """The error names the epoch to set, to another rank too; set there, the loader goes on."""
+    with open_at(3, num_workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
         state, expected = loader.state_dict(), [batch.tolist() for batch in iterator]
-    with open_at(0) as loader:
-        loader.load_state_dict(state)
+    with open_at(2, rank, num_workers=1) as loader:
+        with warnings.catch_warnings(action="ignore"):
+            loader.load_state_dict(state)
         with pytest.raises(ValueError, match=r"call set_epoch\(3\) first"):
             iter(loader)
         loader.sampler.set_epoch(3)
 
-        assert expected == [batch.tolist() for batch in loader]
+        assert (rank == 1) == (expected == [batch.tolist() for batch in loader])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_distributed_sampler_that_was_told_no_epoch_is_told(workers, whole):
+    """Lightning tells it only behind iter(); what comes is still the state's epoch, or the next."""
+    with open_at(3) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state, expected = loader.state_dict(), [batch.tolist() for batch in iterator]
+        if whole:
+            state = loader.state_dict()
+            loader.sampler.set_epoch(4)
+            expected = [batch[:, 0].tolist() for batch in loader]
+    with open_at(0, num_workers=workers) as loader:
+        loader.load_state_dict(state)
+        found = list(loader)
+
+        assert expected == [(batch[:, 0] if whole else batch).tolist() for batch in found]
+        assert 3 + whole == loader.sampler.epoch
+        loader.sampler.set_epoch(1)
+        with pytest.warns(UserWarning, match=rf"call set_epoch\({4 + whole}\) now"):
+            iter(loader)
+        iter(loader)  # once
 
 
 def test_another_ranks_state_is_said_to_be():

@@ -37,6 +37,7 @@ RANKS = {
     "describing": 0,
     "draws": 0,
     "errors": 0,
+    "holders": 0,
     "log": 0,
     "metrics": 0,
     "requirements": 0,

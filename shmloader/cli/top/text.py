@@ -114,7 +114,8 @@ def _cache(cache: LiveCache) -> str:
 def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:
     sample = "a batch that is fetched as a whole"
     if worker.position is not None:
-        sample = f"sample {worker.position} of batch {worker.ticket}"
+        before = loader.view["resumed_at"] if loader.view else 0
+        sample = f"sample {worker.position} of batch {before + (worker.ticket or 0)}"
         if worker.index is not None:
             sample = f"index {worker.index} of the dataset, {sample}"
     usual_s = loader.pace.usual_sample_s if worker.position is not None else None

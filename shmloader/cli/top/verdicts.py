@@ -118,6 +118,7 @@ def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> E
         restarts=0,
         trainer_cpu_s=0.0,
         trainer_delayed_s=0.0,
+        resumed_at=view["resumed_at"],
     )
 
 

@@ -6,22 +6,19 @@ other one draws again what it drew, and is held against the checksum of the indi
 """
 
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from shmloader import log
 from shmloader.core import replay
 from shmloader.trainer import planning
-from shmloader.trainer.resuming import samplers
+from shmloader.trainer.resuming import samplers, telling
 from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.resuming.states import State
 from shmloader.worker.snapshot import is_stateful
 
 _POSITIVE = 2**63 - 1
-_TOLD_EVERY_S = 5.0
 
 
 def draw_again(
@@ -33,7 +30,7 @@ def draw_again(
     Args:
         stateful: What of the sampler has a state.
         generator: The loader's, from which the base seed is drawn.
-        checks: Hold what is drawn against the state's checksum.
+        checks: Hold what is drawn against the state's checksum; otherwise only its epoch.
 
     Raises:
         ValueError: The sampler does not draw what it drew.
@@ -52,7 +49,8 @@ def draw_again(
     _draw_seed(state, generator)
     kept = []
     checksum = replayed(iterator, 0, state, kept)
-    if checks and checksum != state.checksum:
+    differs = checksum != state.checksum
+    if differs if checks else _is_in_another_epoch(sampler, state):
         raise ValueError(_disagreement(sampler, state))
     if planned is None and by_default:
         return Drawn(samplers.chained(kept, samplers.Apart(iterator)), iterator)
@@ -99,16 +97,12 @@ def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any])
         ValueError: There are fewer.
     """
     number, total, missing = first, 0, set(state.missing)
-    began = told = time.monotonic()
+    progress = telling.of_sampler()
     try:
         while number < state.drawn:
             number, part = replay(requests, number, state.drawn, missing, kept)
             total += part
-            now = time.monotonic()
-            if now - told > _TOLD_EVERY_S:
-                told = now
-                left_s = (now - began) * (state.drawn - number) / (number - first)
-                _tell(number, state.drawn, left_s)
+            progress.tell(number - first, state.drawn - first)
     except StopIteration:
         raise ValueError(
             f"the sampler ended before batch {state.drawn}, to which the state's run had drawn: "
@@ -117,15 +111,14 @@ def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any])
     return total & _POSITIVE
 
 
-def _tell(done: int, total: int, left_s: float) -> None:
-    log.tell(
-        "resuming: the sampler has drawn %d of %d batches again; %.0f s left", done, total, left_s
-    )
-
-
 _STATELESS = (
     "the state holds a state of its sampler, but the sampler here ({kind}) has no load_state_dict()"
 )
+
+
+def _is_in_another_epoch(sampler: Any, state: State) -> bool:
+    epoch = samplers.epoch_of(sampler)
+    return epoch >= 0 and state.sampler_epoch not in (-1, epoch)
 
 
 def _disagreement(sampler: Any, state: State) -> str:
@@ -133,10 +126,9 @@ def _disagreement(sampler: Any, state: State) -> str:
         f"the sampler does not draw again the indices of the {state.drawn - len(state.missing)} "
         "batches that were delivered before the state was saved, so the rest would not be theirs: "
     )
-    divided = samplers.distributed(sampler)
-    if divided is not None and state.sampler_epoch not in (-1, divided.epoch):
+    if _is_in_another_epoch(sampler, state):
         return text + (
-            f"its epoch was {state.sampler_epoch} and is {divided.epoch}: call "
+            f"its epoch was {state.sampler_epoch} and is {samplers.epoch_of(sampler)}: call "
             f"set_epoch({state.sampler_epoch}) first"
         )
     return text + (

@@ -18,6 +18,8 @@ _default: Any = torch.default_generator
 def note(generator: Any) -> str:
     """The state of a generator as text; "" if that cannot be had, as of another device's."""
     try:
+        if generator.device.type != "cpu":
+            return ""
         return binascii.b2a_base64(pack_torch(generator), newline=False).decode()
     except Exception:
         return ""

@@ -103,7 +103,7 @@ class Record:
         self._facts = facts_of(loader, options)
         self.generators = generators.of_loader(loader)
         self.stateful = samplers.Stateful(loader._index_sampler)
-        self._sampler = samplers.distributed(loader._index_sampler)
+        self._sampler = loader._index_sampler
         self._is_iterable = samplers.is_endless(loader._index_sampler)
         self.base_seed = self.shared_seed = -1
         self.delivered: Delivered | None = None
@@ -123,7 +123,7 @@ class Record:
         self._seeds_later = 0
         self._began_ns = time.monotonic_ns()
         self._before_ms = 0
-        self._sampler_epoch = int(getattr(self._sampler, "epoch", -1))
+        self._sampler_epoch = samplers.epoch_of(self._sampler)
 
     def begin(self, delivered: Delivered, epoch: int, *, seeds_later: bool = False) -> None:
         """
@@ -153,12 +153,10 @@ class Record:
         """Note where each worker was when its epoch began."""
         self._begun = begun
 
-    @property
-    def is_finished(self) -> bool:
-        """True if all batches of the epoch were delivered."""
-        delivered = self.delivered
-        if self.is_over or delivered is None:
-            return self.is_over
+    def _is_finished(self, delivered: Delivered) -> bool:
+        """Returns True if all batches of the epoch were delivered."""
+        if self.is_over:
+            return True
         total = self.length() if self.total is None else self.total
         if self._is_iterable:
             return total is not None and delivered.count >= total
@@ -166,14 +164,36 @@ class Record:
 
     def state_dict(self) -> dict[str, Any]:
         """Say where the loader is: of batches that were delivered, not of those on their way."""
-        state, delivered = self._known.copy(), self.delivered
+        return self._state_of(self.delivered)
+
+    def state_before(self) -> dict[str, Any]:
+        """
+        Say where the loader was one batch before; at the epoch's end, where it is.
+
+        Raises:
+            ValueError: The dataset is asked for its state, and has gone on since.
+        """
+        delivered = self.delivered
+        if delivered is None or self.is_over:
+            return self._state_of(delivered)
+        before = delivered.before()
+        if before is not delivered and self.ask is not None:
+            raise ValueError(
+                "the batch that was fetched ahead has moved the dataset, whose state_dict() is "
+                "asked with num_workers=0, so its state behind the loop's batch is gone: use "
+                "num_workers=1"
+            )
+        return self._state_of(before)
+
+    def _state_of(self, delivered: Delivered | None) -> dict[str, Any]:
+        state = self._known.copy()
         if delivered is None:
             state["generators"] = self.generators.between(is_seeded=False)
             return state
-        is_finished = self.is_finished
+        is_finished = self._is_finished(delivered)
         if is_finished:
             is_seeded = bool(self._facts["persistent"])
-            state["at"], state[states.FINISHED] = states.END, True
+            state["at"], state[states.FINISHED] = states.END, 1
             state["generators"] = self.generators.between(is_seeded)
         else:
             state["at"] = states.EPOCH

@@ -131,12 +131,33 @@ class Resumption:
 
     # What an iterator begins with
 
+    def tell_epoch(self, sampler: Any) -> None:
+        """
+        Tell a sampler its epoch, unless it was told one.
+
+        Lightning tells it behind the first iter() of a run, when the order of that was drawn.
+        """
+        epoch = self.sampler_epoch
+        is_known = epoch is not None and self.state.sampler_epoch > 0
+        if is_known and self.state.sampler_state is None and samplers.epoch_of(sampler) == 0:
+            samplers.tell_epoch(sampler, int(epoch or 0))
+
     def pinned(self) -> generators.Pinned:
         """The generators as they were noted, for as long as an iterator is made."""
         noted = dict(self.state.generators)
         if self.state.is_finished and self.state.at == EPOCH:
             noted = {}  # they are those of its beginning, and the next epoch is to come
+        elif self.state.is_late:
+            noted[generators.DEFAULT] = None  # the step has drawn since; what saved it restores it
         return generators.Pinned(self._generators, noted)
+
+    @property
+    def sampler_epoch(self) -> int | None:
+        """The epoch of the sampler in what comes; None if it has none, or none was begun."""
+        epoch = int(self.state.sampler_epoch)
+        if epoch < 0:
+            return None
+        return epoch + 1 if self.state.is_finished else epoch
 
     @property
     def keeps_base_seed(self) -> bool:

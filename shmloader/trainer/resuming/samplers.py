@@ -53,6 +53,24 @@ def distributed(sampler: Any) -> DistributedSampler[Any] | None:
     return next(found, None)
 
 
+def epoch_of(sampler: Any) -> int:
+    """The epoch that a sampler, or one that it draws from, was told; -1 if they take none."""
+    counting = _counting(sampler)
+    return -1 if counting is None else int(counting.epoch)
+
+
+def tell_epoch(sampler: Any, epoch: int) -> None:
+    """Call set_epoch() of the sampler that `epoch_of` asks."""
+    counting = _counting(sampler)
+    if counting is not None:
+        counting.set_epoch(epoch)
+
+
+def _counting(sampler: Any) -> Any:
+    told = (each for each in nested(sampler) if callable(getattr(each, "set_epoch", None)))
+    return next((each for each in told if type(getattr(each, "epoch", None)) is int), None)
+
+
 def kind_of(sampler: Any) -> str:
     """Say of which kind a sampler is, as far as the order that it draws depends on it."""
     return " of ".join(_describe(each) for each in nested(sampler))

@@ -23,7 +23,7 @@ START, EPOCH, END = "start", "epoch", "end"
 
 _OF_POSITION = ("attempts", "epoch", "has_ended", "dataset", "iterator")
 
-FINISHED = "_iterator_finished"  # Accelerate writes it too
+FINISHED = "_iterator_finished"  # 0 or 1; Accelerate, which keeps a state for later, writes a bool
 
 _INTS = (
     *("recipe", "rank", "ranks", "workers", "persistent", "length", "batch_size", "drop_last"),
@@ -45,7 +45,7 @@ _UNSET: dict[str, Any] = {
     "drop_last": 0,
     "sampler": "",
     "at": START,
-    FINISHED: False,
+    FINISHED: 0,
     "epoch": 0,
     "base_seed": -1,
     "shared_seed": -1,
@@ -172,6 +172,7 @@ class State:
     Attributes:
         at: Which moment it is of: START, EPOCH or END.
         is_finished: The epoch was over, so that the next one comes.
+        is_late: It was taken before the training's last step, and saved behind it.
         missing: Numbers of batches that were drawn and not delivered.
         generators: By name, what was noted.
         raw: The dictionary itself.
@@ -180,6 +181,7 @@ class State:
     raw: dict[str, Any]
     at: str
     is_finished: bool
+    is_late: bool
     missing: list[int]
     generators: dict[str, torch.Tensor | None] = field(repr=False)
 
@@ -267,6 +269,7 @@ def _read(raw: dict[str, Any]) -> State:
         raw=raw,
         at=raw["at"],
         is_finished=raw["at"] == END or bool(raw[FINISHED]),
+        is_late=raw[FINISHED] is True,
         missing=_unpack_numbers(raw["missing"], raw["low"], raw["drawn"]),
         generators={name: generators.read(name, noted[name]) for name in generators.NONE},
     )

@@ -62,7 +62,7 @@ static void call_everything(struct fixture *fixture, struct lease *lease, uint32
   const struct nameplate known = {.loader = 1};
   log_name(ledger, &known);
   log_segment(ledger, SEGMENT_CLOSED);
-  log_begin(ledger, 2, 3, 7);
+  log_begin(ledger, 2, 3, 0, 7);
   log_ask(ledger);
   log_return(ledger);
   log_end(ledger);

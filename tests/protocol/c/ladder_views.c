@@ -73,7 +73,7 @@ static uint32_t hand_out(struct fixture *fixture, uint64_t ticket, uint64_t spil
 
 static void each_batch_is_logged(void) {
   struct fixture fixture = fixture_open(1, 3, 3, 64);
-  log_begin(fixture.ledger, 4, 2, 7);
+  log_begin(fixture.ledger, 4, 2, 5, 7);
   uint32_t slot = hand_out(&fixture, 0, 0);
   const struct log_record *record = record_of(&fixture, 0);
   CHECK_EQUAL(2, record->sequence);
@@ -98,6 +98,7 @@ static void each_batch_is_logged(void) {
   CHECK_EQUAL(2, view.batches);
   CHECK_EQUAL(2, view.logged);
   CHECK_EQUAL(1, view.spilled);
+  CHECK_EQUAL(5, view.resumed_at);
   CHECK_EQUAL(7, view.begun_ns);
   CHECK_EQUAL(20, view.parked_ns);
   CHECK_EQUAL(TRAINER_STEPPING, view.state);
@@ -110,7 +111,7 @@ static void each_batch_is_logged(void) {
 /* The record of a batch that is held for long is another batch's by then, and stays that. */
 static void late_release_spoils_no_record(void) {
   struct fixture fixture = fixture_open(1, 3, 3, 64);
-  log_begin(fixture.ledger, 1, VIEW_UNKNOWN, 7);
+  log_begin(fixture.ledger, 1, VIEW_UNKNOWN, 0, 7);
   uint32_t held = hand_out(&fixture, 0, 0);
   for (uint64_t ticket = 1; ticket <= LOG_RECORDS; ticket++) hand_out(&fixture, ticket, 1);
   const struct log_record *record = record_of(&fixture, 0);
@@ -126,7 +127,7 @@ static void late_release_spoils_no_record(void) {
 /* next() without a batch, as at the end of an epoch, or with one that was lost to an error. */
 static void nothing_handed_out_is_not_logged(void) {
   struct fixture fixture = fixture_open(1, 3, 3, 64);
-  log_begin(fixture.ledger, 1, VIEW_UNKNOWN, 7);
+  log_begin(fixture.ledger, 1, VIEW_UNKNOWN, 0, 7);
   log_ask(fixture.ledger);
   log_return(fixture.ledger);
   CHECK_EQUAL(0, trainer_of(&fixture).logged);

@@ -1,0 +1,1 @@
+# Packing of generators: nothing that another part uses.
