@@ -71,6 +71,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--part", action="append", choices=_PARTS, help="may be repeated")
     parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
+    parser.add_argument("--workers", type=int, help="instead of the loads' own numbers")
     parser.add_argument("--rounds", type=int, default=3, help="runs in 60 %% of torch's memory")
     parser.add_argument("--quick", action="store_true", help="half of the samples, one round")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="of the part curves")
@@ -85,8 +86,8 @@ def _need(options: argparse.Namespace) -> Iterator[dict]:
     has_groups = _has_groups()
     for name in options.load or LOADS:
         load = LOADS[name]
-        torchs = Row(name, "torch", False, options.part_of_samples)
-        ours = Row(name, "ours", bool(load.cure), options.part_of_samples)
+        torchs = Row(name, "torch", False, options.part_of_samples, options.workers)
+        ours = Row(name, "ours", bool(load.cure), options.part_of_samples, options.workers)
         torch_mb, digest = least_mb(torchs, has_groups)
         ours_mb, found = least_mb(ours, has_groups)
         given_mb = _SHARE * torch_mb
@@ -122,7 +123,7 @@ def _curves(options: argparse.Namespace) -> Iterator[dict]:
         for loader, cure in ways:
             if cure and loader == "torch" and not load.suits_torch:
                 continue
-            found = watch(Row(name, loader, cure, options.part_of_samples))
+            found = watch(Row(name, loader, cure, options.part_of_samples, options.workers))
             digests.add(found.digest)
             looks = found.looks
             yield {

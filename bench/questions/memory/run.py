@@ -33,12 +33,14 @@ class Row:
         loader: "ours" or "torch".
         cure: With the load's cure.
         part: Of the load's samples.
+        workers: Instead of the load's; None: as many.
     """
 
     load: str
     loader: str
     cure: bool
     part: float = 1.0
+    workers: int | None = None
 
 
 def command(row: Row) -> list[str]:
@@ -58,7 +60,7 @@ def main(text: str) -> None:
     loader = _LOADERS[row.loader](
         dataset,
         batch_size=load.batch,
-        num_workers=load.workers,
+        num_workers=row.workers or load.workers,
         generator=torch.Generator().manual_seed(1),
         **options,
     )
