@@ -569,8 +569,9 @@ cdef class Decoder:
         length = dtype.itemsize
         for i in range(ndim):
             if shape[i] == 0:
-                length = 0
-            elif length > self.payload_bytes // shape[i]:
+                length = 0   # whatever the other dimensions are
+        for i in range(ndim):
+            if length > 0 and length > self.payload_bytes // shape[i]:
                 self.broken(f"an array dimension of {shape[i]}")
             length *= <uint64_t>shape[i]
         after, self.position = self.position, offset_at

@@ -4,6 +4,7 @@
 # iter(). They differ in an epoch that was resumed. The checksum is a sum over batches, so it is the
 # same in whatever order they were delivered.
 
+import copy
 import hashlib
 import marshal
 
@@ -253,7 +254,7 @@ def replay(requests, int64_t first, int64_t high, set missing, list kept):
     while number < end:
         index = next(requests)
         if missing and number in missing:
-            kept.append(index)
+            kept.append(copy.copy(index))   # some samplers use one list again
         else:
             total += sum_batch(sum_request(index), number)
         number += 1

@@ -1,7 +1,7 @@
 """One epoch without workers: torch's own, whose place is known; draws by the batch if wanted."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from shmloader.trainer.resuming.samplers import Apart, Drawn
 from shmloader.worker import restoring, snapshot
 from shmloader.worker.loop import is_fetched_singly
 from shmloader.worker.seeds import SeededFetcher, listed
+from shmloader.worker.snapshot import Position
 
 _TORCHS = "_SingleProcessDataLoaderIter"  # found by tools that look at profiles
 
@@ -166,13 +167,20 @@ class SingleIterator(_SingleProcessDataLoaderIter):
             return
         before = draws.random_states()
         try:
-            self._dataset_fetcher = restoring.enter_epoch(self._dataset, position, self._begin)
+            self._dataset_fetcher = restoring.enter_epoch(
+                self._dataset, position, functools.partial(self._begin_at, position)
+            )
             if not has_state:
                 restoring.replay(self._fetch_again, position, telling.of_dataset().tell)
         finally:
             # What the dataset restored of them stays.
             if not has_state:
                 draws.set_random_states(before)
+
+    def _begin_at(self, position: Position) -> Any:
+        if position.dataset is None or isinstance(self._dataset, Iterator):
+            return self._dataset_fetcher  # begun: its dataset may count how often that is done
+        return self._begin()
 
     def _begin(self) -> Any:
         fetcher = _DatasetKind.create_fetcher(

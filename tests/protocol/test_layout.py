@@ -108,6 +108,7 @@ BATCHES = {
     "dates": numpy.array(["2020-01-01"], dtype="M8[D]"),
     "texts": numpy.array(["a", "bcd"]),
     "empty array": numpy.empty((0, 3)),
+    "array without columns": numpy.empty((3, 2, 0, 5), dtype="i2"),
     "scalars": [numpy.float32(1.5), numpy.int8(-3), numpy.bool_(True), numpy.str_("x")],
     "namedtuple": Point(torch.ones(2), 3),
     "dataclass": Sample(torch.zeros(2, 2), 7),

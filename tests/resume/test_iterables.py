@@ -1,6 +1,8 @@
 """Iterable datasets go on where they were: by their state, or by fetching again."""
 
 import pytest
+import torch
+from torch.utils.data import IterableDataset
 
 from shmloader import DataLoader
 from tests.resume.interrupted import (
@@ -10,6 +12,7 @@ from tests.resume.interrupted import (
     Run,
     Stream,
     opened,
+    quiet,
     resumed,
     stored,
     undisturbed,
@@ -58,6 +61,36 @@ def test_without_workers(kind):
 def test_two_workers_go_on():
     """The core of it: a dataset without a state is fetched again, and says that it is."""
     compare(Stream, {"num_workers": 2, "seed_by": "worker"}, (5,))
+
+
+class CountsItsEpochs(IterableDataset):
+    """Shuffles anew each time that it is begun."""
+
+    def __init__(self):
+        self.epoch = 0
+
+    def __iter__(self):
+        order = torch.randperm(20, generator=torch.Generator().manual_seed(self.epoch))
+        self.epoch += 1
+        return iter(order.tolist())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataset_is_begun_once(workers):
+    """Its epoch is the one of an undisturbed run, without workers too, and so is the next one."""
+    options = {"batch_size": 5, "num_workers": workers}
+    with DataLoader(CountsItsEpochs(), **options) as loader:
+        first = iter(loader)
+        next(first)
+        state = loader.state_dict()
+        rest = [batch.tolist() for batch in first]
+        following = [batch.tolist() for batch in loader]
+    with DataLoader(CountsItsEpochs(), **options) as loader, quiet():
+        loader.load_state_dict(stored(state))
+        again = [batch.tolist() for batch in loader]
+
+        assert rest == again
+        assert following == [batch.tolist() for batch in loader]
 
 
 def test_fetching_again_is_said_with_its_time():

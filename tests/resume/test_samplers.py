@@ -2,10 +2,11 @@
 
 import itertools
 import random
+import time
 
 import pytest
 import torch
-from torch.utils.data import RandomSampler, Sampler
+from torch.utils.data import Dataset, RandomSampler, Sampler
 
 from shmloader import DataLoader
 from tests.resume.interrupted import BATCH, COUNT, Drawing, disturb, generator_of, quiet, stored
@@ -220,3 +221,39 @@ def test_the_next_epoch_is_the_one_that_would_have_come():
             loader.load_state_dict(state)
 
             assert expected == [batch.tolist() for batch in loader]
+
+
+class SameList:
+    """A batch sampler that yields one list again and again, with other indices in it."""
+
+    def __iter__(self):
+        batch = []
+        for first in range(0, 60, 5):
+            batch[:] = range(first, first + 5)
+            yield batch
+
+
+class FirstIsSlow(Dataset):
+    """Some batches come much later than those behind them."""
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, index):
+        if index in (0, 40):
+            time.sleep(0.3)
+        return index
+
+
+def test_one_list_for_all_requests():
+    """Requests that were not delivered are kept as they were when they were drawn."""
+    options = {"batch_sampler": SameList(), "num_workers": 2, "in_order": False}
+    with DataLoader(FirstIsSlow(), **options) as loader:
+        seen = [next(batches).tolist() for batches in [iter(loader)] for _ in range(5)]
+        state = loader.state_dict()
+    with DataLoader(FirstIsSlow(), **options) as loader, quiet():
+        loader.load_state_dict(stored(state))
+        seen += [batch.tolist() for batch in loader]
+
+    assert [0, 1, 2, 3, 4] not in seen[:5]
+    assert list(range(60)) == sorted(itertools.chain.from_iterable(seen))
