@@ -160,7 +160,10 @@ def cached(
             f"cached() needs to know how many samples there are, and {type(dataset).__name__} has "
             "no __len__"
         ) from None
-    max_bytes = operator.index(max_bytes)
+    try:
+        max_bytes = operator.index(max_bytes)
+    except TypeError:
+        raise TypeError(f"max_bytes should be an int, but got {max_bytes!r}") from None
     if max_bytes < 1:
         raise ValueError(f"max_bytes is {max_bytes}: give the cache at least 1 byte")
     memory = CacheMemory(length, max_bytes, type(dataset).__name__)

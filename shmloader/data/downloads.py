@@ -36,7 +36,10 @@ class Downloads(Generic[Key]):
         self, fetch: Callable[[Key], bytes], folder: str | os.PathLike[str], max_bytes: int
     ) -> None:
         """Open the folder, as `downloaded` says."""
-        max_bytes = operator.index(max_bytes)
+        try:
+            max_bytes = operator.index(max_bytes)
+        except TypeError:
+            raise TypeError(f"max_bytes should be an int, but got {max_bytes!r}") from None
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}: give the folder at least 1 byte")
         self._fetch = fetch

@@ -2,34 +2,22 @@
 Which attributes of a dataset its own code changes while it is read.
 
 A list that a dataset appends to in `__getitem__`, or a dict that it keeps decoded samples in,
-cannot be replaced by one that does not change. The source says so in most cases: what is looked for
-is a change of `self.name`, or of something in it, in a method that fetching calls.
+cannot be replaced by one that does not change; nor can one whose records are changed, because each
+read makes a new object. The source says so in most cases: `aliases` reads the methods that fetching
+calls.
 """
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
 from typing import Any
 
+from shmloader.data.aliases import Held, Reading
+
 _FETCHING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__len__")
-_CHANGES = frozenset(
-    [
-        "append",
-        "extend",
-        "insert",
-        "remove",
-        "pop",
-        "clear",
-        "sort",
-        "reverse",
-        "update",
-        "setdefault",
-        "popitem",
-        "move_to_end",
-        "appendleft",
-    ]
-)
+_ROUNDS = 10  # through methods that hand things to each other; what is known only grows
+
+_Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def changed_while_read(kind: type) -> dict[str, str]:
@@ -39,25 +27,42 @@ def changed_while_read(kind: type) -> dict[str, str]:
     Returns:
         The name of each, with that of the method. A class whose source is not there changes none.
     """
+    methods = _read_methods(kind)
     changed: dict[str, str] = {}
-    todo = [name for name in _FETCHING if _source_of(kind, name)]
-    seen = set(todo)
-    while todo:
-        method = todo.pop()
-        tree = _source_of(kind, method)
-        for node in ast.walk(tree) if tree else ():
-            for name in _changed_by(node):
-                changed.setdefault(name, method)
-            called = _called_on_self(node)
-            if called is not None and called not in seen:
-                seen.add(called)
-                todo.append(called)
+    held: Held = {}
+    for _ in range(_ROUNDS):
+        before = dict(held)
+        for name, (method, me) in methods.items():
+            for attribute in sorted(Reading(method, held, me).changed - methods.keys()):
+                changed.setdefault(attribute, name)
+        if held == before:
+            break
     return changed
 
 
-def _source_of(kind: type, method: str) -> ast.AST | None:
+def _read_methods(kind: type) -> dict[str, tuple[_Method, str]]:
+    """Find the methods that fetching calls, each with its name for the object."""
+    found: dict[str, tuple[_Method, str]] = {}
+    todo = list(_FETCHING)
+    seen = set(todo)
+    while todo:
+        name = todo.pop()
+        method = _source_of(kind, name)
+        if method is None:
+            continue
+        me = _first_parameter(kind, name, method)
+        found[name] = method, me
+        for node in ast.walk(method):
+            called = _called_on(node, me)
+            if called is not None and called not in seen:
+                seen.add(called)
+                todo.append(called)
+    return found
+
+
+def _source_of(kind: type, name: str) -> _Method | None:
     """Parse a method of a class; None if it has none that is written in Python and at hand."""
-    function: Any = inspect.getattr_static(kind, method, None)
+    function: Any = inspect.getattr_static(kind, name, None)
     if isinstance(function, property):
         function = function.fget
     elif isinstance(function, classmethod | staticmethod):
@@ -66,45 +71,28 @@ def _source_of(kind: type, method: str) -> ast.AST | None:
         return None
     function = inspect.unwrap(function)
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError, TypeError):
         return None
-
-
-def _changed_by(node: ast.AST) -> Iterator[str]:
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.Delete):
-        targets = node.targets
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        targets = [node.func.value] if node.func.attr in _CHANGES else []
-    elif isinstance(node, ast.For | ast.AsyncFor):
-        targets = [node.target]
-    for target in targets:
-        for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
-            name = _attribute_of_self(part)
-            if name is not None:
-                yield name
-
-
-def _attribute_of_self(node: ast.AST) -> str | None:
-    """Return the name in `self.name`, `self.name[0]["k"]` and `self.name.other`, or None."""
-    while isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
-        inner = node.value
-        if isinstance(node, ast.Attribute) and _is_self(inner):
-            return node.attr
-        node = inner
+    for node in ast.walk(tree):
+        if isinstance(node, _Method):
+            node.name = name  # it may be known by another one
+            return node
+        if isinstance(node, ast.Lambda):
+            result = ast.copy_location(ast.Return(node.body), node.body)
+            return ast.FunctionDef(name, node.args, [result], [])
     return None
 
 
-def _called_on_self(node: ast.AST) -> str | None:
-    if isinstance(node, ast.Attribute) and _is_self(node.value):
+def _first_parameter(kind: type, name: str, method: _Method) -> str:
+    """Return a method's name for its object; "" if it has none."""
+    if isinstance(inspect.getattr_static(kind, name), staticmethod):
+        return ""
+    parameters = [*method.args.posonlyargs, *method.args.args]
+    return parameters[0].arg if parameters else ""
+
+
+def _called_on(node: ast.AST, me: str) -> str | None:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == me:
         return node.attr  # called or not: a property's code runs too
     return None
-
-
-def _is_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"

@@ -62,9 +62,12 @@ class Header(NamedTuple):
         return (packed + _CHECKSUM.pack(zlib.crc32(packed))).ljust(_HEADER_BYTES, b"\0")
 
 
-def build(records: Iterable[Any], progress: Progress | None) -> RecordFile:
+def build(records: Iterable[Any], progress: Progress | None, *, of_each: int = 1) -> RecordFile:
     """
     Write records into shared memory.
+
+    Args:
+        of_each: How many are of one item of the user's, whose number an error has as a note.
 
     Raises:
         OutOfSharedMemory: There is no room for them.
@@ -72,7 +75,7 @@ def build(records: Iterable[Any], progress: Progress | None) -> RecordFile:
     """
     growing = Growing("a list")
     try:
-        header = _write(records, growing.write, progress)
+        header = _write(records, growing.write, progress, of_each)
         growing.write_header(header.pack())
         growing.seal()
         made = _map(growing.descriptor, IN_MEMORY, header)
@@ -178,12 +181,21 @@ def _map(descriptor: int, name: str, header: Header) -> RecordFile:
 
 
 def _write(
-    records: Iterable[Any], append: Callable[[memoryview], None], progress: Progress | None
+    records: Iterable[Any],
+    append: Callable[[memoryview], None],
+    progress: Progress | None,
+    of_each: int = 1,
 ) -> Header:
     writer = RecordWriter(append, Pickler)
     told = _Told(progress)
     for record in records:
-        writer.append(record)
+        try:
+            writer.append(record)
+        except (OSError, MemoryError):
+            raise  # of the room for it
+        except Exception as error:
+            error.add_note(f"in record {writer.count // of_each}, counted from 0")
+            raise
         if writer.count % _LOOK_EVERY == 0:
             told.look(writer.count, writer.position)
     parts = writer.finish()

@@ -2,12 +2,13 @@
 
 import operator
 import zlib
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar
 
 import numpy
 from numpy.typing import NDArray
 
+from shmloader.data import record_file
 from shmloader.data.shared_list import SharedList
 
 Key = TypeVar("Key", bound=int | str)
@@ -32,7 +33,7 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
 
     def __init__(
         self,
-        mapping: Mapping[Key, Value],
+        mapping: Mapping[Key, Value] | Iterable[tuple[Key, Value]],
         *,
         default_factory: Callable[[], Value] | None = None,
     ) -> None:
@@ -40,20 +41,22 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
         Write the keys and values of a mapping into shared memory.
 
         Args:
-            mapping: Of ints and strings to anything that `SharedList` takes.
+            mapping: Of ints and strings to anything that `SharedList` takes; or pairs, as dict().
             default_factory: Makes the value of a key that is missing, as of a `defaultdict`; it
                 is returned and not kept.
 
         Raises:
-            TypeError: A key is neither an int nor a str.
+            TypeError: A key is neither an int nor a str, or these are neither mapping nor pairs.
             ValueError: There are more than 2³¹ keys.
             OutOfSharedMemory: There is no room for them.
         """
+        mapping = _mapping_of(mapping)
         if len(mapping) > _KEYS_MAX:
             raise ValueError(f"{len(mapping)} keys: a SharedDict has at most {_KEYS_MAX}")
         self.default_factory = default_factory
         self._count = len(mapping)
-        self._records = SharedList(_records_of(mapping))
+        file = record_file.build(_records_of(mapping), None, of_each=2)
+        self._records: SharedList[Any] = SharedList._of(file)
         self._look_up_table()
 
     def _look_up_table(self) -> None:
@@ -163,6 +166,19 @@ def _made(
     made.default_factory, made._count, made._records = default_factory, count, records
     made._look_up_table()
     return made
+
+
+def _mapping_of(given: Any) -> Mapping[Any, Any]:
+    if hasattr(given, "items"):
+        mapping: Mapping[Any, Any] = given
+        return mapping
+    try:
+        return dict(given)
+    except (TypeError, ValueError) as error:
+        kind = type(given).__name__
+        raise TypeError(
+            f"a SharedDict is made of a mapping, or of pairs of a key and a value, not of a {kind}"
+        ) from error
 
 
 def _records_of(mapping: Mapping[Any, Any]) -> Iterator[Any]:

@@ -103,10 +103,10 @@ def share(dataset: Any, *, min_bytes: int = _MIN_BYTES) -> Sharing:
     replaces a list by a `SharedList`, a dict with ints or strings as keys by a `SharedDict`. One
     that two attributes refer to is replaced once. Call it before the loader starts its workers.
 
-    Left as they are: what the dataset's own code changes while it is read, as far as its source
-    shows; subclasses of list and dict, other than defaultdict; and what holds objects that are not
-    data. Not looked into are tools such as tokenizers, networks and loggers. The logger "shmloader"
-    is told what was done, in one line.
+    Left as they are: what the methods of the dataset change while it is read, or whose records they
+    change, as far as their source shows; subclasses of list and dict, other than defaultdict; and
+    what holds objects that are not data. Not looked into are tools such as tokenizers, networks and
+    loggers. The logger "shmloader" is told what was done, in one line.
 
     Args:
         dataset: Any object with attributes; they are changed.
@@ -139,30 +139,38 @@ class _Walk:
         self.replaced: list[Replaced] = []
         self.left: list[Left] = []
 
-    def look_at(self, thing: Any, place: str, depth: int) -> None:
-        """Look for large containers below an object."""
+    def look_at(self, thing: Any, place: str, depth: int, reason: str | None = None) -> None:
+        """
+        Look for large containers below an object.
+
+        Args:
+            reason: Why those have to stay; None if each may be replaced.
+        """
         if id(thing) in self._seen or depth > _DEPTH:
             return
         self._seen[id(thing)] = thing
         for name, value, holder in _members(thing):
             spot = f"{place}.{name}" if holder is None else f"{place}[{name!r}]"
             if isinstance(value, list | dict):
-                self._look_at_container(thing, name, value, spot, depth)
+                self._look_at_container(thing, name, value, spot, depth, reason)
             elif isinstance(value, numpy.ndarray) and value.dtype.hasobject:
                 if value.nbytes >= self._min_bytes:
                     self.left.append(Left(spot, "an array of objects: make it a list first"))
             elif _is_worth_a_look(value):
                 self.look_at(value, spot, depth + 1)
 
-    def _look_at_container(self, thing: Any, name: Any, value: Any, spot: str, depth: int) -> None:
+    def _look_at_container(
+        self, thing: Any, name: Any, value: Any, spot: str, depth: int, reason: str | None
+    ) -> None:
+        reason = reason or _change_of(thing, name)
         if _estimated_bytes(value) < self._min_bytes or _is_group(value):
             if len(value) <= _FEW:
-                self.look_at(value, spot, depth + 1)
+                self.look_at(value, spot, depth + 1, reason)
             return
         if id(value) in self._made:
             _put(thing, name, self._made[id(value)][1])
             return
-        reason = _reason_against(thing, name, value)
+        reason = _reason_against(thing, value) or reason
         if reason is not None:
             self.left.append(Left(spot, reason))
             return
@@ -218,16 +226,20 @@ def _put(thing: Any, name: Any, made: Any) -> None:
         vars(thing)[name] = made
 
 
-def _reason_against(thing: Any, name: Any, value: Any) -> str | None:
+def _change_of(thing: Any, name: Any) -> str | None:
+    """Say which method changes an attribute; None if none does, or if it is an item."""
+    if isinstance(thing, list | tuple | dict):
+        return None
+    method = changed_while_read(type(thing)).get(name)
+    return None if method is None else f"{type(thing).__name__}.{method} changes it"
+
+
+def _reason_against(thing: Any, value: Any) -> str | None:
     """Say why a list or dict has to stay; None if it may be replaced."""
     if isinstance(thing, tuple):
         return "it lies in a tuple"
     if type(value) not in (list, dict, defaultdict):
         return f"a {type(value).__name__} may do more than a {type(value).__mro__[1].__name__}"
-    if not isinstance(thing, list | dict):
-        method = changed_while_read(type(thing)).get(name)
-        if method is not None:
-            return f"{type(thing).__name__}.{method} changes it"
     if isinstance(value, dict):
         others = {type(key) for key in value} - {int, str}
         if others:

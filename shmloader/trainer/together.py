@@ -12,6 +12,7 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from shmloader.errors import warn
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
+from shmloader.worker.snapshot import is_stateful
 
 _FOR_MAPS = ("assignment", "fetch_threads", "overlap_epochs", "worker_bytes")
 
@@ -38,6 +39,12 @@ def check(loader: Any, options: Options) -> None:
             )
         if is_iterable(loader):
             _check_for_iterable(loader, options)
+        elif options.fetch_threads != 0 and _saves_dataset(loader, options):
+            raise ValueError(
+                f"fetch_threads={options.fetch_threads!r} with resumable=True saves no state of a "
+                f"dataset, but {type(loader.dataset).__name__} has state_dict(): threads fetch "
+                "samples ahead, so its state would be of those too; leave out one of both"
+            )
 
 
 def _check_transform(options: Options) -> None:
@@ -103,6 +110,8 @@ def advise(loader: Any, options: Options) -> None:
 def fitting(loader: Any, options: Options) -> Options:
     """Leave out what a loader cannot have, where options are for all loaders of a process."""
     left_out = _FOR_MAPS if is_iterable(loader) else ()
+    if _saves_dataset(loader, options):
+        left_out = (*left_out, "fetch_threads")
     if not loader.persistent_workers:
         left_out = (*left_out, "overlap_epochs")
     if loader.pin_memory:
@@ -125,7 +134,14 @@ def may_have_threads(loader: Any, options: Options) -> bool:
     """Returns True if a loader has no fetching threads and may, with its other options."""
     # Threads draw in no certain order.
     needs_order = (options.restarts or options.overlap_epochs) and options.seed_by != BY_BATCH
-    return not is_iterable(loader) and not options.fetch_threads and not needs_order
+    if is_iterable(loader) or options.fetch_threads or needs_order:
+        return False
+    return not _saves_dataset(loader, options)
+
+
+def _saves_dataset(loader: Any, options: Options) -> bool:
+    """Returns True if a loader's states have one of its dataset."""
+    return options.resumable and is_stateful(loader.dataset)
 
 
 def _check_for_iterable(loader: Any, options: Options) -> None:

@@ -775,3 +775,11 @@ def test_a_copy_shares_the_memory(copied):
 
     assert "sample 1" == other[1]["name"]
     assert 1 == dataset.cache_stats().hits
+
+
+@pytest.mark.parametrize("wrong", [1.5, "1", None])
+def test_bytes_are_a_whole_number(wrong):
+    """The error names the option and what it was."""
+    with pytest.raises(TypeError, match="max_bytes should be an int, but got") as caught:
+        cached(range(3), wrong)
+    assert repr(wrong) in str(caught.value)

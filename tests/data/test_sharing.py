@@ -4,6 +4,7 @@ import collections
 import copy
 import logging
 import pickle
+import random
 import types
 
 import numpy
@@ -151,6 +152,119 @@ def test_what_the_dataset_changes_is_left():
     assert "; left dataset.cache (Cached.__getitem__ changes it)" in str(done)
 
 
+class Changing(Dataset):
+    """Changes records through names of its own, each list in one way."""
+
+    def __init__(self):
+        for name in "abcdefghijklmnopq":
+            setattr(self, name, [{"k": 0, "in": [0]}])
+
+    def __getitem__(this, index):
+        row = this.a[index]
+        row["k"] += 1
+        rows = this.b
+        rows[index] = row
+        first, *rest = this.c[index]["in"], 1
+        first.append(1)
+        for number, each in enumerate(this.d):
+            each["k"] = number
+        del this.e[index].get("in")[0]
+        if (taken := this.f[index]) and index:
+            taken["k"] = 1
+        shallow = dict(this.g[index])
+        shallow["in"].append(1)
+        held = []
+        held.append(this.h[index])
+        held[0]["k"] = 1
+        this.mend(1, row=this.i[index])
+        this.row(index)["k"] = 1
+        perhaps = this.k[index]
+        if index:
+            perhaps = dict(perhaps)
+        perhaps["k"] = 1
+        random.shuffle(this.l)
+        parts = this.m[index]["in"]
+        parts += rest
+        both = {"a": this.n[index], "b": 1}
+        both["a"]["k"] = 1
+        [each.update(k=1) for each in this.o]
+        this.current = this.p[index]
+        return this.q[index]
+
+    def __next__(self):
+        self.current["k"] = 1
+
+    def __iter__(self):
+        while self:
+            record = next(iter(self.q))
+            record["k"] = 1
+            yield record
+
+    def mend(self, by, row):
+        row["k"] = by
+
+    def row(self, index):
+        return self.j[index]
+
+
+class Unchanging(Dataset):
+    """Changes only what it made."""
+
+    def __getitem__(self, index):
+        row = dict(self.a[index])
+        row["k"] = 1
+        other = self.b[index]
+        other = copy.deepcopy(other)
+        other["k"] = 1
+        sample = {**self.c[index], "more": 1}
+        sample["k"] = 1
+        part = self.d[index : index + 2]
+        part.append(1)
+        path, label = self.e[index]
+        label += 1
+        path += f"{label}"
+        words = self.f[index].split()
+        words[0] = path
+        batch = [each for each in self.g if each]
+        batch[0] = sample
+        text = self.h[index].copy()
+        text.update(row)
+        found = self.i.get(index, {})
+        return found, other, self.j[index]
+
+
+def test_records_are_changed_through_other_names():
+    """Through a local name, a part, a loop, a method, whatever self is called."""
+    names = set("abcdefghijklmnopq")
+    of_a_lambda = type("Keeping", (), {"__getitem__": lambda me, at: me.kept.setdefault(at, 1)})
+
+    assert {"kept": "__getitem__"} == changed_while_read(of_a_lambda)
+    assert names | {"current"} == changed_while_read(Changing).keys()
+    assert {} == changed_while_read(Unchanging)
+
+
+def test_a_list_whose_records_are_changed_reads_as_before():
+    """It stays a list, and is named; so does one in a small dict."""
+
+    class Counting(Dataset):
+        def __init__(self):
+            self.rows = [{"k": 0, "text": "x" * 40} for _ in range(MANY)]
+            self.tables = {"rows": [{"k": 0, "text": "y" * 40} for _ in range(MANY)]}
+
+        def __getitem__(self, index):
+            row, other = self.rows[index], self.tables["rows"][index]
+            row["k"] += 1
+            other["k"] += 2
+            return row["k"] + other["k"]
+
+    dataset = Counting()
+    done = share(dataset)
+
+    assert [3, 6] == [dataset[5], dataset[5]]
+    assert ["dataset.rows", "dataset.tables['rows']"] == [each.place for each in done.left]
+    assert {"Counting.__getitem__ changes it"} == {each.reason for each in done.left}
+
+
 class Special(list):
     """A list that may do more."""
 
@@ -257,6 +371,24 @@ def test_a_dict_with_other_keys_is_refused():
     """The error names the key."""
     with pytest.raises(TypeError, match=r"the key \(1, 2\) is a tuple"):
         SharedDict({(1, 2): 1})
+
+
+def test_pairs_become_a_dict():
+    """As with dict(); what is neither a mapping nor pairs is refused."""
+    assert (
+        {1: "a", "k": "b"} == SharedDict([(1, "a"), ("k", "b")]) == SharedDict({1: "a", "k": "b"})
+    )
+    for wrong in ([1, 2], [(1, 2, 3)], 5):
+        with pytest.raises(TypeError, match="a mapping, or of pairs of a key and a value, not of"):
+            SharedDict(wrong)
+
+
+def test_what_cannot_be_pickled_is_counted():
+    """The error has the number of the record as a note."""
+    for make in (SharedList, lambda rows: SharedDict(dict(enumerate(rows)))):
+        with pytest.raises(Exception, match="lambda") as caught:
+            make([{"a": 1}, [2], {"b": lambda: None}])
+        assert ["in record 2, counted from 0"] == caught.value.__notes__
 
 
 def test_a_factory_makes_what_is_missing():

@@ -297,6 +297,22 @@ def test_the_transform_makes_the_batch(monkeypatch):
     assert [1] * 12 == streams
 
 
+def ending(batch):
+    """A transform that asks an empty iterator."""
+    return next(iter(()))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_transform_does_not_end_the_epoch(monkeypatch, workers, device):
+    """Its StopIteration is an error, as in Python's generators."""
+    options = {"num_workers": workers, "device": device, "device_transform": ending}
+    with loader_of(monkeypatch, StandIn(), Images(4, 8), **options) as loader:
+        with pytest.raises(RuntimeError, match="device_transform raised StopIteration") as caught:
+            list(loader)
+        assert isinstance(caught.value.__cause__, StopIteration)
+
+
 def test_an_error_of_the_transform_is_raised_at_its_turn(monkeypatch):
     """The next batch comes."""
 

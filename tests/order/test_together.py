@@ -14,7 +14,23 @@ from shmloader.trainer import together
 from shmloader.trainer.options import Options
 from tests.order.test_seeds import COUNT, Drawing, Stream
 
+
+class Saved(Drawing):
+    """A dataset that can be saved."""
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
 REFUSED = [
+    (
+        Saved(),
+        {"fetch_threads": "auto", "resumable": True, "seed_by": "batch"},
+        r"Saved has state_dict\(\)",
+    ),
     (Drawing(), {"fetch_threads": 2, "restarts": 1}, 'needs seed_by="batch"'),
     (Drawing(), {"fetch_threads": "auto", "restarts": 1}, 'needs seed_by="batch"'),
     (
@@ -79,7 +95,7 @@ def test_contradictions_that_come_later_are_refused(dataset, options, words):
 @pytest.mark.parametrize(("dataset", "options", "_"), REFUSED)
 def test_without_workers_all_go_together(dataset, options, _):
     """The rules are about workers."""
-    loader = DataLoader(dataset, **options, seed_by="batch")
+    loader = DataLoader(dataset, **{**options, "seed_by": "batch"})
 
     assert COUNT == len(list(loader))
 
@@ -213,3 +229,16 @@ def test_draws_that_a_restart_would_change(options, warned):
 
     assert warned == any('pass seed_by="batch"' in text for text in texts)
     assert all(each.filename == __file__ for each in caught)
+
+
+def test_threads_are_left_out_where_a_dataset_is_saved():
+    """Where options are for all loaders, and in what is advised."""
+    options = Options(fetch_threads=2, resumable=True, seed_by="batch")
+    plain = torch.utils.data.DataLoader(Drawing())
+    saved = torch.utils.data.DataLoader(Saved())
+
+    assert 2 == together.fitting(plain, options).fetch_threads
+    assert 0 == together.fitting(saved, options).fetch_threads
+    without = Options(resumable=True, seed_by="batch")
+    assert together.may_have_threads(plain, without)
+    assert not together.may_have_threads(saved, without)

@@ -30,6 +30,7 @@ from shmloader.trainer.device.backend import Backend
 from shmloader.trainer.device.blocks import BLOCK_BYTES, Blocks
 from shmloader.trainer.device.modes import ordinary_tensors
 from shmloader.trainer.device.registry import Registry
+from shmloader.trainer.device.transforming import transformed
 from shmloader.trainer.device.walk import tensors_in
 
 _LAND_S = 10.0  # how long the end of an iterator waits for its copies
@@ -177,7 +178,7 @@ class Copies:
             return
         self._counts["direct" if is_direct else "staged"] += 1
         if self._transform is not None:
-            batch = self._transform(batch)
+            batch = transformed(batch, self._transform)
             # What else was written is used on the stream of copies alone.
             flight.writes = list(tensors_in(batch, self._backend.device))
             flight.ready = self._backend.record()

@@ -1,9 +1,11 @@
 """Batches on a device without workers: at once, one copy of each plain tensor."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from shmloader.trainer.device.backend import backend_for
+from shmloader.trainer.device.transforming import transformed
 from shmloader.trainer.device.walk import moved
 from shmloader.trainer.options import CPU, Options
 
@@ -19,11 +21,11 @@ def way_to_device(options: Options) -> Callable[[Any], Any] | None:
         return None
     transform = options.device_transform
     if options.device == CPU:
-        return transform
+        return transform and functools.partial(transformed, transform=transform)
     device = backend_for(options.device).device
 
     def bring(batch: Any) -> Any:
         there = moved(batch, lambda leaf: leaf.to(device))
-        return there if transform is None else transform(there)
+        return there if transform is None else transformed(there, transform)
 
     return bring

@@ -16,6 +16,7 @@ from shmloader.trainer.device.backend import backend_for
 from shmloader.trainer.device.copies import Copies, Flight
 from shmloader.trainer.device.pin import pin
 from shmloader.trainer.device.registry import Registry
+from shmloader.trainer.device.transforming import transformed
 from shmloader.trainer.options import CPU, Options
 from shmloader.trainer.received import Failure, PendingBatch, Received
 
@@ -67,7 +68,7 @@ def through(received: Received, transform: Callable[[Any], Any]) -> Deliver:
     def deliver(pending: PendingBatch) -> Any:
         batch = received.deliver(pending)
         try:
-            return batch if isinstance(batch, ExceptionWrapper) else transform(batch)
+            return batch if isinstance(batch, ExceptionWrapper) else transformed(batch, transform)
         except Exception as error:
             return Failure(error)
 
