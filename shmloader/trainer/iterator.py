@@ -115,6 +115,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._workers = self._processes.by_id
         self._shutdown = False
         self.record = Record(loader, options)
+        if resumption is not None:
+            resumption.finish(loader._index_sampler, self.record.stateful, loader.generator)
         pinned = None if resumption is None else resumption.pinned()
         if pinned is not None:
             pinned.enter()

@@ -49,6 +49,8 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         self._by_batch = options.seed_by == BY_BATCH
         self.record = Record(loader, options)
         self._delivered = Delivered(0, loader._dataset_kind != _DatasetKind.Iterable)
+        if resumption is not None:
+            resumption.finish(loader._index_sampler, self.record.stateful, loader.generator)
         if resumption is not None and not resumption.is_in_epoch:
             self._restore_between(loader.dataset, resumption)
         if resumption is not None:

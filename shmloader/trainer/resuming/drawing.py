@@ -13,7 +13,7 @@ import torch
 
 from shmloader.core import replay
 from shmloader.trainer import planning
-from shmloader.trainer.resuming import samplers, telling
+from shmloader.trainer.resuming import generators, samplers, telling
 from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.resuming.states import State
 from shmloader.worker.snapshot import is_stateful
@@ -59,6 +59,36 @@ def draw_again(
         first = samplers.Apart(itertools.islice(iterator, 1))
         return Drawn(itertools.chain(first, iterator), iterator)
     return Drawn(samplers.chained(kept, iterator), iterator)
+
+
+def draws_end(
+    sampler: Any,
+    state: State,
+    stateful: samplers.Stateful,
+    generator: Any,
+    earlier: generators.Earlier,
+    *,
+    checks: bool,
+) -> bool:
+    """
+    Draw an epoch again whose batches were all delivered, and then its end.
+
+    Args:
+        earlier: The generators that are drawn from.
+        stateful, generator, checks: As for `draw_again`.
+
+    Returns:
+        False if the sampler has more batches.
+
+    Raises:
+        ValueError: The sampler does not draw what it drew.
+    """
+    earlier.set(state.begun)
+    again = draw_again(sampler, state, stateful, generator, checks=checks)
+    earlier.go_back()
+    nothing = object()
+    # The iterator itself: what it draws at its end is drawn where generators are now.
+    return next(again.iterator, nothing) is nothing
 
 
 def _draw_seed(state: State, generator: Any) -> None:

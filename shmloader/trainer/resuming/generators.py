@@ -91,6 +91,56 @@ def of_loader(loader: Any) -> Generators:
     return Generators(by_default, found, _default if given is None else given)
 
 
+def _set(generators: Generators, noted: dict[str, torch.Tensor | None], outside: Any) -> None:
+    default = noted.get(DEFAULT)
+    _default.set_state(outside if default is None else default)
+    for name, generator in generators.own.items():
+        state = noted.get(name)
+        if state is not None:
+            generator.set_state(state)
+
+
+class Earlier:
+    """Generators while an earlier epoch is drawn again: first as that began, then as noted."""
+
+    def __init__(self, generators: Generators, noted: dict[str, torch.Tensor | None]) -> None:
+        """
+        Set nothing yet.
+
+        Args:
+            noted: Where they were when the earlier epoch's last batch was delivered.
+        """
+        self._generators = generators
+        self._noted = noted
+        self._outside = _default.get_state()
+        known = noted.get(DEFAULT)
+        self._is_outside = known is None or torch.equal(known, self._outside)
+
+    def set(self, noted: dict[str, torch.Tensor | None]) -> None:
+        """Set those that were noted, and the default one, if it was not, to where it was."""
+        _set(self._generators, noted, self._outside)
+
+    def go_back(self) -> None:
+        """Set them as they were noted when the last batch was delivered."""
+        self.set(self._noted)
+
+    def drawn(self) -> dict[str, torch.Tensor | None]:
+        """Where those that were noted are now that the end was drawn."""
+        now: dict[str, torch.Tensor | None] = dict(self._noted)
+        if now.get(DEFAULT) is not None:
+            now[DEFAULT] = _default.get_state()
+        for name, generator in self._generators.own.items():
+            if now.get(name) is not None:
+                now[name] = generator.get_state()
+        if self._is_outside:
+            self._outside = _default.get_state()  # the end's draws are the training's own
+        return now
+
+    def leave(self) -> None:
+        """Put the default generator back."""
+        _default.set_state(self._outside)
+
+
 class Pinned:
     """
     Generators as they were noted, while an iterator is made; the default one is put back behind it.
@@ -120,12 +170,7 @@ class Pinned:
 
     def rewind(self) -> None:
         """Set all to what was noted, and the default one, if that was not, to where it was."""
-        noted = self._noted.get(DEFAULT)
-        _default.set_state(self._outside if noted is None else noted)
-        for name, generator in self._generators.own.items():
-            state = self._noted.get(name)
-            if state is not None:
-                generator.set_state(state)
+        _set(self._generators, self._noted, self._outside)
 
     def leave(self, keeps_draws: bool) -> None:
         """Put the default generator back, unless what was drawn is the training's own draws."""

@@ -162,6 +162,18 @@ class Record:
             return total is not None and delivered.count >= total
         return total is not None and delivered.low == delivered.high == total
 
+    @property
+    def _ends_later(self) -> bool:
+        """
+        True if the sampler has given all its batches, but may draw once more, or have more.
+
+        Without workers it is asked for one batch at a time, as torch does. One that was told an
+        epoch draws by that alone, and may have been told the next one where the state is loaded.
+        """
+        if self._is_iterable or self.is_over or self.total is not None or self._sampler_epoch >= 0:
+            return False
+        return samplers.may_draw_at_end(self._sampler)
+
     def state_dict(self) -> dict[str, Any]:
         """Say where the loader is: of batches that were delivered, not of those on their way."""
         return self._state_of(self.delivered)
@@ -195,6 +207,8 @@ class Record:
             is_seeded = bool(self._facts["persistent"])
             state["at"], state[states.FINISHED] = states.END, 1
             state["generators"] = self.generators.between(is_seeded)
+            if self._ends_later:
+                state["begun"] = self._noted.copy()
         else:
             state["at"] = states.EPOCH
             state["generators"] = self._noted.copy()

@@ -9,14 +9,16 @@ import pickle
 from hashlib import blake2b
 from typing import Any
 
+import torch
+
 from shmloader.core import Delivered, Progress
 from shmloader.errors import warn
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 from shmloader.trainer.resuming import generators, merging, samplers
-from shmloader.trainer.resuming.drawing import draw_again
+from shmloader.trainer.resuming.drawing import draw_again, draws_end
 from shmloader.trainer.resuming.record import SAME, facts_of
 from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.resuming.states import EPOCH, START, State, WorkerState
+from shmloader.trainer.resuming.states import END, EPOCH, START, State, WorkerState
 from shmloader.worker import snapshot
 from shmloader.worker.restoring import has_to_replay
 from shmloader.worker.snapshot import Position
@@ -48,6 +50,10 @@ class Resumption:
         self._checksum = int(state.checksum)
         self._continues = self._lives_on(bool(loader.persistent_workers))
         self._generators = generators.of_loader(loader)
+        self._noted = self._noted_generators()
+        if not self.is_in_epoch:
+            self._check_generators(loader)
+        self._has_end = not state.is_finished or not (state.begun or self._has_sampler_state)
         has_snapshots = self._has_same_workers and self._is_own
         self._worker_states = [
             state.worker(number, self._index) if has_snapshots else WorkerState()
@@ -144,12 +150,61 @@ class Resumption:
 
     def pinned(self) -> generators.Pinned:
         """The generators as they were noted, for as long as an iterator is made."""
+        return generators.Pinned(self._generators, self._noted)
+
+    def _noted_generators(self) -> dict[str, torch.Tensor | None]:
         noted = dict(self.state.generators)
         if self.state.is_finished and self.state.at == EPOCH:
             noted = {}  # they are those of its beginning, and the next epoch is to come
         elif self.state.is_late:
             noted[generators.DEFAULT] = None  # the step has drawn since; what saved it restores it
-        return generators.Pinned(self._generators, noted)
+        return noted
+
+    def _check_generators(self, loader: Any) -> None:
+        """Refuse a state whose next epoch is drawn from a generator that is not here."""
+        lacks = {
+            generators.SAMPLER: samplers.lacks_generator(loader._index_sampler),
+            generators.LOADER: loader.generator is None,
+        }
+        for name, is_missing in lacks.items():
+            if is_missing and self._noted.get(name) is not None:
+                raise ValueError(
+                    f"this state holds where the {name}'s generator was, from which the next epoch "
+                    f"is drawn, and here the {name} has none: give it generator=torch.Generator()"
+                )
+
+    @property
+    def _has_sampler_state(self) -> bool:
+        return self.state.at == END and self.state.sampler_state is not None
+
+    def finish(self, sampler: Any, stateful: samplers.Stateful, generator: Any) -> None:
+        """
+        Draw the end of an epoch of which that is left, before the next one begins.
+
+        A sampler may draw once more when it is asked for more than there is, as torch's
+        RandomSampler does, or go over to its next epoch there, or have batches behind its len(),
+        which then are the rest of the epoch.
+
+        Raises:
+            ValueError: It does not draw what it drew.
+        """
+        if self._has_end:
+            return
+        state = self.state
+        earlier = generators.Earlier(self._generators, self._noted)
+        try:
+            has_end = draws_end(sampler, state, stateful, generator, earlier, checks=self._is_own)
+            if not state.begun:
+                earlier.go_back()  # behind the end already
+            elif has_end:
+                self._noted = earlier.drawn()
+            else:
+                self.state = state.unfinished()
+                self._noted = self._noted_generators()
+                self._continues = True
+        finally:
+            earlier.leave()
+        self._has_end = True
 
     @property
     def sampler_epoch(self) -> int | None:

@@ -99,10 +99,28 @@ def draws_by_default(sampler: Any) -> bool:
     return False
 
 
+def may_draw_at_end(sampler: Any) -> bool:
+    """Returns True if asking a sampler for more than there is may draw, or give more after all."""
+    for each in nested(sampler):
+        kind = type(each)
+        if kind is RandomSampler and each.generator is not None:
+            return True  # the rest of one more permutation
+        if kind not in (*_DRAWS_NOTHING, *_DRAWS_FROM_ITS_OWN):
+            return True
+    return False
+
+
 def generator_of(sampler: Any) -> torch.Generator | None:
     """The generator that a sampler, or one that it draws from, has as its own."""
     owned = (getattr(each, "generator", None) for each in nested(sampler))
     return next((own for own in owned if isinstance(own, torch.Generator)), None)
+
+
+def lacks_generator(sampler: Any) -> bool:
+    """Returns True if one of torch's was given none; others may make theirs when they begin."""
+    return any(
+        type(each) in _DRAWS_FROM_ITS_OWN and each.generator is None for each in nested(sampler)
+    )
 
 
 class Stateful:

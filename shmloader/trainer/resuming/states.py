@@ -31,7 +31,13 @@ _INTS = (
     *("last_worker", "sampler_epoch", "sampler_at", "elapsed_ms"),
 )
 _STRINGS = ("seed_by", "sampler", "at", "missing", "trouble")
-_OTHERS = {"by_worker": list, "worker_states": list, "checksums": list, "generators": Mapping}
+_OTHERS = {
+    "by_worker": list,
+    "worker_states": list,
+    "checksums": list,
+    "generators": Mapping,
+    "begun": Mapping,
+}
 _UNSET: dict[str, Any] = {
     "shmloader": VERSION,
     "recipe": 0,
@@ -60,6 +66,7 @@ _UNSET: dict[str, Any] = {
     "elapsed_ms": 0,
     "by_worker": [],
     "generators": generators.NONE,
+    "begun": {},  # when the epoch began, if the sampler still has to come to its end
     "sampler_state": None,
     "sampler_iterator": None,
     "sampler_at": 0,
@@ -175,6 +182,8 @@ class State:
         is_late: It was taken before the training's last step, and saved behind it.
         missing: Numbers of batches that were drawn and not delivered.
         generators: By name, what was noted.
+        begun: By name, what was noted when the epoch began, if its batches were all delivered but
+            the sampler was not asked for more; {} if it was, or does nothing then.
         raw: The dictionary itself.
     """
 
@@ -184,6 +193,7 @@ class State:
     is_late: bool
     missing: list[int]
     generators: dict[str, torch.Tensor | None] = field(repr=False)
+    begun: dict[str, torch.Tensor | None] = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -201,6 +211,11 @@ class State:
     def copy(self) -> dict[str, Any]:
         """The dictionary again, as it was loaded."""
         return {key: self.raw[key] for key in self.raw}
+
+    def unfinished(self) -> "State":
+        """The same place in an epoch that was thought to be over, and is not."""
+        noted = {"generators": self.raw["begun"], "begun": {}}
+        return _read({**self.raw, "at": EPOCH, FINISHED: 0, **noted})
 
     def worker(self, number: int, index: Any) -> WorkerState:
         """
@@ -264,12 +279,16 @@ def _read(raw: dict[str, Any]) -> State:
         raise ValueError(f"checksums of {raw['ranks']} ranks are {checksums!r}")
     if raw["at"] not in (START, EPOCH, END) or not 0 <= raw["low"] <= raw["drawn"]:
         raise ValueError(f"it is of {raw['at']!r} with {raw['low']} of {raw['drawn']} batches")
-    noted = {**generators.NONE, **raw["generators"]}
     return State(
         raw=raw,
         at=raw["at"],
         is_finished=raw["at"] == END or bool(raw[FINISHED]),
         is_late=raw[FINISHED] is True,
         missing=_unpack_numbers(raw["missing"], raw["low"], raw["drawn"]),
-        generators={name: generators.read(name, noted[name]) for name in generators.NONE},
+        generators=_generators({**generators.NONE, **raw["generators"]}),
+        begun=_generators({**generators.NONE, **raw["begun"]}) if raw["begun"] else {},
     )
+
+
+def _generators(noted: Mapping[str, str]) -> dict[str, torch.Tensor | None]:
+    return {name: generators.read(name, noted[name]) for name in generators.NONE}

@@ -1,0 +1,247 @@
+"""States of an epoch's last step and behind it: what a sampler does at its end is done once."""
+
+import json
+import pickle
+
+import pytest
+import torch
+from torch.utils.data import RandomSampler, Sampler
+
+from shmloader import DataLoader
+from tests.resume.interrupted import disturb, generator_of
+
+COUNT, BATCH = 20, 5  # no batch is short, so no sampler has ended with the last one
+BATCHES = COUNT // BATCH
+
+WAYS = [(0, 0), (0, 1), (1, 0), (1, 1)]  # workers before and behind
+THOROUGH = [pytest.param(way, marks=pytest.mark.thorough) for way in WAYS[1:]]
+
+
+class Turning(Sampler):
+    """Has a state, and goes over to its next epoch when it is asked for more than there is."""
+
+    def __init__(self):
+        self.epoch = self.at = 0
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        order = torch.randperm(COUNT, generator=generator_of(self.epoch)).tolist()
+        while self.at < COUNT:
+            self.at += 1
+            yield order[self.at - 1]
+        self.epoch, self.at = self.epoch + 1, 0
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "at": self.at}
+
+    def load_state_dict(self, state):
+        self.epoch, self.at = state["epoch"], state["at"]
+
+
+class Last(Sampler):
+    """Draws from torch's default generator at its begin, and once more at its end."""
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        yield from torch.randint(COUNT, (COUNT,)).tolist()
+        torch.rand(3)
+
+
+class Short:
+    """Batches whose len() is too small."""
+
+    def __len__(self):
+        return BATCHES - 2
+
+    def __iter__(self):
+        return iter([list(range(at, at + BATCH)) for at in range(0, COUNT, BATCH)])
+
+
+def replacing(count):
+    return RandomSampler(range(COUNT), True, count, generator=generator_of())
+
+
+KINDS = {
+    "one generator": lambda: {"shuffle": True, "generator": generator_of()},
+    "the sampler's": lambda: {"sampler": RandomSampler(range(COUNT), generator=generator_of())},
+    "two": lambda: {"sampler": RandomSampler(range(COUNT)), "generator": generator_of(1)},
+    "with replacement": lambda: {"sampler": replacing(COUNT)},
+    "twice as many": lambda: {
+        "sampler": RandomSampler(range(COUNT), num_samples=2 * COUNT, generator=generator_of())
+    },
+    "the default one": lambda: {"shuffle": True},
+    "the default one at its end": lambda: {"sampler": Last()},
+    "a state": lambda: {"sampler": Turning()},
+}
+
+
+def opened(make, workers):
+    return DataLoader(range(COUNT), BATCH, num_workers=workers, **make())
+
+
+def epochs(loader, count):
+    return [[batch.tolist() for batch in loader] for _ in range(count)]
+
+
+def flat(batches):
+    return [index for batch in batches for index in batch]
+
+
+def interrupted(make, workers, behind):
+    """The state of the last step or behind the loop, torch's own one, and the next two epochs."""
+    disturb(5)
+    with opened(make, workers) as loader:
+        for number, _ in enumerate(loader, 1):
+            torch.rand(2)  # a training's own
+            if number == len(loader) and not behind:
+                state, outside = loader.state_dict(), torch.get_rng_state()
+        if behind:
+            state, outside = loader.state_dict(), torch.get_rng_state()
+        return state, outside, epochs(loader, 2)
+
+
+@pytest.mark.parametrize("ways", [*WAYS[:1], *THOROUGH])
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_epochs_are_those_that_would_have_come(kind, behind, ways):
+    """With the training's generator put back, as a training does, all draws are those."""
+    state, outside, expected = interrupted(KINDS[kind], ways[0], behind)
+    disturb(6)
+    with opened(KINDS[kind], ways[1]) as loader:
+        loader.load_state_dict(state)
+        torch.set_rng_state(outside)
+
+        assert expected == epochs(loader, 2)
+
+
+@pytest.mark.parametrize("kind", ["one generator", "the default one at its end"])
+def test_the_trainings_generator_is_left_alone(kind):
+    """Where it was not put back, a resumed iter() leaves it as it found it."""
+    state, _, expected = interrupted(KINDS[kind], 0, False)
+    disturb(6)
+    before = torch.get_rng_state()
+    with opened(KINDS[kind], 0) as loader:
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+
+        assert torch.equal(before, torch.get_rng_state())
+        assert expected[0] == [batch.tolist() for batch in iterator]
+
+
+def test_asking_in_the_last_step_draws_nothing():
+    """The generator is where torch's own loader has it, then and when the loop ends."""
+    places = []
+    for kind in (torch.utils.data.DataLoader, DataLoader):
+        generator = generator_of()
+        loader = kind(range(COUNT), BATCH, shuffle=True, generator=generator)
+        iterator = iter(loader)
+        for _ in range(BATCHES):
+            next(iterator)
+        if kind is DataLoader:
+            loader.state_dict()
+        places.append(generator.get_state())
+        list(iterator)
+        places.append(generator.get_state())
+
+    assert torch.equal(places[0], places[2])
+    assert torch.equal(places[1], places[3])
+    assert not torch.equal(places[0], places[1])
+
+
+@pytest.mark.parametrize("ways", [*WAYS[:2], *THOROUGH[1:]])
+def test_batches_behind_len_are_the_rest_of_the_epoch(ways):
+    """A state that was taken where len() says that all were delivered goes on with them."""
+
+    def open_short(workers):
+        options = {"num_workers": workers, "seed_by": "batch"}
+        return DataLoader(range(COUNT), batch_sampler=Short(), **options)
+
+    with open_short(ways[0]) as loader:
+        iterator = iter(loader)
+        for _ in range(len(loader)):
+            next(iterator)
+        state = loader.state_dict()
+    with open_short(ways[1]) as loader:
+        loader.load_state_dict(state)
+        rest, whole = epochs(loader, 2)
+
+    assert list(range(2 * BATCH, COUNT)) == flat(rest)
+    assert list(range(COUNT)) == flat(whole)
+
+
+def test_a_state_of_the_last_step_is_small_and_text():
+    """It holds each generator twice, and takes less than 8 KB."""
+    state = interrupted(KINDS["one generator"], 0, False)[0]
+
+    assert state == json.loads(json.dumps(state))
+    assert 4096 < len(pickle.dumps(state)) < 8192
+
+
+def test_an_older_state_of_the_last_step_is_read():
+    """It does not say that the sampler's end is left: a whole epoch comes."""
+    state = interrupted(KINDS["one generator"], 0, False)[0]
+    del state["begun"]
+    with opened(KINDS["one generator"], 0) as loader:
+        loader.load_state_dict(state)
+
+        assert list(range(COUNT)) == sorted(flat(*epochs(loader, 1)))
+
+
+def test_an_end_that_cannot_be_drawn_again_is_refused():
+    """The sampler draws other indices, so where it would end is not known."""
+
+    class Private(Last):
+        def __init__(self, seed):
+            self.hidden = generator_of(seed)
+
+        def __iter__(self):
+            yield from torch.randperm(COUNT, generator=self.hidden).tolist()
+
+    state, _, _ = interrupted(lambda: {"sampler": Private(1)}, 0, False)
+    with opened(lambda: {"sampler": Private(2)}, 0) as loader:
+        loader.load_state_dict(state)
+        before = torch.get_rng_state()
+        with pytest.raises(ValueError, match="generator of its own"):
+            iter(loader)
+
+        assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_generator_that_a_sampler_makes_when_it_begins_is_not_missed():
+    """As that of Accelerate's sampler: the state is taken, though there is none yet."""
+
+    class Late(Last):
+        generator = None
+
+        def __iter__(self):
+            self.generator = self.generator or generator_of()
+            yield from torch.randperm(COUNT, generator=self.generator).tolist()
+
+    state, _, _ = interrupted(lambda: {"sampler": Late()}, 0, True)
+    with opened(lambda: {"sampler": Late()}, 0) as loader:
+        loader.load_state_dict(state)
+
+        assert list(range(COUNT)) == sorted(flat(*epochs(loader, 1)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "whose"),
+    [("one generator", "sampler"), ("two", "loader")],
+)
+def test_a_generator_that_is_not_here_is_refused(kind, whose):
+    """The next epoch would be drawn from another one; in mid-epoch the checksum decides."""
+    make, other = KINDS[kind], KINDS["the default one"]
+    with opened(make, 0) as loader:
+        before = loader.state_dict()
+        list(loader)
+        states = before, loader.state_dict()
+    with opened(other, 0) as loader:
+        for state in states:
+            with pytest.raises(ValueError, match=f"the {whose} has none: give it generator="):
+                loader.load_state_dict(state)
+
+        assert BATCHES == len(list(loader))
