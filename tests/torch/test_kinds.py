@@ -497,3 +497,11 @@ def test_any_nested_batch_comes_back_equal(direct):
         assert direct.counts()["leased"] == before
 
     comes_back()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 5), (1000, 0)])
+def test_array_of_no_elements_has_its_shape(shape):
+    """Whichever dimension is 0, and though the batch has no bytes at all."""
+    dataset = [numpy.zeros(shape)]
+    with DataLoader(dataset, batch_size=1, collate_fn=list, num_workers=1) as loader:
+        assert [shape] == [array.shape for batch in loader for array in batch]
