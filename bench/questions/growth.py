@@ -7,7 +7,7 @@ A dataset that leaks, with `worker_bytes`: the memory of its workers, the time, 
 Each sample leaves 5 MB behind. The batches are compared with those of the same dataset without the
 leak, which maps and writes as much and gives it back, and the time with that of workers that give
 all of it back when it is `worker_bytes`: they get pages as a replaced worker does, and live on. If
-there is memory for it, the leak also runs with nobody replaced. They take turns. The anonymous
+there is memory for it, the leak also runs with no worker replaced. They take turns. The anonymous
 memory of each worker, with what it inherited, is read every 50 ms.
 """
 

@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from shmloader.core.csrc cimport ledger, news
+from shmloader.core.csrc cimport ledger, news, slot_answer
 
 
 @cython.final
@@ -53,4 +53,5 @@ cdef class Ledger:
     cdef char *open(self, uint32_t slot) except NULL
     cdef int free(self, uint32_t slot) except -1
     cdef int raise_wrong_state(self, uint32_t slot) except -1
+    cdef void count(self, const slot_answer *answer) noexcept
     cdef uint64_t part_to_move(self) noexcept

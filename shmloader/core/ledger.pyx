@@ -452,10 +452,7 @@ cdef class Ledger:
         elif ledger_lease(self.table, slot, 1) == NULL:
             drop_blocks(&places)
             self.raise_wrong_state(slot)
-        self.batches += 1
-        self.bytes += answer.payload_bytes
-        self.pickled_bytes += answer.pickled_bytes
-        self.pickled_batches += answer.pickled_bytes != 0
+        self.count(&answer)
         try:
             return decode(&places, answer.payload_bytes, layout, Unpickler, mover)
         finally:
@@ -499,6 +496,9 @@ cdef class Ledger:
             lent.held, lent.in_slot = &entry.lease, True
             self.lending[slot] = lent.ticket
         into.batch = lent
+        self.count(&answer)
+
+    cdef void count(self, const slot_answer *answer) noexcept:
         self.batches += 1
         self.bytes += answer.payload_bytes
         self.pickled_bytes += answer.pickled_bytes

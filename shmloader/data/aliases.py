@@ -300,13 +300,13 @@ def _blocks_of(statement: ast.AST) -> Iterator[list[ast.AST]]:
 def _headed(statement: ast.AST) -> list[ast.AST]:
     """List the expressions of a statement, outer ones last, without those of its blocks."""
     found: list[ast.AST] = []
-    todo: list[ast.AST] = [statement]
-    while todo:
-        node = todo.pop()
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
         for part in ast.iter_child_nodes(node):
             if not isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case):
                 found.append(part)
-                todo.append(part)
+                waiting.append(part)
     # A comprehension's own names are bound first, and outer ones before those of inner ones.
     found.sort(key=lambda node: not isinstance(node, ast.comprehension))
     return found

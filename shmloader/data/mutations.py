@@ -43,10 +43,10 @@ def changed_while_read(kind: type) -> dict[str, str]:
 def _read_methods(kind: type) -> dict[str, tuple[_Method, str]]:
     """Find the methods that fetching calls, each with its name for the object."""
     found: dict[str, tuple[_Method, str]] = {}
-    todo = list(_FETCHING)
-    seen = set(todo)
-    while todo:
-        name = todo.pop()
+    waiting = list(_FETCHING)
+    seen = set(waiting)
+    while waiting:
+        name = waiting.pop()
         method = _source_of(kind, name)
         if method is None:
             continue
@@ -56,7 +56,7 @@ def _read_methods(kind: type) -> dict[str, tuple[_Method, str]]:
             called = _called_on(node, me)
             if called is not None and called not in seen:
                 seen.add(called)
-                todo.append(called)
+                waiting.append(called)
     return found
 
 

@@ -62,7 +62,6 @@ class Received:
         self._ledger = ledger
         self._budget = budget
         self._notes = notes
-        self._early = 0  # how many were taken out of their slots before delivery
 
     def add(self, slot: int, number: int) -> PendingBatch:
         """Keep an answer in its slot until torch asks for it."""
@@ -72,12 +71,6 @@ class Received:
     def clear(self) -> None:
         """Forget all answers; their slots are the caller's."""
         self.by_number.clear()
-        self._early = 0
-
-    @property
-    def in_slots(self) -> int:
-        """Number of answers that are in their slots."""
-        return len(self.by_number) - self._early
 
     def slots(self) -> set[int]:
         """Collect the slots of the answers that are in theirs."""
@@ -119,7 +112,6 @@ class Received:
             finally:
                 del self.by_number[pending.number]
         else:
-            self._early -= 1
             del self.by_number[pending.number]
             if self.copies is not None:
                 _start(self.copies, pending)
@@ -157,7 +149,6 @@ class Received:
             if fits():
                 return
             if pending.in_slot:
-                self._early += 1
                 self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
                 pending.note = self._notes.put_aside()
 
@@ -167,7 +158,6 @@ class Received:
         return self.copies is not None and self._left(self.copies) > 0
 
     def _left(self, copies: Copies) -> int:
-        # Counted anew: after an interrupt _early may be wrong for the rest of the epoch.
         return copies.ahead - sum(not pending.in_slot for pending in self.by_number.values())
 
     def start_ahead(self) -> None:
@@ -179,7 +169,6 @@ class Received:
         if copies.in_order:
             waiting.sort(key=lambda pending: pending.number)
         for pending in waiting[: max(0, self._left(copies))]:
-            self._early += 1
             self._decode(pending, self._reason(pending.slot))
             _start(copies, pending)
 

@@ -381,18 +381,20 @@ class Transport:
         """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
         if self.received.forget(pending):
             self.pump()
-        in_slots = self.received.in_slots + len(self.foretold.current.slots())
-        if self.ledger.ready == in_slots or not self._recover():
+        known = self.received.slots() | self.foretold.current.slots()
+        if self.ledger.ready == len(known) or not self._recover(known):
             self.ledger.wait(timeout_s)
 
-    def _recover(self) -> bool:
+    def _recover(self, known: set[int]) -> bool:
         """
         Recover answers that an interrupt lost after the ledger received them.
+
+        Args:
+            known: The slots of those that it did not.
 
         Returns:
             True if there were any.
         """
-        known = self.received.slots() | self.foretold.current.slots()
         lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
         for news in lost:
             self._accept(news)

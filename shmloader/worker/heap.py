@@ -5,7 +5,7 @@ Samples are freed when they have been collated, so most of what a batch takes li
 then. glibc gives a free end back as soon as it is larger than twice the largest block that was ever
 freed, and the next batch has each page of it faulted in and zeroed again.
 
-What it inherited by a fork is shared with the trainer until somebody writes to it, and Python's
+What it inherited by a fork is shared with the trainer until one of them writes to it, and Python's
 garbage collector writes to every container that it looks at.
 """
 

@@ -26,7 +26,7 @@ kept = []
 
 def private_memory(length):
     """
-    Take memory for good that nobody had before.
+    Take memory for good that no test had before.
 
     What malloc hands out may have been freed by another test, and so be counted already.
     """

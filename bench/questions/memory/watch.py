@@ -44,7 +44,7 @@ def watch(row: Row) -> Run:
         RuntimeError: It fails.
     """
     looks: list[Look] = []
-    # Files, not pipes: nobody reads while it runs.
+    # Files, not pipes: no process reads while it runs.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command(row), cwd=machine.CHECKOUT, stdout=output, stderr=errors)
         begin = due = time.monotonic()

@@ -25,9 +25,8 @@ Deliver = Callable[[PendingBatch], Any]
 
 def copies_of(options: Options, ledger: Ledger, pool: SegmentPool, in_order: bool) -> Copies | None:
     """Return what copies batches to the device of a loader; None if they stay where they are."""
-    if options.device in (None, CPU):
+    if options.device is None or options.device == CPU:
         return None
-    assert options.device is not None, "there is a device to copy to"
     backend = backend_for(options.device)
     registry = Registry(
         ledger, backend, pool.name, lock_bytes=options.slot_bytes, may_lock=not is_guarded()
