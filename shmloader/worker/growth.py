@@ -6,8 +6,9 @@ has written to since, such as reference counts. Pages of slots and caches do not
 no other process has mapped them; so the kernel's sum over all mappings is no measure.
 
 To count them the kernel walks all pages, which takes 10 ms for a worker with torch and 40 ms for
-each further GB. So once a second only the anonymous pages are asked for, which it has at hand, and
-what they grew since the last count is added to that.
+each further GB. So once a second only the anonymous pages are asked for, which it has at hand. What
+they grew since the start is dirty and private, so that if it is too much, nothing is left to count;
+and what they grew since the last count is added to that.
 """
 
 import contextlib
@@ -38,6 +39,7 @@ class Growth:
         self.batches = 0
         self._first_bytes = 0
         self._first_bytes = self._count()
+        self._first_anonymous_bytes = self._anonymous_bytes
         self.taken_bytes = 0
         self._looked_at = time.monotonic()
 
@@ -51,7 +53,12 @@ class Growth:
         return self.taken_bytes > self._most_bytes
 
     def _look(self, now: float) -> None:
-        more = anonymous_bytes() - self._anonymous_bytes
+        anonymous = anonymous_bytes()
+        grew = anonymous - self._first_anonymous_bytes
+        if grew > self._most_bytes:
+            self.taken_bytes = grew
+            return
+        more = anonymous - self._anonymous_bytes
         if self.taken_bytes + more > self._most_bytes or now >= self._due_at:
             self._count()
 

@@ -196,23 +196,33 @@ def test_it_is_looked_at_now_and_then(monkeypatch):
 
 
 def test_a_count_that_takes_long_waits_for_a_reason(monkeypatch):
-    """All pages are counted again if anonymous ones grew too much, or 50 times as long later."""
-    now, counted, anonymous = [0.0], [], [0]
+    """
+    All pages are counted again if the sum may be too much, or 50 times as long later.
+
+    The sum is that of the last count, of pages that were inherited and then written to, and of what
+    anonymous pages grew since. If these grew too much by themselves, nothing is counted.
+    """
+    now, counted, anonymous, written = [0.0], [], [0], [0]
 
     def count():
         counted.append(now[0])
         now[0] += 0.1
-        return 1000 + anonymous[0]
+        return 1000 + anonymous[0] + written[0]
 
     monkeypatch.setattr(growth, "_EVERY_S", 1.0)
     monkeypatch.setattr(growth, "private_bytes", count)
     monkeypatch.setattr(growth, "anonymous_bytes", lambda: anonymous[0])
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     watched = growth.Growth(50)
-    for second in range(1, 10):
+    for second in range(1, 12):
         now[0] = second
+        if second == 6:
+            written[0] = 20
         if second == 8:
-            anonymous[0] = 60
+            anonymous[0] = 31
+        if second == 10:
+            anonymous[0], written[0] = 60, 20
         assert watched.is_too_much() == (second >= 8)
 
-    assert [0.0, 6.0, 8.0] == counted[:3]
+    assert [0.0, 6.0, 8.0, 9.0] == counted
+    assert 60 == watched.taken_bytes
