@@ -6,9 +6,9 @@ has written to since, such as reference counts. Pages of slots and caches do not
 no other process has mapped them; so the kernel's sum over all mappings is no measure.
 
 To count them the kernel walks all pages, which takes 10 ms for a worker with torch and 40 ms for
-each further GB. So once a second only the anonymous pages are asked for, which it has at hand. What
-they grew since the start is dirty and private, so that if it is too much, nothing is left to count;
-and what they grew since the last count is added to that.
+each further GB. Anonymous pages it has at hand, and these give bounds once a second: what they grew
+since the start is dirty and private, and nothing else of them is but what was so at the start, and
+inherited pages. Only between these bounds is there something to count.
 """
 
 import contextlib
@@ -54,13 +54,13 @@ class Growth:
 
     def _look(self, now: float) -> None:
         anonymous = anonymous_bytes()
-        grew = anonymous - self._first_anonymous_bytes
-        if grew > self._most_bytes:
-            self.taken_bytes = grew
-            return
-        more = anonymous - self._anonymous_bytes
-        if self.taken_bytes + more > self._most_bytes or now >= self._due_at:
-            self._count()
+        at_least = anonymous - self._first_anonymous_bytes
+        if at_least > self._most_bytes:
+            self.taken_bytes = at_least
+        elif anonymous - self._first_bytes > self._most_bytes:
+            more = anonymous - self._anonymous_bytes
+            if self.taken_bytes + more > self._most_bytes or now >= self._due_at:
+                self._count()
 
     def _count(self) -> int:
         begin = time.monotonic()
@@ -73,13 +73,20 @@ class Growth:
 
 
 def private_bytes() -> int:
-    """Sum the dirty pages of this process's private mappings; 0 if the system does not say."""
-    total = 0
+    """
+    Sum the dirty pages of this process's private mappings; 0 if the system does not say.
+
+    Of a mapped file only those that were written to, and so are anonymous: a page of a `SharedList`
+    that no other process has mapped is dirty too.
+    """
+    total = dirty = 0
     is_private = False
     with contextlib.suppress(OSError), open(f"{groups.PROC}/self/smaps", "rb") as lines:
         for line in lines:
             if line.startswith(b"Private_Dirty:"):
-                total += int(line.split()[1]) * 1024 if is_private else 0
+                dirty = int(line.split()[1])
+            elif line.startswith(b"Anonymous:"):  # it comes later
+                total += min(dirty, int(line.split()[1])) * 1024 if is_private else 0
             elif line[0] in b"0123456789abcdef":  # a mapping: addresses, then "rw-p" or "rw-s"
                 is_private = line.split(None, 2)[1].endswith(b"p")
     return total

@@ -182,7 +182,8 @@ def test_it_is_looked_at_now_and_then(monkeypatch):
     """The kernel is asked once a second at most, and batches are counted in between."""
     asked = []
     monkeypatch.setattr(growth, "_EVERY_S", 1.0)
-    monkeypatch.setattr(growth, "private_bytes", lambda: asked.append(1) or 100 * len(asked))
+    monkeypatch.setattr(growth, "private_bytes", lambda: 0)
+    monkeypatch.setattr(growth, "anonymous_bytes", lambda: asked.append(1) or 100 * len(asked))
     now = [time.monotonic()]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     watched = growth.Growth(150)
@@ -192,37 +193,67 @@ def test_it_is_looked_at_now_and_then(monkeypatch):
         outcomes.append(watched.is_too_much())
 
     assert [False, False, False, False, True] == outcomes
-    assert (3, 200, 5) == (len(asked), watched.taken_bytes, watched.batches)
+    assert watched.batches == 5
 
 
-def test_a_count_that_takes_long_waits_for_a_reason(monkeypatch):
+class Pages:
     """
-    All pages are counted again if the sum may be too much, or 50 times as long later.
+    Pages of a process that stands for this one, counted by a clock that stands for the real one.
 
-    The sum is that of the last count, of pages that were inherited and then written to, and of what
-    anonymous pages grew since. If these grew too much by themselves, nothing is counted.
+    Attributes:
+        inherited: Anonymous pages that it shares with its parent.
+        written: Inherited ones that it has written to since.
+        own: All others that are dirty and private.
+        counts: When all of them were counted.
     """
-    now, counted, anonymous, written = [0.0], [], [0], [0]
 
-    def count():
-        counted.append(now[0])
-        now[0] += 0.1
-        return 1000 + anonymous[0] + written[0]
+    def __init__(self, monkeypatch):
+        self.now, self.inherited, self.written, self.own = 0.0, 60, 0, 1000
+        self.counts = []
+        monkeypatch.setattr(growth, "_EVERY_S", 1.0)
+        monkeypatch.setattr(growth, "private_bytes", self.count)
+        monkeypatch.setattr(growth, "anonymous_bytes", lambda: self.inherited + self.own)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
-    monkeypatch.setattr(growth, "_EVERY_S", 1.0)
-    monkeypatch.setattr(growth, "private_bytes", count)
-    monkeypatch.setattr(growth, "anonymous_bytes", lambda: anonymous[0])
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    watched = growth.Growth(50)
-    for second in range(1, 12):
-        now[0] = second
-        if second == 6:
-            written[0] = 20
-        if second == 8:
-            anonymous[0] = 31
-        if second == 10:
-            anonymous[0], written[0] = 60, 20
-        assert watched.is_too_much() == (second >= 8)
+    def count(self):
+        """Walk over all pages, which takes a tenth of a second."""
+        self.counts.append(self.now)
+        self.now += 0.1
+        return self.own + self.written
 
-    assert [0.0, 6.0, 8.0, 9.0] == counted
-    assert 60 == watched.taken_bytes
+
+def test_pages_are_counted_where_bounds_do_not_tell(monkeypatch):
+    """
+    Nothing is counted while inherited pages cannot make it too much, or what is new is enough.
+
+    Between the two all are counted if what is known of them may be too much, or 50 times as long
+    later as a count takes.
+    """
+    pages = Pages(monkeypatch)
+    watched = growth.Growth(100)
+    outcomes = {}
+    for second in range(1, 20):
+        pages.now = float(second)
+        pages.own += {3: 20, 8: 40, 17: 21, 19: 60}.get(second, 0)
+        pages.written = 20 if second >= 7 else 0
+        outcomes[second] = watched.is_too_much(), watched.taken_bytes
+
+    # From the eighth second on it may be too much: 60 new ones, and 60 inherited.
+    assert [0.0, 8.0, 14.0, 17.0, 18.0] == pages.counts
+    assert (False, 80) == outcomes[8]
+    assert (True, 101) == outcomes[17]
+    assert (True, 141) == outcomes[19]
+
+
+def test_pages_of_a_shared_list_do_not_count():
+    """Nor while this process alone has mapped them: they are dirty, and not its own."""
+    size = 32 << 20
+    with open(os.memfd_create("list", os.MFD_CLOEXEC), "wb") as file:
+        file.write(bytes(size))
+        file.flush()
+        before = growth.private_bytes()
+        with mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE, mmap.PROT_READ) as mapped:
+            assert mapped[:: mmap.PAGESIZE].count(0) == size // mmap.PAGESIZE
+            read = growth.private_bytes()
+
+    assert read - before < 4 << 20
