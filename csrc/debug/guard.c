@@ -182,6 +182,8 @@ const char *guard_look(struct ledger *ledger, uint32_t slot) {
 static void look_again(const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   if (!has_batch(&entry->answer)) return;
+  /* The end of its lease has looked, and then gave the pages back. */
+  if (entry->pages_bytes == 0) return;
   uint64_t came = ledger->guard->slots[slot].tail_sum;
   uint64_t goes = sum_tail(ledger, slot);
   if (goes == came || goes == 0 || came == 0) return;
@@ -249,7 +251,9 @@ static void give_up_slot(struct ledger *ledger, uint32_t slot) {
   if (answered) look_again(ledger, slot);
   guard_close_slot(ledger, slot);
   if (entry->children > 0 || entry->retire) return;
-  poison(ledger, slot, answered ? guarded_end(&entry->answer) : entry->pages_bytes);
+  /* Only pages that are there: a new one would not be counted. */
+  uint64_t used = answered ? guarded_end(&entry->answer) : entry->pages_bytes;
+  poison(ledger, slot, min_u64(used, entry->pages_bytes));
 }
 
 /* Put the slot that has been FREE for longest on top of the stack. */

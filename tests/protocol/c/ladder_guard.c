@@ -216,6 +216,20 @@ static void empty_answer_needs_no_canary(void) {
   }
 }
 
+/* A batch whose pages went as its lease ended was not written to, and its slot gets none again. */
+static void emptied_slot_stays_empty(void) {
+  struct fixture fixture = open_guarded(1, 1);
+  struct lease *held = ledger_lease(fixture.ledger, come_slot(&fixture, 0), 1);
+  ledger_rest_leased(fixture.ledger, true);
+  lease_drop(held);
+  CHECK_EQUAL(0, resident(&fixture));
+  ledger_collect(fixture.ledger);
+  CHECK_EQUAL(0, resident(&fixture));
+  check_resident(fixture.ledger);
+  ledger_free(fixture.ledger, come_slot(&fixture, 1));
+  fixture_close(&fixture);
+}
+
 /* A free slot rests as long as possible, so that a late use finds it closed. */
 static void slot_freed_first_is_placed_first(void) {
   struct fixture fixture = open_guarded(3, 3);
@@ -289,6 +303,7 @@ int main(int argc, char **argv) {
   RUN(order_asks_for_the_canary);
   RUN(canary_is_as_long_as_its_room);
   RUN(empty_answer_needs_no_canary);
+  RUN(emptied_slot_stays_empty);
   RUN(slot_freed_first_is_placed_first);
   RUN(addresses_outlive_the_segment);
   RUN(line_says_numbers_and_seconds);
