@@ -22,7 +22,7 @@ enum answer_kind {
 #define ANSWER_KEPT 1u
 
 struct slot_answer {
-  alignas(CACHE_LINE) uint64_t ticket; /* the order's, repeated */
+  uint64_t ticket; /* the order's, repeated */
   uint16_t kind;
   uint16_t flags;
   uint32_t snapshot_bytes; /* behind the layout: where another worker could go on from here */

@@ -35,8 +35,8 @@ struct ledger_entry {
   uint64_t used_bytes;       /* of them by an answer, from READY on */
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   uint64_t short_bytes;      /* how far it was granted, but finds no memory for; 0: none */
-  struct slot_answer answer; /* copied out when it was received */
-  struct slot_times times;   /* as above */
+  alignas(CACHE_LINE) struct slot_answer answer; /* copied out when it was received */
+  alignas(CACHE_LINE) struct slot_times times;   /* as above */
   uint64_t placed_ns;
   uint64_t received_ns;
   uint64_t leased_ns;   /* when the lease began */

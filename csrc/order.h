@@ -39,7 +39,7 @@ enum request_kind {
 #define ORDER_NUMBERS_BYTES UINT64_C(16)
 
 struct slot_order {
-  alignas(CACHE_LINE) uint64_t ticket;
+  uint64_t ticket;
   uint64_t request_bytes;
   uint64_t pages_bytes;  /* pages that exist from the slot's start */
   uint64_t expect_bytes; /* how large the batch will probably be */

@@ -27,9 +27,9 @@
 
 /* One entry of the slot table. */
 struct slot_header {
-  struct slot_order order;
-  struct slot_answer answer;
-  struct slot_times times;
+  alignas(CACHE_LINE) struct slot_order order;
+  alignas(CACHE_LINE) struct slot_answer answer;
+  alignas(CACHE_LINE) struct slot_times times;
 };
 
 /* What a worker needs to begin the next epoch. */
@@ -43,12 +43,12 @@ struct worker_block {
   /* Written by the trainer before VERB_RESUME is pushed. */
   alignas(CACHE_LINE) struct worker_resume resume;
   struct worker_clock clock;
-  struct worker_view view;
+  alignas(CACHE_LINE) struct worker_view view;
 };
 
 struct control_block {
   struct nameplate nameplate; /* the first, where viewers look for it */
-  struct trainer_view trainer;
+  alignas(CACHE_LINE) struct trainer_view trainer;
   struct doorbell doorbell; /* rung by all workers */
   /* Written by the trainer: 1 from the moment it wants all workers to leave. */
   alignas(CACHE_LINE) _Atomic uint32_t stopping;

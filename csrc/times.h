@@ -12,7 +12,7 @@
 
 /* How a worker made the batch in a slot. Written by the worker before it tells of its answer. */
 struct slot_times {
-  alignas(CACHE_LINE) uint64_t taken_ns;
+  uint64_t taken_ns;
   uint64_t fetched_ns; /* the samples were there, and collating began */
   uint64_t written_ns;
   uint64_t blocked_ns;          /* of it waiting for pages */
@@ -25,7 +25,7 @@ struct slot_times {
 
 /* One batch that next() returned. Written by the trainer; the log keeps the latest. */
 struct log_record {
-  alignas(CACHE_LINE) _Atomic uint64_t sequence; /* twice the count of records up to this one */
+  _Atomic uint64_t sequence; /* twice the count of records up to this one */
   uint64_t ticket;
   uint32_t epoch;
   uint32_t kind; /* enum answer_kind */
@@ -48,7 +48,7 @@ struct log_record {
   uint32_t longest_position;
   uint32_t samples;
   uint64_t spill; /* 0: not; otherwise the reason, as the trainer numbers them, from 1 */
-  uint64_t more[3];
+  uint64_t more[4];
 };
 
 _Static_assert(sizeof(struct slot_times) == CACHE_LINE, "a slot's times are one line");

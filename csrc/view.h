@@ -79,7 +79,7 @@ struct nameplate {
 
 /* Where the trainer is in its epoch. Written by the trainer. */
 struct trainer_view {
-  alignas(CACHE_LINE) _Atomic uint64_t sequence;
+  _Atomic uint64_t sequence;
   uint32_t state;
   uint32_t epoch;    /* of the loader, from 1; 0: none has begun */
   uint64_t since_ns; /* when that state began */
@@ -102,7 +102,7 @@ struct trainer_view {
 
 /* Where a worker is. Written by the worker. */
 struct worker_view {
-  alignas(CACHE_LINE) _Atomic uint64_t sequence;
+  _Atomic uint64_t sequence;
   uint32_t state;
   uint32_t slot;
   uint64_t since_ns;
