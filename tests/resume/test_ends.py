@@ -1,8 +1,12 @@
 """States of an epoch's last step and behind it: what a sampler does at its end is done once."""
 
+import contextlib
 import json
 import pickle
+import random
+import warnings
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import RandomSampler, Sampler
@@ -209,6 +213,60 @@ def test_an_end_that_cannot_be_drawn_again_is_refused():
             iter(loader)
 
         assert torch.equal(before, torch.get_rng_state())
+
+
+class Hidden(Sampler):
+    """Shuffles by a generator that no state has."""
+
+    def __init__(self, kind):
+        self.rng = kind(3)
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        order = list(range(COUNT))
+        self.rng.shuffle(order)
+        return iter(order)
+
+
+class Told(Hidden):
+    """One that is told its epoch."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch, self.rng = epoch, random.Random(epoch)
+
+
+@contextlib.contextmanager
+def no_generator_named():
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        yield
+    assert not [each for each in told if "nothing" in str(each.message)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [random.Random, numpy.random.default_rng])
+def test_generators_that_no_state_has_are_named(kind, workers):
+    """At an epoch's end, where no checksum tells; within an epoch that decides, and none warns."""
+    hidden = lambda: {"sampler": Hidden(kind)}  # noqa: E731
+    with opened(hidden, workers) as loader:
+        batches = iter(loader)
+        next(batches)
+        within = loader.state_dict()
+        list(batches)
+        behind = loader.state_dict()
+    told = pytest.warns(UserWarning, match=r"nothing \(Hidden\.rng\)")
+    with opened(hidden, workers) as loader, told:
+        loader.load_state_dict(behind)
+    with opened(hidden, workers) as loader, no_generator_named():
+        loader.load_state_dict(within)
+    for other in ({"sampler": Told(random.Random)}, KINDS["one generator"](), KINDS["a state"]()):
+        with opened(lambda other=other: other, workers) as loader, no_generator_named():
+            list(loader)
+            loader.load_state_dict(loader.state_dict())
 
 
 def test_a_generator_that_a_sampler_makes_when_it_begins_is_not_missed():

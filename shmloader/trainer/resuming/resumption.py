@@ -61,6 +61,7 @@ class Resumption:
         ]
         self.replays = [self._replays_of(number) for number in range(max(self._workers, 1))]
         self._advise(type(loader.dataset).__name__)
+        self._advise_sampler(loader._index_sampler)
 
     def _lives_on(self, is_persistent: bool) -> bool:
         """Returns True if the base seed is kept: in an epoch, and while workers live on."""
@@ -105,6 +106,21 @@ class Resumption:
             warn(
                 "the batches and their order go on as they were, but random draws of the dataset "
                 f"begin anew: {self._reason()}"
+            )
+
+    def _advise_sampler(self, sampler: Any) -> None:
+        """Warn of an order that depends on what no state has, where no checksum will tell."""
+        state = self.state
+        is_at_begin = state.at == EPOCH and state.epoch > 0 and not state.drawn
+        if not self._has_end or not (state.at == END or state.is_finished or is_at_begin):
+            return
+        unknown = samplers.unknown_generators(sampler)
+        if unknown and not self._has_sampler_state:
+            warn(
+                f"the sampler has generators of which this state has nothing ({', '.join(unknown)}"
+                "): an order that is drawn from them begins anew. Give the sampler state_dict() "
+                "and load_state_dict(), or have it draw from a torch.Generator that is its "
+                "attribute `generator`"
             )
 
     @property

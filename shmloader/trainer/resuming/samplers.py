@@ -7,9 +7,11 @@ other one the number of draws is kept, and the states of its generators at the e
 
 import itertools
 import pickle
+import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -30,6 +32,10 @@ _DRAWS_NOTHING = (
     *(list, tuple, range),
 )
 _DRAWS_FROM_ITS_OWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+_GENERATORS = (
+    *(torch.Generator, random.Random),
+    *(numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator),
+)
 
 
 def nested(sampler: Any) -> Iterator[Any]:
@@ -114,6 +120,22 @@ def generator_of(sampler: Any) -> torch.Generator | None:
     """The generator that a sampler, or one that it draws from, has as its own."""
     owned = (getattr(each, "generator", None) for each in nested(sampler))
     return next((own for own in owned if isinstance(own, torch.Generator)), None)
+
+
+def unknown_generators(sampler: Any) -> list[str]:
+    """
+    Name what a sampler seems to draw from and no state has, as in "Shuffled.rng".
+
+    One that is told its epoch seeds them by that, as is usual.
+    """
+    own = generator_of(sampler)
+    return [
+        f"{type(each).__name__}.{name}"
+        for each in nested(sampler)
+        if not is_stateful(each) and _counting(each) is None
+        for name, value in getattr(each, "__dict__", {}).items()
+        if isinstance(value, _GENERATORS) and value is not own
+    ]
 
 
 def lacks_generator(sampler: Any) -> bool:
