@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, default_collate
 
 from bench import usage
+from bench.options import parser_of
 from bench.report.machine import CHECKOUT
 from bench.report.rows import Rows, add_json_option
 from shmloader import DataLoader
@@ -91,11 +92,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str], kinds: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench collates",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("collates", __doc__)
     parser.add_argument("--kind", action="append", choices=kinds, help="may be repeated")
     parser.add_argument("--batches", type=int, default=30, help="per timed epoch")
     parser.add_argument("--repeats", type=int, default=5, help="timed epochs of each contender")

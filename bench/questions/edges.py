@@ -21,6 +21,7 @@ import torch
 from torch.utils.data import Dataset
 
 import shmloader
+from bench.options import parser_of
 from bench.report.rows import Rows, add_json_option
 
 _COLUMNS = {
@@ -144,11 +145,7 @@ def _show(contenders: list[Contender], options: argparse.Namespace) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench edges",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("edges", __doc__)
     parser.add_argument("--batches", type=int, default=200, help="per epoch")
     parser.add_argument("--batch", type=int, default=8, help="samples in a batch")
     parser.add_argument("--sample-ms", type=float, default=0.4)

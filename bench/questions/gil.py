@@ -26,6 +26,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from bench.contenders._torch import TorchLoader
+from bench.options import parser_of
 from bench.questions.loops import Loops
 from bench.report.rows import Rows, add_json_option
 from shmloader import DataLoader
@@ -108,11 +109,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench gil",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("gil", __doc__)
     parser.add_argument(
         "--calls", type=int, default=2000, help="that count, for each loader, after a pause"
     )

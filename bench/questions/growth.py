@@ -27,6 +27,7 @@ from statistics import median
 import torch
 from torch.utils.data import Dataset
 
+from bench.options import parser_of
 from bench.report.rows import Rows, add_json_option
 from bench.usage import process_ids
 from shmloader import DataLoader
@@ -125,11 +126,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench growth",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("growth", __doc__)
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--worker-bytes", type=int, default=2_000_000_000)

@@ -26,6 +26,7 @@ from torch.utils.data import Dataset
 
 import shmloader
 from bench.contenders._torch import TorchLoader
+from bench.options import parser_of
 from bench.report.rows import Rows, add_json_option
 from bench.usage import cpu_s, process_ids
 from shmloader.processes import scheduling
@@ -146,11 +147,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench polite",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("polite", __doc__)
     parser.add_argument("--rounds", type=int, default=5, help="runs of each loader and niceness")
     parser.add_argument("--steps", type=int, default=15, help="steps of each run")
     add_json_option(parser)

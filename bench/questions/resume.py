@@ -23,6 +23,7 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, SequentialSampler
 
 import shmloader
+from bench.options import parser_of
 from bench.report.rows import Rows, add_json_option
 from shmloader.core import Delivered, Indices, Plan, replay
 from shmloader.trainer import planning
@@ -235,11 +236,7 @@ def _deliver_s(delivered: Any, requests: list[Indices] | list[list[int]]) -> flo
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench resume",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("resume", __doc__)
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3, help="of ours; torchdata has one")

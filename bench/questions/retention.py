@@ -22,6 +22,7 @@ from typing import Any
 
 from bench.batches import assemble, copied, difference
 from bench.contenders import ours, torch_fd
+from bench.options import parser_of
 from bench.questions.habits import HABITS, Keep
 from bench.report.rows import Rows, add_json_option
 from bench.usage import resources
@@ -94,11 +95,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench retention",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("retention", __doc__)
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="may be repeated")
     parser.add_argument("--habit", action="append", choices=HABITS, help="may be repeated")
     parser.add_argument("--batches", type=int, help="per epoch, instead of the workload's")

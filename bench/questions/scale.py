@@ -27,6 +27,7 @@ import numpy
 import torch
 import torch.utils.data
 
+from bench.options import parser_of
 from bench.report import machine
 from bench.report.rows import Rows, add_json_option
 from shmloader import DataLoader
@@ -73,11 +74,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("scale", __doc__)
     parser.add_argument("--side", type=int, default=224, help="of a picture, (3, side, side) uint8")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--batches", type=int, default=96, help="that are timed")

@@ -21,6 +21,7 @@ from statistics import median
 
 from bench.batches import touch
 from bench.contenders._torch import TorchLoader
+from bench.options import parser_of
 from bench.questions.first_pages import PAGE_BYTES, prices_ns
 from bench.questions.records import BATCH, PREFETCH, FetchOnly, Records, Replay
 from bench.report.rows import Rows, add_json_option
@@ -84,11 +85,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench scaling",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("scaling", __doc__)
     parser.add_argument("--size", action="append", choices=_SHAPES, help="may be repeated")
     parser.add_argument("--workers", action="append", type=int, help="may be repeated")
     parser.add_argument("--context", default="fork", choices=CONTEXTS, help="start method")

@@ -15,6 +15,7 @@ from statistics import median
 
 from bench import processes
 from bench.contenders import BASELINE, SUBJECT
+from bench.options import parser_of
 from bench.report.rows import Rows, add_json_option
 from bench.run import CONTEXTS
 from bench.workloads import WORKLOADS
@@ -54,11 +55,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench start",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("start", __doc__)
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default cifar")
     parser.add_argument("--context", dest="context_of", action="append", choices=CONTEXTS)
     parser.add_argument("--lasting", action="append", choices=_LASTING, help="how long workers do")

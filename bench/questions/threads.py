@@ -14,6 +14,7 @@ import warnings
 import torch
 from torch.utils.data import Dataset
 
+from bench.options import parser_of
 from bench.questions.streaming.pictures import BATCH, decode, make_jpegs
 from bench.report.rows import Rows, add_json_option
 from shmloader import DataLoader
@@ -62,11 +63,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench threads",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("threads", __doc__)
     parser.add_argument("--latency", action="append", type=float, help="in ms; may be repeated")
     parser.add_argument("--repeats", type=int, default=3, help="epochs behind the first; the best")
     parser.add_argument("--quick", action="store_true", help="one epoch behind the first")

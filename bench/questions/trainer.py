@@ -21,6 +21,7 @@ import torch
 from torch.utils.data import Dataset
 
 import shmloader
+from bench.options import parser_of
 from bench.report.rows import Rows, add_json_option
 
 _COLUMNS = {
@@ -162,11 +163,7 @@ def _open(kind: Any, load: Load) -> Any:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench trainer",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("trainer", __doc__)
     parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
     parser.add_argument("--epochs", type=int, default=5, help="that are timed")
     add_json_option(parser)

@@ -25,6 +25,7 @@ import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import shmloader
+from bench.options import parser_of
 from bench.report.rows import Rows, add_json_option
 
 _COLUMNS = {
@@ -148,11 +149,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench tune",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("tune", __doc__)
     parser.add_argument("--loop", action="append", choices=LOOPS, help="may be repeated")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each loader and setting")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each run, behind its start")

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.options import parser_of
 from bench.real import figures, report, turns
 from bench.real.trainings import TRAININGS
 from bench.report.rows import Rows, add_json_option
@@ -31,11 +32,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench real",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("real", __doc__)
     parser.add_argument("--training", action="append", choices=TRAININGS, help="may be repeated")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="timed epochs of each loader")
     parser.add_argument("--steps", type=int, help="of an epoch, instead of the training's")

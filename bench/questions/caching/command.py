@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
+from bench.options import parser_of
 from bench.questions.caching.pictures import PICTURE_BYTES
 from bench.questions.caching.run import Row
 from bench.report.machine import CHECKOUT
@@ -69,11 +70,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench caching",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("caching", __doc__)
     parser.add_argument("--table", action="append", choices=("speed", "memory", "fits"))
     parser.add_argument("--pictures", type=int, help="default 2048")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each row of the first table")

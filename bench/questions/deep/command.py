@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 
+from bench.options import parser_of
 from bench.questions.deep.pictures import Crops, batch_of, look_at
 from bench.questions.deep.ways import ROUNDS
 from bench.report.machine import CHECKOUT
@@ -48,11 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench deep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("deep", __doc__)
     parser.add_argument("--most", type=int, default=1000, help="batches ahead, an even number")
     parser.add_argument("--away", type=float, default=12.0, help="seconds that training is away")
     parser.add_argument(

@@ -22,6 +22,7 @@ from statistics import median
 import torch
 from torch.utils.data import Dataset
 
+from bench.options import parser_of
 from bench.questions.device.loops import Batches, Load, loops
 from bench.questions.device.profile import Profile, draw
 from bench.report.rows import Rows, add_json_option
@@ -91,11 +92,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench device",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("device", __doc__)
     parser.add_argument("--megabytes", type=float, nargs="+", default=[4.0, 38.5])
     parser.add_argument("--batches", type=int, default=200, help="of each loop that count")
     parser.add_argument("--workers", type=int, default=8)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from bench.options import parser_of
 from bench.questions.lists.files import file_records
 from bench.questions.lists.picture import draw
 from bench.questions.lists.reads import read_records
@@ -105,11 +106,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench lists",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("lists", __doc__)
     parser.add_argument("--part", action="append", choices=_COLUMNS, help="may be repeated")
     parser.add_argument("--workers", action="append", type=int, help="default 2, 4 and 8")
     parser.add_argument("--context", action="append", choices=CONTEXTS, help="default fork, spawn")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import groups
+from bench.options import parser_of
 from bench.questions.memory.limits import least_mb, run_in
 from bench.questions.memory.loads import LOADS
 from bench.questions.memory.picture import draw
@@ -64,11 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench memory",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("memory", __doc__)
     parser.add_argument("--part", action="append", choices=_PARTS, help="may be repeated")
     parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
     parser.add_argument("--workers", type=int, help="instead of the loads' own numbers")

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from bench.contenders._torch import TorchLoader
+from bench.options import parser_of
 from bench.questions.stalls.bound import best_waits
 from bench.questions.stalls.depths import show_depths
 from bench.questions.stalls.picture import draw
@@ -119,11 +120,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench stalls",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("stalls", __doc__)
     parser.add_argument("--tail", action="append", choices=[tail.name for tail in TAILS])
     parser.add_argument("--rounds", type=int, default=3, help="epochs of each, in turns")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the waits of each step")

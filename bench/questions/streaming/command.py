@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from bench.options import parser_of
 from bench.questions.streaming.pictures import BATCH, Get, make_jpegs, right_checksums
 from bench.questions.streaming.run import Row, command
 from bench.questions.streaming.server import serving
@@ -85,11 +86,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench streaming",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("streaming", __doc__)
     parser.add_argument("--row", action="append", choices=_NAMED, help="may be repeated")
     parser.add_argument("--pictures", type=int, help="in an epoch, default 999")
     parser.add_argument("--latency", type=float, default=20.0, help="the server's, in ms")

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from bench.options import parser_of
 from bench.questions.verdicts.loads import LOADS, Load, make
 from bench.questions.verdicts.parts import burn
 from bench.report.rows import Rows, add_json_option
@@ -64,11 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench verdicts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("verdicts", __doc__)
     parser.add_argument("--load", action="append", choices=[load.name for load in LOADS])
     parser.add_argument("--no-advice", action="store_true", help="judge the causes alone")
     add_json_option(parser)

@@ -171,16 +171,16 @@ class Reader:
             raise Wrong(f"slots are lost: {counts}, before {self._at_rest}")
 
 
-def judge(error):
+def judge(error, expected=WorkerBroken):
     """
-    Name an error that is allowed.
+    Name an error that is allowed: the one that is expected, or an object's own.
 
     Raises:
         Wrong: It is not.
     """
     if isinstance(error, Wrong):
         raise error
-    if isinstance(error, (WorkerBroken, RecursionError)):
+    if isinstance(error, (expected, RecursionError)):
         return type(error).__name__
     return judge_builder(error)
 

@@ -22,7 +22,7 @@ from shmloader.core import DamagedRecord, PackedRecord, RecordWriter, pickling, 
 from shmloader.data import record_file
 from tests.helpers.forgery import LINE, round_up
 from tests.protocol.fuzz import names
-from tests.protocol.fuzz.layouts import Fence, Wrong, judge_builder, leaves
+from tests.protocol.fuzz.layouts import Fence, Wrong, judge, leaves
 
 # Mode, two fields of the file by number (others: none), length of the names, values of the fields.
 HEADER = struct.Struct("<BBBHQQ")
@@ -101,7 +101,9 @@ class Reader:
             else:
                 self._read_file(fields, packed_names, record)
         except Exception as error:
-            return judge(error)
+            if type(error) is ValueError and "is damaged" in str(error):
+                return "damaged"
+            return judge(error, DamagedRecord)
         finally:
             self._fence.lift()
         return "record"
@@ -168,19 +170,3 @@ def read_all(made):
     for start, count in places:
         ctypes.string_at(start, count)
     return places
-
-
-def judge(error):
-    """
-    Name an error that is allowed.
-
-    Raises:
-        Wrong: It is not.
-    """
-    if isinstance(error, Wrong):
-        raise error
-    if isinstance(error, (DamagedRecord, RecursionError)):
-        return type(error).__name__
-    if type(error) is ValueError and "is damaged" in str(error):
-        return "damaged"
-    return judge_builder(error)
