@@ -24,6 +24,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
 
 import numpy
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 cimport cython
 cimport numpy as cnp
@@ -78,6 +79,10 @@ cdef bint is_builtin_function(object value):
 
 cdef bint is_reducible(object kind):
     """Returns True if a type's instances travel as __reduce_ex__ parts instead of a pickle."""
+    # torch's packed sequence keeps one of its tensors on the CPU, wherever the other is: whoever
+    # moves it to a device must know that, as its own to() does.
+    if issubclass(kind, PackedSequence):
+        return False
     return (
         (issubclass(kind, (tuple, Mapping, Sequence)) or is_dataclass(kind))
         and kind not in copyreg.dispatch_table

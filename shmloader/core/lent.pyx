@@ -50,6 +50,12 @@ cdef class Lent:
             self.held = NULL
 
 
+def is_plain(tensor):
+    """Returns True if an exact torch.Tensor is nothing but strided CPU memory, of a known type."""
+    cdef DLTensor description
+    return type(tensor) is Tensor and plain_tensor(tensor, &description) == 1
+
+
 def copy_tensor(to, source):
     """
     Copy a tensor into another of the same type, shape and strides, without the interpreter's lock.

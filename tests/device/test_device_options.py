@@ -3,9 +3,11 @@
 import gc
 import weakref
 from collections import UserDict, namedtuple
+from dataclasses import dataclass
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from shmloader.trainer.device.walk import moved, tensors_in
@@ -201,3 +203,87 @@ def test_tensors_are_found_wherever_they_are():
     assert 1 + 2 + 3 == len(found)
     assert any(tensor is plain for tensor in found)
     assert [] == list(tensors_in(value, torch.device("cuda", 0)))
+
+
+@dataclass(slots=True)
+class Slotted:
+    """A batch class without a __dict__."""
+
+    x: torch.Tensor
+
+
+def test_a_dataclass_with_slots_is_made_anew():
+    """It has no dict to be filled."""
+    assert 3.0 == moved(Slotted(torch.ones(2)), lambda leaf: leaf + 2).x[0].item()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_workers_do_not_send_as_plain_tensors_is_not_moved_without_them():
+    """So the same leaves are on the device with and without workers."""
+    made = [
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8),
+        torch.ones(2, dtype=torch.complex32),
+        torch.ones(2, dtype=torch.complex64).conj(),
+        torch.ones(2, device="meta"),
+        pack_sequence([torch.ones(2)]),
+    ]
+    assert all(old is new for old, new in zip(made, moved(made, lambda leaf: None), strict=True))
+
+
+class OnMeta(StandIn):
+    """A device that is another one than the CPU, and holds no values."""
+
+    device = torch.device("meta")
+
+    def copy(self, to, source):
+        pass
+
+
+def packed(samples):
+    """A batch for a recurrent net."""
+    return {"x": torch.ones(3), "packed": pack_sequence([torch.ones(3), torch.ones(2)])}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_packed_sequence_stays_as_it_is(monkeypatch, workers):
+    """One of its tensors must be on the CPU: only its own to() knows that."""
+    loader = loader_of(monkeypatch, OnMeta(), range(2), collate_fn=packed, num_workers=workers)
+    (batch,) = loader
+    assert "meta" == batch["x"].device.type
+    assert [3, 2] == pad_packed_sequence(batch["packed"])[1].tolist()
+    assert "meta" == batch["packed"].to("meta").data.device.type
+
+
+class Wrapped(torch.Tensor):
+    """A tensor around another one, which knows no operation at all."""
+
+    @staticmethod
+    def __new__(cls, inside):
+        return torch.Tensor._make_wrapper_subclass(cls, inside.shape, device=inside.device)
+
+    def __init__(self, inside):
+        self.inside = inside
+
+    def __tensor_flatten__(self):
+        return ["inside"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, *_):
+        return Wrapped(inner["inside"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function, *arguments):
+        raise NotImplementedError(function)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_memory_is_found_of_tensors_of_which_torch_notes_no_stream():
+    """record_stream() is for plain tensors: those that hold the memory are named."""
+    inside = torch.ones(3)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8)
+    found = list(tensors_in([Wrapped(inside), nested, quantized], torch.device("cpu")))
+    expected = set(map(extent_of, (inside, nested, quantized)))
+    assert expected == set(map(extent_of, found))
+    assert not any(type(t) is Wrapped or t.is_nested or t.is_quantized for t in found)

@@ -11,6 +11,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from shmloader.core import is_plain
 
 _Move = Callable[[torch.Tensor], Any]
 
@@ -73,25 +77,17 @@ def _set_state(made: Any, state: Any) -> None:
     slots = None
     if type(state) is tuple and len(state) == 2:
         state, slots = state
-    made.__dict__.update(state or {})
+    if state:
+        made.__dict__.update(state)
     for name, item in (slots or {}).items():
         object.__setattr__(made, name, item)
-
-
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Returns True if an exact tensor is nothing but strided CPU memory."""
-    return (
-        tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.requires_grad
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-    )
 
 
 def _is_container(kind: type) -> bool:
     """As `is_reducible` in core/encode.pyx."""
     extra: Any = ForkingPickler  # its table of reducers is in no stub
+    if issubclass(kind, PackedSequence):
+        return False
     return (
         (issubclass(kind, (tuple, Mapping, Sequence)) and not issubclass(kind, (str, bytes)))
         or dataclasses.is_dataclass(kind)
@@ -108,7 +104,10 @@ def tensors_in(value: Any, device: torch.device) -> Iterator[torch.Tensor]:
             continue
         seen.add(id(found))
         if isinstance(found, torch.Tensor):
-            if found.device == device:
+            if is_traceable_wrapper_subclass(found):
+                # Its own storage is none, and few such classes know record_stream().
+                waiting += [getattr(found, name) for name in found.__tensor_flatten__()[0]]
+            elif found.device == device:
                 yield from _strided_parts(found)
         elif isinstance(found, Mapping):
             waiting += [*found.values(), *_vars_of(found)]
@@ -136,4 +135,11 @@ def _strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.is_nested:
+        return [tensor.values()]
+    if tensor.is_quantized:
+        # torch notes no stream for one, but for any tensor in its memory.
+        return [
+            torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        ]
     return [tensor]
