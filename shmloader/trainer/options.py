@@ -133,4 +133,4 @@ def _device_or_none(value: Any) -> str | None:
         device = None
     if device is None or device.type == "meta":
         raise ValueError(f'device should be such as "cuda" or "cuda:1", but got {value!r}')
-    return str(device)
+    return CPU if device.type == CPU else str(device)  # which has one, with or without its index

@@ -38,6 +38,9 @@ class StandIn:
         handed: How many batches the consumer's stream was told to wait for.
         recorded: Where the storages begin that were noted as used by that stream.
         most_waiting: The most copies that were under way at once.
+        marked: How often the consumer's stream was marked.
+        followed: The marks that the stream of copies was told to wait for, each with the number of
+            copies that were issued before.
     """
 
     device = torch.device("cpu")
@@ -60,6 +63,8 @@ class StandIn:
         self.handed = 0
         self.recorded: set[int] = set()
         self.most_waiting = 0
+        self.marked = 0
+        self.followed: list[tuple[int, int]] = []
 
     def register(self, address: int, length: int) -> None:
         if self.refuses_from is not None and len(self.ever_registered) >= self.refuses_from:
@@ -143,6 +148,17 @@ class StandIn:
         for tensor in tensors:
             if extent_of(tensor) and extent_of(tensor) in map(extent_of, self.own.values()):
                 self.faults.append("pinned memory was handed out")
+
+    def mark(self) -> int:
+        if self.is_copying:
+            self.faults.append("a mark of the stream of copies")
+        self.marked += 1
+        return self.marked
+
+    def follow(self, event: int) -> None:
+        if not self.is_copying:
+            self.faults.append("told to a stream that is not that of copies")
+        self.followed.append((event, self.calls))
 
     def is_capturing(self) -> bool:
         return self.capturing

@@ -313,6 +313,24 @@ def test_a_transform_does_not_end_the_epoch(monkeypatch, workers, device):
         assert isinstance(caught.value.__cause__, StopIteration)
 
 
+def test_the_transform_is_behind_what_the_consumers_stream_has(monkeypatch):
+    """And the copies of its batch are not: what else it reads may have been made just now."""
+    seen = []
+
+    def transform(batch):
+        seen.append((backend.marked, backend.calls))
+        return batch
+
+    for options in ({}, {"device_transform": transform}):
+        backend = StandIn()
+        with loader_of(monkeypatch, backend, Images(8), **options) as loader:
+            assert 4 == len(list(loader))
+        assert [] == backend.faults
+        assert (4 if options else 0) == backend.marked
+    assert [1, 2, 3, 4] == [marked for marked, _ in seen]
+    assert seen == backend.followed
+
+
 def test_an_error_of_the_transform_is_raised_at_its_turn(monkeypatch):
     """The next batch comes."""
 
@@ -390,11 +408,12 @@ def test_without_workers_batches_go_to_the_device_too(monkeypatch):
         assert torch.equal(torch.eye(3), batch["sparse"].to_dense())
 
 
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu", 0)])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_cpu_leaves_batches_where_they_are(workers):
+def test_cpu_leaves_batches_where_they_are(workers, device):
     """So that a program can run where there is no accelerator; the transform is called."""
     loader = DataLoader(
-        Images(4), 2, num_workers=workers, device="cpu", device_transform=lambda batch: batch[1]
+        Images(4), 2, num_workers=workers, device=device, device_transform=lambda batch: batch[1]
     )
     assert [[0, 1], [2, 3]] == [batch.tolist() for batch in loader]
 

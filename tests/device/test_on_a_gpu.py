@@ -77,6 +77,37 @@ def test_a_transform_on_the_device():
     assert 0 == int(wrong)
 
 
+def test_a_transform_sees_what_was_computed_just_before():
+    """On the consumer's stream, which may still be busy with it."""
+    factor = torch.zeros((), dtype=torch.int32, device="cuda")
+
+    def scaled(batch):
+        return batch[0] * factor, batch[1]
+
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    options = {**OPTIONS, "prefetch_to_device": 0}
+    with DataLoader(Images(COUNT), device="cuda", device_transform=scaled, **options) as loader:
+        batches = iter(loader)
+        for number in range(COUNT // 2):
+            busy(1024)
+            factor.fill_(number)
+            images, labels = next(batches)
+            wrong += (images != labels[:, None, None] * number).sum()
+            del images, labels
+        del batches
+    assert 0 == int(wrong)
+
+
+def test_later_epochs_take_no_more_memory():
+    """Without workers that live on too, where each epoch is another iterator."""
+    with DataLoader(Images(20), 2, num_workers=2, device="cuda") as loader:
+        taken = []
+        for _ in range(6):
+            assert 0 == count_wrong(loader)[0]
+            taken.append(torch.cuda.memory_reserved())
+    assert taken[1] == taken[-1]
+
+
 def test_pin_memory_is_torchs():
     """Batches are pinned, right, and may be copied without waiting and dropped."""
     with DataLoader(Images(COUNT), pin_memory=True, **OPTIONS) as loader:

@@ -75,6 +75,14 @@ class Backend(Protocol):
         """
         ...
 
+    def mark(self) -> Any:
+        """Return an event that is done when all that the caller's current stream has is."""
+        ...
+
+    def follow(self, event: Any) -> None:
+        """Have the stream of copies wait for such an event before its next work."""
+        ...
+
     def is_capturing(self) -> bool:
         """Returns True while the current stream records a graph, into which no copy may get."""
         ...
@@ -94,6 +102,12 @@ def backend_for(device: str) -> Backend:
         raise ValueError(
             f'device="{device}" names an accelerator, but {has}: leave it out, or pass '
             'device="cpu", which leaves batches where they are'
+        )
+    count = torch.accelerator.device_count()
+    if wanted.index is not None and wanted.index >= count:
+        raise ValueError(
+            f'device="{device}" is not there: what is available is "{wanted.type}:0"'
+            + (f' to "{wanted.type}:{count - 1}"' if count > 1 else "")
         )
     if wanted.index is None:
         wanted = torch.device(wanted.type, torch.accelerator.current_device_index())

@@ -151,9 +151,10 @@ class Copies:
         self._flying.append(flight)
         is_direct = False
         try:
+            before = None if self._transform is None else self._backend.mark()
             with ordinary_tensors(), self._backend.copying():
                 is_direct = self.registry.holds(lent)
-                self._issue(flight, lent, is_direct)
+                self._issue(flight, lent, is_direct, before)
         except Exception as error:
             flight.error = error
         into.batch = flight
@@ -164,7 +165,7 @@ class Copies:
         self._counts["ns"] += time.perf_counter_ns() - began
         return flight
 
-    def _issue(self, flight: Flight, lent: Lent, is_direct: bool) -> None:
+    def _issue(self, flight: Flight, lent: Lent, is_direct: bool, before: Any) -> None:
         try:
             batch = self._decode(flight, lent, is_direct)
         except Exception as error:
@@ -178,6 +179,8 @@ class Copies:
             return
         self._counts["direct" if is_direct else "staged"] += 1
         if self._transform is not None:
+            # What it reads besides the batch may have been made by the caller's stream just now.
+            self._backend.follow(before)
             batch = transformed(batch, self._transform)
             # What else was written is used on the stream of copies alone.
             flight.writes = list(tensors_in(batch, self._backend.device))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from shmloader.trainer.device.streams import Streams
+from shmloader.trainer.device.streams import Streams, kept_stream
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices, whichever is current
 
@@ -22,9 +22,9 @@ class Cuda(Streams):
     registers = True
 
     def __init__(self, device: torch.device) -> None:
-        """Make a stream for the copies to a device."""
+        """Copy to a device, on the stream that is kept for it."""
         torch.cuda.init()
-        super().__init__(device, torch.cuda.Stream(device))
+        super().__init__(device, kept_stream(device, torch.cuda.Stream))
         self._runtime: Any = torch.cuda.cudart()
 
     def copying(self) -> contextlib.AbstractContextManager[Any]:
@@ -58,6 +58,10 @@ class Cuda(Streams):
         current.wait_event(event)
         for tensor in tensors:
             tensor.record_stream(current)
+
+    def mark(self) -> Any:
+        """Return an event behind the current stream's work so far."""
+        return torch.cuda.current_stream(self.device).record_event()
 
     def is_capturing(self) -> bool:
         """Returns True while the current stream captures a CUDA graph."""

@@ -1,10 +1,30 @@
 """What every accelerator does by torch's streams and events, which have one interface for all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+
+# The one stream of copies to each device. torch's allocator gives what was taken on a stream to
+# that stream alone: with a new one for each epoch, the memory of all epochs before would lie idle.
+_kept: dict[torch.device, Any] = {}
+
+
+def kept_stream(device: torch.device, make: Callable[[torch.device], Any]) -> Any:
+    """Return the stream of copies to a device, which is made when it is asked for first."""
+    if device not in _kept:
+        _kept.setdefault(device, make(device))
+    return _kept[device]
+
+
+def _another(stream: Any) -> Any:
+    """Make another object for a stream: a `with` block keeps what was current before in it."""
+    return torch.Stream(
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
+    )
 
 
 class Streams:
@@ -15,10 +35,12 @@ class Streams:
         Copy to a device.
 
         Args:
-            stream: Of the copies; None: a new one.
+            stream: Of the copies; None: the one that is kept for the device.
         """
         self.device = device
-        self._stream: Any = torch.Stream(device) if stream is None else stream
+        self._stream: Any = (
+            _another(kept_stream(device, torch.Stream)) if stream is None else stream
+        )
 
     def pinned(
         self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
@@ -50,6 +72,14 @@ class Streams:
         current.wait_event(event)
         for tensor in tensors:
             tensor.record_stream(current)
+
+    def mark(self) -> Any:
+        """Return an event behind the current stream's work so far."""
+        return torch.accelerator.current_stream(self.device).record_event()
+
+    def follow(self, event: Any) -> None:
+        """Have the stream of copies wait for an event."""
+        self._stream.wait_event(event)
 
     def is_capturing(self) -> bool:
         """Returns False: only some accelerators have graphs."""
