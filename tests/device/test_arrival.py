@@ -115,6 +115,26 @@ def test_small_leaves_share_a_block_and_large_ones_have_their_own(monkeypatch):
     assert batch["large"].untyped_storage().nbytes() == batch["large"].nbytes
 
 
+def with_gaps(samples):
+    """Views of a part of a large tensor, as a collate_fn cuts them out."""
+    whole = torch.arange(1_200_000.0).reshape(1000, 1200) + float(samples[0])
+    return {"whole": whole, "columns": whole[:, :700], "every seventh": whole.view(-1)[5::7]}
+
+
+def test_tensors_with_gaps_are_copied_from_pinned_memory(monkeypatch):
+    """A device copies whole stretches; torch would gather others first, and wait for the copy."""
+    backend = StandIn()
+    with loader_of(monkeypatch, backend, range(8), collate_fn=with_gaps) as loader:
+        batches = list(loader)
+        backend.finish()
+        for number, batch in zip(range(0, 8, 2), batches, strict=True):
+            for name, expected in with_gaps([number]).items():
+                assert torch.equal(expected, batch[name])
+                assert torch.empty_like(expected).stride() == batch[name].stride()
+        assert {"direct": 4} == loader.stats().copied
+    assert [] == backend.faults
+
+
 def test_an_object_that_is_met_twice_is_one_on_the_device(monkeypatch):
     """As in a batch that is not moved."""
 

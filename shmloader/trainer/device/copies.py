@@ -196,7 +196,9 @@ class Copies:
             if 0 < leaf.nbytes <= BLOCK_BYTES:
                 return blocks.put(leaf)
             there = torch.empty_like(leaf, device=backend.device)
-            source = leaf if is_direct else self._staged(leaf)
+            # torch gathers one with gaps into pageable memory, and waits until that was copied.
+            can_read = is_direct and leaf.stride() == there.stride()
+            source = leaf if can_read else self._staged(leaf)
             reads.append(source)
             writes.append(there)
             backend.copy(there, source)
