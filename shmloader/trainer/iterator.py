@@ -372,6 +372,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                             self._copies.rest()
                         self._pool.rest(self._segment)
                         self._tally.end()
+                    if self._copies is not None:
+                        self._copies.end_epoch()
                 raise
             self._notes.hand_out(self._delivered)
             return batch

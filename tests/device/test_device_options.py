@@ -268,10 +268,6 @@ class Wrapped(torch.Tensor):
     def __tensor_flatten__(self):
         return ["inside"], None
 
-    @staticmethod
-    def __tensor_unflatten__(inner, *_):
-        return Wrapped(inner["inside"])
-
     @classmethod
     def __torch_dispatch__(cls, function, *arguments):
         raise NotImplementedError(function)

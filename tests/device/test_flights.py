@@ -205,6 +205,22 @@ def test_an_end_that_copies_do_not_reach(monkeypatch):
     copies_module._abandoned.clear()
 
 
+def test_an_error_of_the_last_batches_is_raised_at_the_end(monkeypatch):
+    """Once, in place of the epoch's end: there is no batch in whose place it could come."""
+    backend = StandIn(when_asked=lambda backend: None)
+    loader = loader_of(monkeypatch, backend, Images(4))
+    iterator = iter(loader)
+    assert 2 == len([next(iterator), next(iterator)])
+    backend.fails_at = 0
+    with pytest.raises(Never, match="the copy failed"):
+        next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+    del iterator
+    loader.close()
+    copies_module._abandoned.clear()
+
+
 def test_an_error_that_comes_late_is_raised_at_the_next_turn():
     """The batch was handed out before its copy failed."""
     backend = StandIn(when_asked=lambda backend: None)

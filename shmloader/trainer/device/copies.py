@@ -236,6 +236,17 @@ class Copies:
         self._counts["ns"] += time.perf_counter_ns() - began
         return batch
 
+    def end_epoch(self) -> None:
+        """
+        Say what was learnt of batches that were handed out, behind which no other one comes.
+
+        Raises:
+            Exception: What a copy of one of them raised.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            raise error from None
+
     def poll(self) -> None:
         """End the leases of batches whose copies are done."""
         for flight in self._flying[:]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from shmloader.core import is_plain
 
@@ -104,7 +103,7 @@ def tensors_in(value: Any, device: torch.device) -> Iterator[torch.Tensor]:
             continue
         seen.add(id(found))
         if isinstance(found, torch.Tensor):
-            if is_traceable_wrapper_subclass(found):
+            if hasattr(found, "__tensor_flatten__"):
                 # Its own storage is none, and few such classes know record_stream().
                 waiting += [getattr(found, name) for name in found.__tensor_flatten__()[0]]
             elif found.device == device:
