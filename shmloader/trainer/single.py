@@ -63,7 +63,8 @@ class SingleIterator(_SingleProcessDataLoaderIter):
             self.record.begin(self._delivered, 0, seeds_later=True)
             super().__init__(loader)
             if resumption is not None and pinned is not None and resumption.is_in_epoch:
-                pinned.rewind()
+                if self._dataset_kind != _DatasetKind.Iterable:
+                    pinned.rewind()  # what was drawn above is drawn again with the indices
                 self._go_on(loader, resumption)
             elif pinned is not None and pinned.is_apart:
                 # It may draw at its first index, when the default generator is put back.
