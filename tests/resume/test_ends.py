@@ -1,6 +1,7 @@
 """States of an epoch's last step and behind it: what a sampler does at its end is done once."""
 
 import contextlib
+import itertools
 import json
 import pickle
 import random
@@ -15,6 +16,7 @@ from shmloader import DataLoader
 from tests.resume.interrupted import disturb, generator_of
 
 COUNT, BATCH = 20, 5  # no batch is short, so no sampler has ended with the last one
+SHORT = 6  # the last one has two samples, and the sampler has ended with it
 BATCHES = COUNT // BATCH
 
 WAYS = [(0, 0), (0, 1), (1, 0), (1, 1)]  # workers before and behind
@@ -83,8 +85,8 @@ KINDS = {
 }
 
 
-def opened(make, workers):
-    return DataLoader(range(COUNT), BATCH, num_workers=workers, **make())
+def opened(make, workers, size=BATCH):
+    return DataLoader(range(COUNT), size, num_workers=workers, **make())
 
 
 def epochs(loader, count):
@@ -95,10 +97,10 @@ def flat(batches):
     return [index for batch in batches for index in batch]
 
 
-def interrupted(make, workers, behind):
+def interrupted(make, workers, behind, size=BATCH):
     """The state of the last step or behind the loop, torch's own one, and the next two epochs."""
     disturb(5)
-    with opened(make, workers) as loader:
+    with opened(make, workers, size) as loader:
         for number, _ in enumerate(loader, 1):
             torch.rand(2)  # a training's own
             if number == len(loader) and not behind:
@@ -120,6 +122,57 @@ def test_the_next_epochs_are_those_that_would_have_come(kind, behind, ways):
         torch.set_rng_state(outside)
 
         assert expected == epochs(loader, 2)
+
+
+@pytest.mark.parametrize("ways", [*WAYS[:1], *THOROUGH])
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_short_last_batch_has_come_to_the_samplers_end(kind, behind, ways):
+    """What a sampler with a state says then is already of its next epoch, which comes whole."""
+    state, outside, expected = interrupted(KINDS[kind], ways[0], behind, SHORT)
+    disturb(6)
+    with opened(KINDS[kind], ways[1], SHORT) as loader:
+        loader.load_state_dict(state)
+        torch.set_rng_state(outside)
+
+        assert expected == epochs(loader, 2)
+
+
+class TurningBatches(Turning):
+    """Batches of a user, of which the last is short."""
+
+    def __len__(self):
+        return -(-COUNT // SHORT)
+
+    def __iter__(self):
+        indices = super().__iter__()
+        while batch := list(itertools.islice(indices, SHORT)):
+            yield batch
+
+
+@pytest.mark.parametrize("make", [Turning, TurningBatches])
+def test_a_short_last_batch_ends_the_epoch_of_the_draws(make):
+    """What comes behind it has the seeds of another epoch, not of batches behind the last."""
+
+    class Drawing(list):
+        def __getitem__(self, index):
+            return torch.rand(())
+
+    def open_drawing():
+        how = {"sampler": make(), "batch_size": SHORT}
+        if make is TurningBatches:
+            how = {"batch_sampler": make()}
+        options = {"seed_by": "batch", "generator": generator_of()}
+        return DataLoader(Drawing(range(COUNT)), **how, **options)
+
+    loader = open_drawing()
+    for _ in zip(range(len(loader)), loader, strict=False):
+        state = loader.state_dict()
+    expected = epochs(loader, 2)
+    again = open_drawing()
+    again.load_state_dict(state)
+
+    assert expected == epochs(again, 2)
 
 
 @pytest.mark.parametrize("kind", ["one generator", "the default one at its end"])

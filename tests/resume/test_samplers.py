@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import Dataset, RandomSampler, Sampler
+from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, Sampler
 
 from shmloader import DataLoader
 from tests.resume.interrupted import BATCH, COUNT, Drawing, disturb, generator_of, quiet, stored
@@ -161,6 +161,119 @@ def test_one_that_is_out_of_order_goes_on(kind):
         done += [index for batch in loader for index in batch[:, 0].tolist()]
 
     assert list(range(COUNT)) == sorted(done)
+
+
+@pytest.mark.parametrize("kind", ["a sampler's state", "an iterator's"])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
+def test_it_is_interrupted_again_before_a_batch(kind, workers):
+    """The state of a resumed iterator that has delivered nothing is the one that was loaded."""
+    with quiet(), loader_of(KINDS[kind], workers) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        expected = [batch.tolist() for batch in iterator]
+    with quiet(), loader_of(KINDS[kind], workers) as loader:
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+        state = loader.state_dict()
+        del iterator
+    with quiet(), loader_of(KINDS[kind], workers) as loader:
+        loader.load_state_dict(state)
+
+        assert expected == [batch.tolist() for batch in loader]
+
+
+class Yielding(DistributedSampler):
+    """Counts what it has yielded, and begins anew when it is iterated, as torchdata's does."""
+
+    def __init__(self):
+        super().__init__(range(COUNT), 1, 0)
+        self.yielded, self.skipped = 0, None
+
+    def __iter__(self):
+        self.yielded, self.skipped = self.skipped or 0, None
+        for index in itertools.islice(super().__iter__(), self.yielded, None):
+            self.yielded += 1
+            yield index
+
+    def state_dict(self):
+        return {"yielded": self.yielded}
+
+    def load_state_dict(self, state):
+        self.skipped = state["yielded"]
+
+
+def yielding(workers, epoch):
+    options = {"num_workers": workers, "seed_by": "batch"}
+    loader = DataLoader(range(COUNT), BATCH, sampler=Yielding(), **options)
+    if epoch:
+        loader.sampler.set_epoch(epoch)
+    return loader
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("position", [0, 1, "last", "over"])
+def test_a_distributed_sampler_with_a_state(position, is_told, workers):
+    """In a later epoch, before its first batch too, and where it was not told which one."""
+    with yielding(workers, 1) as loader:
+        list(loader)
+        loader.sampler.set_epoch(2)
+        iterator = iter(loader)
+        steps = len(loader) if isinstance(position, str) else position
+        for _ in range(steps):
+            next(iterator)
+        if position == "over":
+            assert not list(iterator)
+        state = loader.state_dict()
+        if steps == len(loader):
+            loader.sampler.set_epoch(3)
+            iterator = iter(loader)
+        expected = [batch.tolist() for batch in iterator]
+    epoch = 3 if steps == len(loader) else 2
+    with yielding(workers, epoch if is_told else 0) as loader:
+        loader.load_state_dict(state)
+
+        assert expected == [batch.tolist() for batch in loader]
+
+
+def test_another_epoch_of_a_sampler_whose_state_does_not_say_it_is_refused():
+    """What it would skip is not what was delivered."""
+    with yielding(0, 2) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with yielding(0, 1) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(ValueError, match=r"its epoch was 2 and is 1: call set_epoch\(2\)"):
+            iter(loader)
+
+
+class Plain(BatchSampler):
+    """Makes batches as torch's does."""
+
+
+class Otherwise(BatchSampler):
+    """Makes them in a way of its own."""
+
+    def __iter__(self):
+        yield from super().__iter__()
+
+
+def test_a_state_inside_of_a_batch_sampler():
+    """It is that of the batches if they are torch's; otherwise a state between epochs warns."""
+    with DataLoader(range(COUNT), batch_sampler=Plain(Own(), BATCH, False)) as loader:
+        list(loader)
+        state = loader.state_dict()
+    with DataLoader(range(COUNT), batch_sampler=Plain(Own(), BATCH, False)) as loader:
+        loader.load_state_dict(state)
+        expected = state["sampler_state"]["order"]
+
+        assert expected == [index for batch in loader for index in batch.tolist()]
+    with DataLoader(range(COUNT), batch_sampler=Otherwise(Own(), BATCH, False)) as loader:
+        list(loader)
+        with pytest.warns(UserWarning, match=r"Own has a state_dict\(\).*Otherwise draws from it"):
+            loader.load_state_dict(loader.state_dict())
 
 
 def test_a_sampler_without_a_state_refuses_one():

@@ -15,7 +15,7 @@ from shmloader.core import replay
 from shmloader.trainer import planning
 from shmloader.trainer.resuming import generators, samplers, telling
 from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.resuming.states import State
+from shmloader.trainer.resuming.states import EPOCH, State
 from shmloader.worker.snapshot import is_stateful
 
 _POSITIVE = 2**63 - 1
@@ -40,6 +40,8 @@ def draw_again(
     by_default = samplers.draws_by_default(sampler)
     jumped = planning.jumped(sampler, state.low)
     if jumped is not None:
+        if state.low > len(sampler):
+            raise ValueError(_TOO_FEW.format(drawn=state.drawn))
         _draw_seed(state, generator)
         kept: list[Any] = []
         replayed(jumped, state.low, state, kept)
@@ -101,7 +103,10 @@ def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator
     if state.sampler_state is not None:
         if stateful.owner is None:
             raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
+        before = samplers.epoch_of(sampler)
         stateful.owner.load_state_dict(state.sampler_state)
+        if before == samplers.epoch_of(sampler) and samplers.distributed(sampler) is not None:
+            _check_epoch(sampler, state)  # its state does not say which
     iterator = iter(sampler)
     _draw_seed(state, generator)
     if state.sampler_iterator is not None:
@@ -109,8 +114,15 @@ def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator
             raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
         iterator.load_state_dict(state.sampler_iterator)
     kept: list[Any] = []
-    replayed(iterator, state.sampler_at, state, kept)
-    return Drawn(samplers.chained(kept, iterator), iterator)
+    requests: Iterator[Any] = iterator
+    if state.sampler_at == 0 and state.sampler_iterator is None:
+        # Where nothing was drawn, it may have said that it is still at the end of the epoch before.
+        first = list(itertools.islice(iterator, 1))
+        if not first:
+            requests = iterator = iter(sampler)
+        requests = samplers.chained(first, requests)
+    replayed(requests, state.sampler_at, state, kept)
+    return Drawn(samplers.chained(kept, requests), iterator)
 
 
 def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any]) -> int:
@@ -134,13 +146,14 @@ def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any])
             total += part
             progress.tell(number - first, state.drawn - first)
     except StopIteration:
-        raise ValueError(
-            f"the sampler ended before batch {state.drawn}, to which the state's run had drawn: "
-            "give the loader the sampler that the state was saved with"
-        ) from None
+        raise ValueError(_TOO_FEW.format(drawn=state.drawn)) from None
     return total & _POSITIVE
 
 
+_TOO_FEW = (
+    "the sampler ended before batch {drawn}, to which the state's run had drawn: give the loader "
+    "the sampler that the state was saved with"
+)
 _STATELESS = (
     "the state holds a state of its sampler, but the sampler here ({kind}) has no load_state_dict()"
 )
@@ -149,6 +162,11 @@ _STATELESS = (
 def _is_in_another_epoch(sampler: Any, state: State) -> bool:
     epoch = samplers.epoch_of(sampler)
     return epoch >= 0 and state.sampler_epoch not in (-1, epoch)
+
+
+def _check_epoch(sampler: Any, state: State) -> None:
+    if state.at == EPOCH and not state.is_finished and _is_in_another_epoch(sampler, state):
+        raise ValueError(_disagreement(sampler, state))
 
 
 def _disagreement(sampler: Any, state: State) -> str:

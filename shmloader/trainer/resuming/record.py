@@ -83,6 +83,12 @@ def batches_of(iterator: Any) -> int | None:
     return int(samples // size if iterator._drop_last else -(-samples // size))
 
 
+_UNASKED = (
+    "{inner} has a state_dict(), which is not saved because {outer} draws from it in a way of its "
+    "own, so the next epoch may have another order: give {outer} state_dict() and load_state_dict()"
+)
+
+
 class Record:
     """
     The place of one iterator in its epoch, or of a loader that was not iterated.
@@ -209,6 +215,10 @@ class Record:
             state["generators"] = self.generators.between(is_seeded)
             if self._ends_later:
                 state["begun"] = self._noted.copy()
+            if self.stateful.unasked and self.stateful.iterator is None:
+                state["trouble"] = _UNASKED.format(
+                    inner=self.stateful.unasked, outer=type(self._sampler).__name__
+                )
         else:
             state["at"] = states.EPOCH
             state["generators"] = self._noted.copy()

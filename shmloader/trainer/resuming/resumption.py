@@ -161,7 +161,7 @@ class Resumption:
         """
         epoch = self.sampler_epoch
         is_known = epoch is not None and self.state.sampler_epoch > 0
-        if is_known and self.state.sampler_state is None and samplers.epoch_of(sampler) == 0:
+        if is_known and samplers.epoch_of(sampler) == 0:
             samplers.tell_epoch(sampler, int(epoch or 0))
 
     def pinned(self) -> generators.Pinned:
@@ -210,10 +210,13 @@ class Resumption:
         earlier = generators.Earlier(self._generators, self._noted)
         try:
             has_end = draws_end(sampler, state, stateful, generator, earlier, checks=self._is_own)
-            if not state.begun:
-                earlier.go_back()  # behind the end already
-            elif has_end:
+            if has_end and state.begun:
                 self._noted = earlier.drawn()
+            elif has_end or state.sampler_state is not None:
+                earlier.go_back()  # behind the end already
+                if not has_end and stateful.owner is not None:
+                    # So was the sampler, which ended with a short batch: it has begun the next one.
+                    stateful.owner.load_state_dict(state.sampler_state)
             else:
                 self.state = state.unfinished()
                 self._noted = self._noted_generators()
@@ -286,7 +289,7 @@ class Resumption:
             by_worker=by_worker,
             last_worker=min(state.last_worker, workers - 1),
         )
-        if stateful.is_here:
+        if state.sampler_state is not None or state.sampler_iterator is not None:
             known = pickle.dumps([state.sampler_state, state.sampler_iterator], protocol=5)
             made.start(known, state.sampler_at)
         made.trust(self._checksum)

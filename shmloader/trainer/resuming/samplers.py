@@ -116,6 +116,11 @@ def may_draw_at_end(sampler: Any) -> bool:
     return False
 
 
+def _batches_plainly(sampler: Any) -> bool:
+    """Returns True if the sampler inside is as far as the batches are."""
+    return isinstance(sampler, BatchSampler) and type(sampler).__iter__ is BatchSampler.__iter__
+
+
 def generator_of(sampler: Any) -> torch.Generator | None:
     """The generator that a sampler, or one that it draws from, has as its own."""
     owned = (getattr(each, "generator", None) for each in nested(sampler))
@@ -151,13 +156,18 @@ class Stateful:
 
     Attributes:
         owner: The sampler that is asked; None if none has a state.
+        unasked: The kind of a sampler that has a state, inside of one that is not asked; or "".
         iterator: The iterator of batches, if that has a state; otherwise None.
     """
 
     def __init__(self, sampler: Any) -> None:
         """Find out what of a loader's index sampler has a state."""
-        inner = getattr(sampler, "sampler", None) if type(sampler) is BatchSampler else None
+        inner = sampler.sampler if _batches_plainly(sampler) else None
         self.owner = next((each for each in (sampler, inner) if is_stateful(each)), None)
+        inside = itertools.islice(nested(sampler), 1, None)
+        unasked = next((each for each in inside if is_stateful(each)), None)
+        # Its place is not that of the batches if they are made in some other way.
+        self.unasked = "" if unasked is None or self.owner is not None else type(unasked).__name__
         self.iterator: Any = None
         self._has_failed = False
 
