@@ -164,6 +164,11 @@ def test_another_loader_refuses_it(name):
         ({"recipe": 99}, "recipe for seeds 99, and here it is 1"),
         ({"drawn": "4"}, "damaged: drawn is '4'"),
         ({"low": 5}, "damaged"),
+        ({"epoch": -1}, "damaged: epoch is -1"),
+        ({"base_seed": -1}, "damaged: base_seed is -1"),
+        ({"drawn": 2**63}, "damaged: drawn is 9223372036854775808"),
+        ({"last_worker": -(2**70)}, "damaged: last_worker is -1180591620717411303424"),
+        ({"by_worker": ["2"]}, "damaged: by_worker is .'2'.,"),
         ({"missing": "====", "low": 0}, "damaged"),
         ({"generators": {"sampler": "AAAA"}}, "sampler generator is damaged"),
         ({"at": "somewhere"}, "damaged"),
@@ -177,6 +182,29 @@ def test_a_state_that_makes_no_sense_is_refused(change, words):
             loader.load_state_dict({**state_at(2), **change})
 
         assert BATCHES == len(list(loader))
+
+
+@pytest.mark.parametrize("key", ["base_seed", "generators", "checksum", "at"])
+def test_a_state_that_lacks_something_is_refused(key):
+    """What it would be without that is another place."""
+    state = state_at(2)
+    del state[key]
+    with opened(Drawing(), {}) as loader:
+        with pytest.raises(ValueError, match=f"damaged: it has no {key}$"):
+            loader.load_state_dict(state)
+
+        assert BATCHES == len(list(loader))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_place_behind_the_end_is_refused_at_iter(workers):
+    """Also of a sampler that jumps there, whose draws are compared with nothing."""
+    with DataLoader(range(12), 2, num_workers=workers, seed_by="batch") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        loader.load_state_dict({**state, "low": 1000, "drawn": 1000})
+        with pytest.raises(ValueError, match="ended before batch 1000"):
+            iter(loader)
 
 
 def test_what_is_no_state_is_refused():

@@ -75,6 +75,10 @@ _UNSET: dict[str, Any] = {
 }
 
 
+_LATER = (FINISHED, "checksums", "begun")  # keys that the first version did not write
+_MOST = 2**63 - 1
+
+
 def unset() -> dict[str, Any]:
     """All keys, with what they are before there is anything to say."""
     return dict(_UNSET)
@@ -260,6 +264,9 @@ def read(state: Any) -> State:
             "load it with the shmloader that saved it, or a newer one"
         )
     raw = {**_UNSET, **state}
+    lost = [key for key in _UNSET if key not in state and key not in _LATER]
+    if lost:
+        raise ValueError(f"{_DAMAGED}: it has no {', no '.join(lost)}")
     try:
         return _read(raw)
     except (KeyError, TypeError, ValueError) as error:
@@ -274,6 +281,7 @@ def _read(raw: dict[str, Any]) -> State:
     for key, kind in _OTHERS.items():
         if not isinstance(raw[key], kind):
             raise TypeError(f"{key} is {raw[key]!r}")
+    _check_ranges(raw)
     checksums = raw["checksums"]
     if checksums and (len(checksums) != raw["ranks"] or {*map(type, checksums)} != {int}):
         raise ValueError(f"checksums of {raw['ranks']} ranks are {checksums!r}")
@@ -288,6 +296,17 @@ def _read(raw: dict[str, Any]) -> State:
         generators=_generators({**generators.NONE, **raw["generators"]}),
         begun=_generators({**generators.NONE, **raw["begun"]}) if raw["begun"] else {},
     )
+
+
+def _check_ranges(raw: dict[str, Any]) -> None:
+    """Refuse numbers that no loader has, where they are named."""
+    for key in _INTS:
+        least = 0 if key in ("epoch", "base_seed") and raw["at"] != START else -1
+        if not least <= raw[key] <= _MOST:
+            raise ValueError(f"{key} is {raw[key]}, and should be from {least} to {_MOST}")
+    for count in raw["by_worker"]:
+        if type(count) is not int or not 0 <= count <= _MOST:
+            raise ValueError(f"by_worker is {raw['by_worker']!r}, and should be counts of batches")
 
 
 def _generators(noted: Mapping[str, str]) -> dict[str, torch.Tensor | None]:
