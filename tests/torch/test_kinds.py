@@ -300,11 +300,11 @@ NATIVE = {
     "keys of many types": lambda: {1: 1, "a": 2, (1, "b"): 3, None: 4, 2.5: 5, b"x": 6, False: 7},
     "deep": lambda: nest(12),
     "ten thousand leaves": lambda: [torch.tensor([i]) for i in range(10_000)],
-    "PackedSequence": packed,
     "shared list": lambda: (lambda shared: [shared, shared])(cycle()),
 }  # fmt: skip
 
 PICKLED = {
+    "PackedSequence": packed,
     "conj": lambda: torch.tensor([1 + 2j, 3 - 1j]).conj(),
     "neg": lambda: torch.tensor([1 + 2j, 3 - 1j]).conj().imag,
     "sparse coo": lambda: torch.eye(3).to_sparse(),
