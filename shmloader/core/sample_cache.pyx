@@ -9,6 +9,7 @@ import zlib
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport (
     MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap,
@@ -38,22 +39,49 @@ cdef uint32_t checksum_of(const cache_head *head, bytes layout) except? 0:
     return zlib.crc32(layout, zlib.crc32((<char *>numbers)[:sizeof(numbers)]))
 
 
-cdef bint keep_record(SampleCache cache_, uint64_t index, Encoder encoder, has_room) except -1:
-    """Write what was walked as a record, and show it. Returns True if it is seen from now on."""
-    cdef cache_head head
-    cdef uint64_t payload = place_sources(&encoder.sources, 0)
-    cdef uint64_t list_bytes = encoder.join_stretches(payload)
-    cdef uint64_t layout_bytes = list_bytes + encoder.used
+cdef bytes layout_of(Encoder encoder, uint64_t *payload):
+    """Place what was walked in a payload of that many bytes, and return its layout."""
+    cdef uint64_t list_bytes
+    cdef uint64_t layout_bytes
     cdef bytes layout
-    cdef uint64_t at, whole
-    cdef char *start
-    if layout_bytes > UINT32_MAX:
-        return False
+    payload[0] = place_sources(&encoder.sources, 0)
+    list_bytes = encoder.join_stretches(payload[0])
+    layout_bytes = list_bytes + encoder.used
     patch_offsets(&encoder.sources, encoder.stream)
     layout = PyBytes_FromStringAndSize(NULL, layout_bytes)
     if list_bytes > 0:
         write_stretches(&encoder.stretches, PyBytes_AS_STRING(layout))
     memcpy(PyBytes_AS_STRING(layout) + list_bytes, encoder.stream, encoder.used)
+    return layout
+
+
+cdef object copy_of(Encoder encoder, uint64_t payload, bytes layout, Unpickler):
+    """Make of what was walked what would be found if it were kept."""
+    cdef Places places
+    cdef char *start = <char *>malloc(payload + CACHE_LINE)
+    if start == NULL:
+        raise MemoryError(f"no memory for a copy of {payload} bytes")
+    try:
+        with nogil:
+            copy_sources(&encoder.sources, start)
+        place_leaves(&places, NULL, start, payload, layout, 1)
+        try:
+            return decode(&places, payload, layout, Unpickler)
+        finally:
+            drop_blocks(&places)
+    finally:
+        free(start)
+
+
+cdef bint keep_record(SampleCache cache_, uint64_t index, Encoder encoder, uint64_t payload,
+                      bytes layout, has_room) except -1:
+    """Write what was walked as a record, and show it. Returns True if it is seen from now on."""
+    cdef cache_head head
+    cdef uint64_t layout_bytes = len(layout)
+    cdef uint64_t at, whole
+    cdef char *start
+    if layout_bytes > UINT32_MAX:
+        return False
     head.index, head.payload_bytes, head.layout_bytes = index, payload, <uint32_t>layout_bytes
     head.checksum = checksum_of(&head, layout)
     whole = cache_record_bytes(&head)
@@ -195,31 +223,40 @@ cdef class SampleCache:
         finally:
             drop_blocks(&places)
 
-    def keep(self, uint64_t index, sample, Pickler, has_room):
+    def keep(self, uint64_t index, sample, Pickler, Unpickler, has_room):
         """
         Keep a sample for all processes, if there is room and none did so before.
 
         Args:
-            index: Below `indices`.
+            index: Below `indices`; of any other one nothing is kept.
             Pickler: Class of the pickler for objects that no layout can describe.
+            Unpickler: Class of what builds these again.
             has_room: Called with a number of bytes before pages are added: may they be?
 
         Returns:
-            True if it is kept.
+            A private copy of the sample, as `find` will return it. The sample itself may lie in
+            the dataset's own memory, which the next one shares.
 
         Raises:
-            Exception: The error of pickling a part of it.
+            Exception: The error of pickling a part of it, or of building it again.
         """
-        cdef Encoder encoder
-        if index >= self.table.shape.indices or not cache_is_absent(&self.table, index):
-            return False
-        if self.full_for == generation_now() or cache_is_closed(&self.table):
-            return False
-        encoder = walked(nowhere, sample, Pickler)
+        cdef Encoder encoder = walked(nowhere, sample, Pickler)
+        cdef uint64_t payload = 0
+        cdef bytes layout
         try:
-            return keep_record(self, index, encoder, has_room)
+            layout = layout_of(encoder, &payload)
+            copy = copy_of(encoder, payload, layout, Unpickler)
+            if self.takes(index):
+                keep_record(self, index, encoder, payload, layout, has_room)
+            return copy
         finally:
             encoder.pickler = None   # it refers to the encoder
+
+    def takes(self, uint64_t index):
+        """Returns False if it is known that a sample of this index will not be kept."""
+        if index >= self.table.shape.indices or not cache_is_absent(&self.table, index):
+            return False
+        return self.full_for != generation_now() and not cache_is_closed(&self.table)
 
     cdef uint64_t find_room(self, uint64_t bytes_, has_room) except? 0:
         """Returns a place for a record; 0: there is none."""

@@ -52,7 +52,7 @@ class Cached(Dataset[Any]):
         if sample is MISSING:
             with draws.put_back():
                 sample = self.dataset[index]
-            self._keep(index, sample)
+            sample = self._keep(index, sample)
         return self._transformed(sample)
 
     def _get_many(self, indices: Sequence[Any]) -> list[Any]:
@@ -64,8 +64,7 @@ class Cached(Dataset[Any]):
                 fetched = self.dataset.__getitems__([indices[place] for place in places])
             self._check(fetched, len(places))
             for place, sample in zip(places, fetched, strict=True):
-                self._keep(indices[place], sample)
-                samples[place] = sample
+                samples[place] = self._keep(indices[place], sample)
         return [self._transformed(sample) for sample in samples]
 
     def _check(self, fetched: Any, count: int) -> None:
@@ -79,8 +78,8 @@ class Cached(Dataset[Any]):
     def _find(self, index: Any) -> Any:
         return self._memory.find(self._number_of(index))
 
-    def _keep(self, index: Any, sample: Any) -> None:
-        self._memory.keep(self._number_of(index), sample)
+    def _keep(self, index: Any, sample: Any) -> Any:
+        return self._memory.keep(self._number_of(index), sample)
 
     def _number_of(self, index: Any) -> int:
         """The place of an index, counted from 0; the length, where nothing is, if it has none."""
@@ -118,10 +117,11 @@ def cached(
     """
     Keep the samples of a dataset in shared memory, once for all workers and all epochs.
 
-    The first process that asks for a sample fetches it and keeps it; from then on each gets a copy
-    of its own, at the speed of copying. Decode in the dataset, which runs once for each sample, and
-    augment in transform, which runs each time. Nothing that is kept is given up: when the memory is
-    full, what is not there is fetched each time.
+    The first process that asks for a sample fetches it and keeps it; from then on each gets it at
+    the speed of copying. Every access, the first too, returns a copy of its own. Decode in the
+    dataset, which runs once for each sample, and augment in transform, which runs each time.
+    Nothing that is kept is given up: when the memory is full, what is not there is fetched each
+    time.
 
     It works with any number of loaders and workers, forked or spawned, that live on between epochs
     or not, and without workers. Any process may be killed at any moment. Samples are compared with

@@ -109,14 +109,21 @@ class CacheMemory:
         """Return a copy of a sample, or `MISSING`; both are counted."""
         return self._samples.find(index, Unpickler)
 
-    def keep(self, index: int, sample: Any) -> None:
-        """Keep a sample for all processes, if there is room and it can be."""
+    def keep(self, index: int, sample: Any) -> Any:
+        """
+        Keep a sample for all processes, if there is room and it can be.
+
+        Returns:
+            A copy, as `find` will return it; the sample itself if it cannot be copied.
+        """
         try:
-            self._samples.keep(index, sample, ValuePickler, self._room)
+            return self._samples.keep(index, sample, ValuePickler, Unpickler, self._room)
         except Exception as error:
             # Not the first of one that ends the loop: the sample itself is as good as without us.
-            self._samples.refuse(index)
-            self._say_unkept(index, sample, error)
+            if self._samples.takes(index):
+                self._samples.refuse(index)
+                self._say_unkept(index, sample, error)
+            return sample
 
     def _say_unkept(self, index: int, sample: Any, error: Exception) -> None:
         if not self._says:

@@ -161,6 +161,55 @@ def test_copies_are_private():
     assert "sample 1" == dataset[1]["name"]
 
 
+@pytest.mark.parametrize("room", [ROOM, 24 << 10], ids=["all fit", "few fit"])
+@pytest.mark.parametrize("kind", ["one by one", "at once", "other indices"])
+def test_a_sample_that_is_fetched_is_private_too(room, kind):
+    """Samples that lie in the dataset's own memory, as windows of a series do, may be changed."""
+    series = torch.arange(4000.0)
+    windows = Computed(12, lambda index: series[int(index) : int(index) + 3000])
+    if kind == "at once":
+        windows.__getitems__ = lambda indices: [windows[index] for index in indices]
+    dataset = cached(windows, room, lambda sample: sample.sub_(sample[0].item()))
+    for _ in range(2):
+        for index in range(12):
+            if kind == "at once":
+                (found,) = dataset.__getitems__([index])
+            else:
+                found = dataset[index if kind == "one by one" else str(index)]
+            assert torch.equal(torch.arange(3000.0), found)
+
+    assert torch.equal(torch.arange(4000.0), series)
+
+
+def test_cold_and_warm_samples_are_the_same():
+    """What the copying of a sample changes, such as its byte order, it changes the first time."""
+    dataset = cached(Computed(1, lambda index: numpy.arange(3, dtype=">i4")), ROOM)
+    cold, warm = dataset[0], dataset[0]
+
+    assert cold.dtype.str == warm.dtype.str
+    assert cold.tobytes() == warm.tobytes()
+
+
+def test_a_sample_that_cannot_be_built_again_is_fetched_each_time():
+    """It is not kept, so that no later look is an error."""
+    dataset = cached(Computed(1, lambda index: Sealed()), ROOM)
+    with pytest.warns(UserWarning, match=r"sample \(Sealed\): not again"):
+        assert isinstance(dataset[0], Sealed)
+
+    assert isinstance(dataset[0], Sealed)
+
+
+class Sealed:
+    """An object that pickles, but not back."""
+
+    def __reduce__(self):
+        return _fail, ()
+
+
+def _fail():
+    raise ValueError("not again")
+
+
 def test_a_kept_label_does_not_keep_its_picture():
     """A small leaf of a copy holds memory of its own."""
     dataset = cached(Computed(1, lambda index: (BIG, torch.ones(3))), ROOM)
