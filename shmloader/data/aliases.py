@@ -111,8 +111,18 @@ class Reading:
         for _ in range(2 if is_loop else 1):
             if isinstance(statement, ast.For | ast.AsyncFor):
                 self._bind(statement.target, _inside(self._links(statement.iter)))
+            if isinstance(statement, ast.Match):
+                self._bind_captures(statement)
             for block in _blocks_of(statement):
                 self._read_perhaps(block)
+
+    def _bind_captures(self, statement: ast.Match) -> None:
+        links = self._links(statement.subject)
+        for case in statement.cases:
+            for part in ast.walk(case.pattern):
+                for name in (getattr(part, "name", None), getattr(part, "rest", None)):
+                    if name is not None:
+                        self._names[name] = links | _inside(links)
 
     def _read_perhaps(self, block: Iterable[ast.AST]) -> None:
         before = dict(self._names)
@@ -176,7 +186,7 @@ class Reading:
         return self._held.get(what, NOTHING)
 
     def _is_me(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id == self._me
+        return is_object(node, self._me)
 
     # Expressions
 
@@ -253,6 +263,8 @@ class Reading:
         if isinstance(function, ast.Attribute):
             if self._is_me(function.value):
                 return self._links(function)
+            if call.args and self._is_me(call.args[0]):  # a base class, asked by its name
+                return self._known(name)
             owner = self._links(function.value)
             if name in _GETTERS:
                 return _inside(owner) | self._all(call.args[1:])
@@ -261,12 +273,22 @@ class Reading:
             if name == "copy":  # of a dict, or copy's own
                 return _copied(owner | self._all(call.args))
             return NOTHING
+        if name == "getattr" and len(call.args) > 1 and self._is_me(call.args[0]):
+            named = getattr(call.args[1], "value", None)
+            return frozenset([(named, 0)]) if isinstance(named, str) else NOTHING
         if name in _COPIES or name == "copy":
             return _copied(self._all(call.args))
         return _inside(self._all(call.args)) if name == "next" else NOTHING
 
     def _all(self, nodes: Iterable[ast.AST]) -> Links:
         return NOTHING.union(*(self._links(node) for node in nodes))
+
+
+def is_object(node: ast.AST, me: str) -> bool:
+    """Returns True for a method's name for its object, and for `super()`."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "super"
+    return isinstance(node, ast.Name) and node.id == me
 
 
 def _inside(links: Links) -> Links:

@@ -12,7 +12,7 @@ import inspect
 import textwrap
 from typing import Any
 
-from shmloader.data.aliases import Held, Reading
+from shmloader.data.aliases import Held, Reading, is_object
 
 _FETCHING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__len__")
 _ROUNDS = 10  # through methods that hand things to each other; what is known only grows
@@ -32,37 +32,43 @@ def changed_while_read(kind: type) -> dict[str, str]:
     held: Held = {}
     for _ in range(_ROUNDS):
         before = dict(held)
-        for name, (method, me) in methods.items():
-            for attribute in sorted(Reading(method, held, me).changed - methods.keys()):
-                changed.setdefault(attribute, name)
+        for name, versions in methods.items():
+            for method, me in versions:
+                for attribute in sorted(Reading(method, held, me).changed - methods.keys()):
+                    changed.setdefault(attribute, name)
         if held == before:
             break
     return changed
 
 
-def _read_methods(kind: type) -> dict[str, tuple[_Method, str]]:
-    """Find the methods that fetching calls, each with its name for the object."""
-    found: dict[str, tuple[_Method, str]] = {}
+def _read_methods(kind: type) -> dict[str, list[tuple[_Method, str]]]:
+    """
+    Find the methods that fetching calls, each with its name for the object.
+
+    Those of base classes count beside those that override them, which mostly call them.
+    """
+    found: dict[str, list[tuple[_Method, str]]] = {}
     waiting = list(_FETCHING)
     seen = set(waiting)
     while waiting:
         name = waiting.pop()
-        method = _source_of(kind, name)
-        if method is None:
-            continue
-        me = _first_parameter(kind, name, method)
-        found[name] = method, me
-        for node in ast.walk(method):
-            called = _called_on(node, me)
-            if called is not None and called not in seen:
-                seen.add(called)
-                waiting.append(called)
+        for base in kind.__mro__:
+            method = _source_of(base, name)
+            if method is None:
+                continue
+            me = _first_parameter(base, name, method)
+            found.setdefault(name, []).append((method, me))
+            for node in ast.walk(method):
+                called = _called_on(node, me)
+                if called is not None and called not in seen:
+                    seen.add(called)
+                    waiting.append(called)
     return found
 
 
 def _source_of(kind: type, name: str) -> _Method | None:
-    """Parse a method of a class; None if it has none that is written in Python and at hand."""
-    function: Any = inspect.getattr_static(kind, name, None)
+    """Parse a class's own method; None if it has none that is written in Python and at hand."""
+    function: Any = vars(kind).get(name)
     if isinstance(function, property):
         function = function.fget
     elif isinstance(function, classmethod | staticmethod):
@@ -86,13 +92,16 @@ def _source_of(kind: type, name: str) -> _Method | None:
 
 def _first_parameter(kind: type, name: str, method: _Method) -> str:
     """Return a method's name for its object; "" if it has none."""
-    if isinstance(inspect.getattr_static(kind, name), staticmethod):
+    if isinstance(vars(kind)[name], staticmethod):
         return ""
     parameters = [*method.args.posonlyargs, *method.args.args]
     return parameters[0].arg if parameters else ""
 
 
 def _called_on(node: ast.AST, me: str) -> str | None:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == me:
-        return node.attr  # called or not: a property's code runs too
+    """Name what is asked of the object, of its base classes, or of a class that is handed it."""
+    if isinstance(node, ast.Attribute):
+        return node.attr if is_object(node.value, me) else None  # a property's code runs too
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+        return node.func.attr if is_object(node.args[0], me) else None
     return None

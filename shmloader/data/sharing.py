@@ -35,6 +35,8 @@ _PLAIN = (
     datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction, enum.Enum, uuid.UUID,
 )  # fmt: skip
 _CONTAINERS = (list, tuple, set, frozenset, dict)
+# Records that two containers may both hold, to be changed through one and read through the other.
+_CHANGEABLE = (list, dict, set, bytearray, numpy.ndarray, torch.Tensor)
 # Objects of these are tools of a dataset, not parts of it: a vocabulary is looked up for each word.
 _FOREIGN = frozenset(
     (
@@ -124,9 +126,20 @@ def share(dataset: Any, *, min_bytes: int = _MIN_BYTES) -> Sharing:
         raise TypeError(f"a {kind} has no attributes to share: give SharedList a list itself")
     walk = _Walk(min_bytes)
     walk.look_at(dataset, "dataset", 0)
+    walk.replace()
     done = Sharing(tuple(walk.replaced), tuple(walk.left))
     log.tell("%s", done)
     return done
+
+
+class _Found(NamedTuple):
+    """A large list or dict, and one place where it is."""
+
+    thing: Any
+    name: Any
+    value: Any
+    spot: str
+    reason: str | None  # why it has to stay
 
 
 class _Walk:
@@ -135,7 +148,8 @@ class _Walk:
     def __init__(self, min_bytes: int) -> None:
         self._min_bytes = min_bytes
         self._seen: dict[int, Any] = {}  # objects that were looked at, kept so that ids stay theirs
-        self._made: dict[int, tuple[Any, Any]] = {}  # id -> the object, and what replaces it
+        self._found: list[_Found] = []
+        self._made: dict[int, Any] = {}  # id of what was found -> what replaces it
         self.replaced: list[Replaced] = []
         self.left: list[Left] = []
 
@@ -167,26 +181,50 @@ class _Walk:
             if len(value) <= _FEW:
                 self.look_at(value, spot, depth + 1, reason)
             return
-        if id(value) in self._made:
-            _put(thing, name, self._made[id(value)][1])
-            return
-        reason = _reason_against(thing, value) or reason
-        if reason is not None:
-            self.left.append(Left(spot, reason))
-            return
+        self._found.append(_Found(thing, name, value, spot, reason))
+
+    def replace(self) -> None:
+        """Replace what was found and may be, in all of its places."""
+        changed = {id(each.value): each for each in self._found if each.reason is not None}
+        records = {
+            id(record): each.reason
+            for each in changed.values()
+            for record in _records_in(each.value)
+            if isinstance(record, _CHANGEABLE)
+        }
+        for thing, name, value, spot, own_reason in self._found:
+            if id(value) in self._made:
+                _put(thing, name, self._made[id(value)])
+                continue
+            reason = _reason_against(thing, value) or own_reason
+            if reason is None and id(value) in changed:
+                reason = changed[id(value)].reason
+            if reason is None and records:
+                shared = (records.get(id(record)) for record in _records_in(value))
+                reason = next(filter(None, shared), None)
+            if reason is None:
+                reason = self._replace(thing, name, value, spot)
+            if reason is not None:
+                self.left.append(Left(spot, reason))
+
+    def _replace(self, thing: Any, name: Any, value: Any, spot: str) -> str | None:
+        """Replace a container in one of its places. Returns why that cannot be."""
         try:
             made = _shared(value)
         except (MemoryError, KeyboardInterrupt):
             raise
         except Exception as error:
-            self.left.append(Left(spot, f"{type(error).__name__}: {error}"))
-            return
+            return f"{type(error).__name__}: {error}"
         if len(made) != len(value):
-            self.left.append(Left(spot, "it changed while it was read"))
-            return
-        self._made[id(value)] = (value, made)
+            return "it changed while it was read"
+        self._made[id(value)] = made
         _put(thing, name, made)
         self.replaced.append(Replaced(spot, len(made), made.nbytes))
+        return None
+
+
+def _records_in(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _members(thing: Any) -> list[tuple[Any, Any, Any]]:
@@ -244,7 +282,7 @@ def _reason_against(thing: Any, value: Any) -> str | None:
         others = {type(key) for key in value} - {int, str}
         if others:
             return f"its keys are of type {_named(others)}, not int or str"
-    strange = _strange_types(value.values() if isinstance(value, dict) else value)
+    strange = _strange_types(_records_in(value))
     return f"it holds objects of type {_named(strange)}" if strange else None
 
 

@@ -265,6 +265,99 @@ def test_a_list_whose_records_are_changed_reads_as_before():
     assert {"Counting.__getitem__ changes it"} == {each.reason for each in done.left}
 
 
+class Marking(Dataset):
+    """Counts how often each of its records is read."""
+
+    def __init__(self):
+        self.rows = [{"k": 0, "text": "x" * 400} for _ in range(MANY // 5)]
+
+    def __getitem__(self, index):
+        row = self.rows[index]
+        row["k"] += 1
+        return row
+
+    def mark(self, index):
+        self.rows[index]["k"] += 1
+
+
+class BySuper(Marking):
+    def __getitem__(self, index):
+        return super().__getitem__(index)["k"]
+
+
+class BySuperElsewhere(Marking):
+    def __getitem__(self, index):
+        super().mark(index)
+        return self.rows[index]["k"]
+
+
+class ByBase(Marking):
+    def __getitem__(self, index):
+        Marking.mark(self, index)
+        return self.rows[index]["k"]
+
+
+class ByResult(Unchanging):
+    def __init__(self):
+        self.rows = [{"k": 0, "text": "x" * 400} for _ in range(MANY // 5)]
+
+    def find(self, index):
+        return self.rows[index]
+
+    def __getitem__(self, index):
+        ByResult.find(self, index)["k"] += 1
+        return self.rows[index]["k"]
+
+
+class ByGetattr(Marking):
+    def __getitem__(self, index):
+        row = getattr(self, "rows")[index]  # noqa: B009
+        row["k"] += 1
+        return self.rows[index]["k"]
+
+
+class ByMatch(Marking):
+    def __getitem__(self, index):
+        match self.rows[index]:
+            case {"text": _} as row:
+                row["k"] += 1
+        return self.rows[index]["k"]
+
+
+class ByOtherName(Marking):
+    def __init__(self):
+        super().__init__()
+        self.same = self.rows
+
+    def __getitem__(self, index):
+        self.same[index]["k"] += 1
+        return self.rows[index]["k"]
+
+
+class ByTable(Marking):
+    def __init__(self):
+        super().__init__()
+        self.table = dict(enumerate(self.rows))
+
+    def __getitem__(self, index):
+        self.table[index]["k"] += 1
+        return self.rows[index]["k"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [BySuper, BySuperElsewhere, ByBase, ByResult, ByGetattr, ByMatch, ByOtherName, ByTable],
+)
+def test_changes_by_base_classes_and_through_other_attributes(kind):
+    """The records stay what is changed, wherever they lie, in the order of the attributes too."""
+    dataset = kind()
+    done = share(dataset)
+
+    assert () == done.replaced
+    assert "dataset.rows" in [each.place for each in done.left]
+    assert [1, 2, 3] == [dataset[5] for _ in range(3)]
+
+
 class Special(list):
     """A list that may do more."""
 
