@@ -42,6 +42,7 @@ struct mark {
 struct witness {
   struct witness *next;
   int fd;
+  struct platform_file file; /* that fd meant when it was opened */
   void *page; /* NULL: unmapped here, so no other fork shares it */
   struct mark *marks;
 };
@@ -57,6 +58,13 @@ static void unmap(struct witness *witness) {
   witness->page = NULL;
 }
 
+/* Another file may have the number by now, where other code has closed it. */
+static void close_file(const struct witness *witness) {
+  struct platform_file found = platform_file_of(witness->fd);
+  bool is_same = found.device == witness->file.device && found.inode == witness->file.inode;
+  if (is_same) close(witness->fd);
+}
+
 static void free_witness(struct witness *witness) {
   for (struct mark *mark = witness->marks; mark != NULL;) {
     struct mark *next = mark->next;
@@ -70,7 +78,7 @@ static void free_witness(struct witness *witness) {
 static void start_anew(bool closes) {
   while (witnesses != NULL) {
     struct witness *next = witnesses->next;
-    if (closes) close(witnesses->fd);
+    if (closes) close_file(witnesses);
     free_witness(witnesses);
     witnesses = next;
   }
@@ -106,7 +114,7 @@ static void end_witness(struct witness **link) {
   struct witness *witness = *link;
   *link = witness->next;
   unmap(witness);
-  close(witness->fd);
+  close_file(witness);
   free_witness(witness);
 }
 
@@ -134,6 +142,7 @@ static struct witness *open_witness(void) {
     free(witness);
     return NULL;
   }
+  witness->file = platform_file_of(witness->fd);
   witness->next = witnesses;
   witnesses = witness;
   return witness;

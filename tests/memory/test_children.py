@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 import resource
@@ -46,6 +47,14 @@ def child_that_reads(held, go_on):
         os._exit(code)
 
 
+def descriptor_of(name):
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if name in os.readlink(f"/proc/self/fd/{number}"):
+                return int(number)
+    raise AssertionError(f"no descriptor of {name}")
+
+
 def exit_code(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -69,6 +78,34 @@ def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
         assert state(loader, "forked") == 0
     os.close(read_end)
     os.close(write_end)
+
+
+def test_a_file_that_has_the_number_of_another_stays_open(tmp_path):
+    """What tells of children is closed by its number only while that still means it."""
+    read_end, write_end = os.pipe()
+    with open_loader() as loader, open(tmp_path / "mine", "w") as mine:
+        held = next(iter(loader))
+        reader = child_that_reads([held], read_end)
+        number = descriptor_of("shmloader-witness")
+        os.dup2(mine.fileno(), number)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if is_open(number) else 1)
+        os.write(write_end, b"!")
+        assert [exit_code(child), exit_code(reader)] == [0, 0]
+    del held, loader
+    gc.collect()
+    assert is_open(number)
+    for end in (number, read_end, write_end):
+        os.close(end)
+
+
+def is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def test_a_grandchild_reads_held_batches_as_long_as_it_lives():
