@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader
 from shmloader.core import is_behind_lease
+from shmloader.trainer.device import copies as copies_module
 from tests.device.loaders import Images, Record, all_kinds, loader_of
 from tests.device.standin import Never, StandIn
 from tests.memory.test_batch_log import records_of
@@ -270,8 +271,6 @@ def test_an_error_of_the_dataset_comes_as_without_a_device(monkeypatch):
 
 def test_what_a_failed_copy_reads_is_never_used_again(monkeypatch):
     """The device may still read it: its memory stays until the process ends, and no page goes."""
-    from shmloader.trainer.device import copies
-
     backend = StandIn(when_asked=lambda backend: None)
     with loader_of(monkeypatch, backend) as loader:
         iterator = iter(loader)
@@ -279,12 +278,12 @@ def test_what_a_failed_copy_reads_is_never_used_again(monkeypatch):
         backend.fails_at = 0
         with pytest.raises(Never, match="the copy failed"):
             list(iterator)
-    (left,) = copies._abandoned
+    (left,) = copies_module._abandoned
     assert {} != backend.registered
     assert [] == backend.unregistered
     backend.finish()  # reads what is still mapped
     # What only the end of the process does:
-    copies._abandoned.clear()
+    copies_module._abandoned.clear()
     left._lost.clear()
 
 
@@ -385,6 +384,21 @@ def test_a_batch_during_capture_is_refused(monkeypatch):
         assert issued == len(backend.ops)
         backend.capturing = False
         assert 11 == len(list(iterator))
+
+
+def test_an_end_during_capture_asks_nothing(monkeypatch):
+    """As of an iterator that garbage collection comes upon: its slots stay as they are."""
+    backend = StandIn()
+    with loader_of(monkeypatch, backend) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        registered = dict(backend.registered)
+        backend.capturing, backend.when_asked = True, None  # what is asked fails
+        del iterator
+        assert registered == backend.registered
+        backend.capturing, backend.when_asked = False, StandIn.finish
+        assert 12 == len(list(loader))
+    copies_module._abandoned.clear()
 
 
 def test_pages_go_back_between_epochs_if_they_are_not_kept(monkeypatch):

@@ -276,13 +276,17 @@ class Copies:
         """
         Wait for all copies and unregister all slots; before the segment goes to another owner.
 
+        While a graph is captured, as where a collection of garbage comes upon an old iterator, the
+        accelerator cannot be asked: the capture would fail.
+
         Returns:
             True if it worked. Otherwise the segment must not be used again, and what the device may
             read stays until the process ends.
         """
         is_done = False
         try:
-            is_done = self._wait(_LAND_S) and self.registry.release()
+            if not self._backend.is_capturing():
+                is_done = self._wait(_LAND_S) and self.registry.release()
         finally:
             if not is_done:
                 log.tell("copies to %s did not end: their memory stays", self._backend.device)
