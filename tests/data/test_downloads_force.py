@@ -73,6 +73,7 @@ def test_two_runs_share_a_limit(tmp_path, stress_seconds):
     assert 0 < min(cache.stats().hits for cache in caches)
 
 
+@pytest.mark.thorough
 def test_kills_cost_no_value_and_no_bytes(tmp_path, stress_seconds):
     """Whatever a kill leaves: values are right, and the files within their limit."""
     most_bytes = 200 * BLOCK

@@ -379,6 +379,7 @@ if __name__ == "__main__":
         assert ("", []) == (program.errors, program.lines())
 
 
+@pytest.mark.thorough
 def test_exit_from_a_daemon_thread_that_iterates_is_silent(tmp_path):
     """The interpreter may end while another thread waits in next()."""
     script = """
@@ -447,6 +448,7 @@ held = []
 """
 
 
+@pytest.mark.thorough
 def test_interrupted_epochs_lose_nothing(tmp_path, seeded):
     """
     After an interrupt at any moment of a persistent epoch the next one is whole, no slot is lost.

@@ -189,7 +189,7 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
 def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
     """A stopped nursery, which reports neither starts nor exits, does not delay the end."""
@@ -261,6 +261,7 @@ iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method
         assert_ended(program, 0)
 
 
+@pytest.mark.thorough
 def test_other_processes_can_be_interrupted(stage, tmp_path):
     """Processes that the user starts by the fork server do not inherit blocked interrupts."""
     script = """

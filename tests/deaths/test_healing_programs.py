@@ -198,6 +198,7 @@ if __name__ == "__main__":
     assert (0, ["True True 1 1 2"], "") == (status, lines, errors)
 
 
+@pytest.mark.thorough
 def test_replacement_that_nobody_reaps(tmp_path):
     """The end of an orphan is noticed even if it stays a zombie, as in a container."""
     script = """

@@ -169,6 +169,7 @@ def test_trainer_without_descriptors(tmp_path, monkeypatch):
     assert "could not be started (Too many open files)" in str(warned[1].message)
 
 
+@pytest.mark.thorough
 def test_nursery_that_is_stopped(tmp_path, monkeypatch):
     """With a timeout, a nursery that does nothing leads to torch's error, and nothing is left."""
     monkeypatch.setattr(nursery, "_PATIENCE_S", 0.5)

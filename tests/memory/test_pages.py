@@ -283,6 +283,7 @@ def on_huge_pages():
     pytest.skip("no file system of huge pages can be mounted")
 
 
+@pytest.mark.thorough
 def test_huge_pages_are_counted_as_they_exist():
     """On a tmpfs of huge pages, ring_bytes bounds what exists, and stats() says how much it is."""
     environment = {**os.environ, "PYTHONPATH": search_path(), "SHMLOADER_BACKING": "posix"}

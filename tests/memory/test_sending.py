@@ -364,6 +364,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_batch_sent_by_its_worker_keeps_its_aliases(tmp_path):
     """What collate_fn sends of the slot that it writes stays there, and so do its aliases."""
     status, lines, errors = run(tmp_path, FROM_A_WORKER)

@@ -275,6 +275,7 @@ print(kept.shape.total_bytes <= 1 << 28)
     assert ["True"] == run(script, SHMLOADER_BACKING=backing)
 
 
+@pytest.mark.thorough
 def test_kept_batches_under_a_limit():
     """With the few spares of a limit, slots are left even if workers keep all that they collate."""
     script = """
@@ -320,6 +321,7 @@ def is_right(count, index, sample):
 """
 
 
+@pytest.mark.thorough
 def test_a_list_without_room_is_an_error_not_a_kill():
     """A list that outgrows its control group is refused, with its size and what is left."""
     script = """

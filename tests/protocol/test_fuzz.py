@@ -96,6 +96,7 @@ def test_kept_records_end_well(tmp_path):
     assert {"record", "damaged", "DamagedRecord", "builder's error"} <= set(outcomes)
 
 
+@pytest.mark.thorough
 def test_fuzzing_starts_from_records(tmp_path):
     """The seeds that were written are read, from files and buffers; nearly all others are not."""
     real, broken = list(seeds.real_records()), list(seeds.broken_records())

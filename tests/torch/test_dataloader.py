@@ -361,6 +361,7 @@ def test_with_closes_also_after_an_error():
     assert [False, False] == [worker.is_alive() for worker in workers]
 
 
+@pytest.mark.thorough
 def test_iterator_of_a_closed_loader_disturbs_no_other():
     """Going on with an iterator after close() is an error, and takes no slots of a later epoch."""
     loader = DataLoader(FirstIsSlow(), batch_size=2, slots=8, **TWO)

@@ -113,7 +113,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_class_that_is_defined_again_arrives_as_the_new_one(tmp_path, method):
     """A class or function defined again is found by its name in each batch, as with torch."""

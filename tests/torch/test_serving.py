@@ -261,6 +261,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.thorough
 def test_loaders_of_one_epoch_cannot_be_compared(tmp_path):
     """A program that makes its loader anew for each epoch is told why torch had none."""
     (tmp_path / "anew.py").write_text(ANEW)
