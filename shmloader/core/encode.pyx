@@ -79,8 +79,8 @@ cdef bint is_builtin_function(object value):
 
 cdef bint is_reducible(object kind):
     """Returns True if a type's instances travel as __reduce_ex__ parts instead of a pickle."""
-    # torch's packed sequence keeps one of its tensors on the CPU, wherever the other is: whoever
-    # moves it to a device must know that, as its own to() does.
+    # A packed sequence has two tensors, of which one has to stay on the CPU: its own to() knows
+    # which, and the copies to a device, which move the tensors of all containers, do not.
     if issubclass(kind, PackedSequence):
         return False
     return (
