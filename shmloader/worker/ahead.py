@@ -6,7 +6,7 @@ main thread. Looking ahead ends at an order of another kind, which holds for wha
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from shmloader.core import Desk, Order, Samples, Taken
@@ -57,7 +57,8 @@ class LookAhead:
                 return None
             self._note(*order)
         self._look_further()
-        _drop(self._in_hand)  # of an order that was answered with the error of the worker's start
+        # Of an order that was answered with the error of the worker's start.
+        self._threads.drop(self._in_hand)
         verb, value, self._in_hand = self._orders.popleft()
         if verb is not _PLACE:
             self._looks = True
@@ -117,7 +118,7 @@ class LookAhead:
             shown = request if isinstance(request, Samples) else tasks
             return [self._result(task) for task, _ in zip(tasks, shown, strict=True)]
         finally:
-            _drop(tasks)
+            self._threads.drop(tasks)
 
     def _result(self, task: Task) -> Any:
         self._awaited = task
@@ -130,9 +131,3 @@ class LookAhead:
     def _ring(self, task: Task) -> None:
         if task is self._awaited:
             self._desk.ring()
-
-
-def _drop(tasks: Iterable[Task]) -> None:
-    """Have no thread begin what is left of an order that was answered."""
-    for task in tasks:
-        task.drop()

@@ -9,7 +9,7 @@ import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from queue import SimpleQueue
 from statistics import median
@@ -139,6 +139,7 @@ class FetchThreads:
         self._done = done
         self._modes = _Modes()
         self._pace = _Pace() if count is None else None
+        self._held = self._most_held = 0
         self._count = 0
         self._turn = threading.Lock()
         self._set_count(_AT_FIRST if count is None else count)
@@ -149,8 +150,16 @@ class FetchThreads:
         return self._count
 
     def put(self, task: Task) -> None:
-        """Have a task fetched."""
+        """Have a task fetched, and hold it until it is dropped."""
+        self._held += 1
+        self._most_held = max(self._most_held, self._held)
         self._tasks.put(task)
+
+    def drop(self, tasks: Iterable[Task]) -> None:
+        """Have no thread begin what is left of these tasks, which were put by the same thread."""
+        for task in tasks:
+            task.drop()
+            self._held -= 1
 
     def end(self) -> None:
         """Let the threads leave when they have fetched what they were given."""
@@ -186,7 +195,7 @@ class FetchThreads:
             try:
                 if self._count == 0:
                     return  # they leave
-                self._set_count(pace.judge(self._count, self._tasks.qsize()))
+                self._set_count(pace.judge(self._count, self._most_held))
             finally:
                 self._turn.release()
 
@@ -241,13 +250,15 @@ class _Pace:
         self._cpu_s += cpu_s
         return now - self._since >= _WINDOW_S
 
-    def judge(self, count: int, waiting: int) -> int:
+    def judge(self, count: int, held: int) -> int:
         """
         Return how many threads there should be.
 
         Args:
             count: How many there are.
-            waiting: How many samples no thread has begun.
+            held: How many samples the worker had at most, done or not. More threads would have
+                nothing to do. With one less, a last sample waits for all the others: where they
+                only wait, they begin together and end together.
         """
         now, fetched = time.monotonic(), self._fetched
         if fetched < count or now - self._since < _WINDOW_S:  # or judged meanwhile
@@ -255,12 +266,12 @@ class _Pace:
         rate, mean_s = fetched / (now - self._since), self._tasks_s / fetched
         wanted = count
         if rate * mean_s >= _ABOUT * count:  # or threads had nothing to do: the trainer is slower
-            wanted = min(self._next(count, rate, mean_s, now), count + waiting, _AT_MOST)
+            wanted = min(self._next(count, rate, mean_s, now), max(count, held), _AT_MOST)
         else:
             self.is_starting = False
         # A new thread has to connect to its server first, so few more are none, unless then nothing
         # waits for a thread.
-        is_enough = count < wanted == count + waiting
+        is_enough = count < wanted == held
         if _ABOUT < wanted / count < 1 / _ABOUT and not is_enough and not self._is_probing:
             wanted = count
         if wanted < count and not self._rate_before:

@@ -1,9 +1,13 @@
 """The number of fetching threads that "auto" finds, in loops that are played without a clock."""
 
+import time
+from collections import deque
+from queue import SimpleQueue
+
 import pytest
 
 from shmloader.worker import threads
-from shmloader.worker.threads import _Pace
+from shmloader.worker.threads import FetchThreads, Task, _Pace
 
 
 class Clock:
@@ -39,9 +43,8 @@ class Worker:
             begun = min(self.count, self.held)
             rate = min(begun / (wait_s + compute_s), 1 / max(compute_s, 1e-9))
             self.clock.now += 1 / rate
-            waiting = max(0, self.held - self.count)
             if self.pace.note(begun / rate, compute_s, self.clock.now):
-                self.count = self.pace.judge(self.count, waiting)
+                self.count = self.pace.judge(self.count, self.held)
             counts.append(self.count)
         return counts[samples // 2 :]
 
@@ -92,3 +95,22 @@ def test_a_server_that_became_faster_gets_fewer_threads(clock):
     worker = Worker(clock, held=512)
     assert 100 <= max(worker.fetch(0.1, 0.001))
     assert max(worker.fetch(0.004, 0.001, samples=20_000)) <= 12
+
+
+def test_as_many_threads_as_samples_that_wait_together():
+    """With one less, the last sample would wait for the others' whole time once more."""
+    done = SimpleQueue()
+    fetching = FetchThreads(None, done.put)
+    requests = deque()
+    for _ in range(16):
+        while len(requests) < 4:
+            requests.append([Task(lambda _: time.sleep(0.06), 0, None) for _ in range(8)])
+            for task in requests[-1]:
+                fetching.put(task)
+        while not all(task.is_done for task in requests[0]):
+            done.get(timeout=60)
+        fetching.drop(requests.popleft())
+    found = fetching.count
+    fetching.end()
+
+    assert found == 32
