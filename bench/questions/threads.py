@@ -10,6 +10,7 @@ A sample sleeps, and then decodes a JPEG or does nothing. Two workers, batches o
 import argparse
 import time
 import warnings
+from statistics import median
 
 import torch
 from torch.utils.data import Dataset
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> int:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = parser_of("threads", __doc__)
     parser.add_argument("--latency", action="append", type=float, help="in ms; may be repeated")
-    parser.add_argument("--repeats", type=int, default=3, help="epochs behind the first; the best")
+    parser.add_argument("--repeats", type=int, default=5, help="epochs behind the first")
     parser.add_argument("--quick", action="store_true", help="one epoch behind the first")
     add_json_option(parser)
     options = parser.parse_args(arguments)
@@ -78,24 +79,40 @@ def _record(latency_ms: float, jpegs: list[bytes], repeats: int) -> dict:
     possible = min(_WORKERS * _COUNTS[-1] / latency_ms * 1e3, most)
     batches = max(8, round(possible * _EPOCH_S / BATCH))
     dataset = Waiting(latency_ms / 1e3, jpegs, batches * BATCH)
-    record = {"latency_ms": latency_ms, "decodes": "yes" if jpegs else "no"}
-    for count in _COUNTS:
-        hopeless = _WORKERS * count / latency_ms * 1e3 < _SLOWEST * possible
-        record[f"rate_{count}"] = None if hopeless else _rates(dataset, count, repeats)[1]
-    first, record["rate_auto"] = _rates(dataset, "auto", repeats)
-    best = max(record[f"rate_{count}"] or 0 for count in _COUNTS)
-    return {**record, "share": record["rate_auto"] / best, "share_first": first / best}
+    counts: list[int | str] = [
+        count for count in _COUNTS if _WORKERS * count / latency_ms * 1e3 >= _SLOWEST * possible
+    ]
+    first, later = _rates(dataset, [*counts, "auto"], repeats)
+    best = max(later[count] for count in counts)
+    return {
+        "latency_ms": latency_ms,
+        "decodes": "yes" if jpegs else "no",
+        **{f"rate_{count}": later.get(count) for count in (*_COUNTS, "auto")},
+        "share": later["auto"] / best,
+        "share_first": first["auto"] / best,
+    }
 
 
-def _rates(dataset: Waiting, threads: int | str, repeats: int) -> tuple[float, float]:
-    """Measure batches per second of the first epoch, and of the fastest of the others."""
-    loader = DataLoader(
-        dataset, batch_size=BATCH, num_workers=_WORKERS, prefetch_factor=_AHEAD,
-        persistent_workers=True, fetch_threads=threads,
-    )  # fmt: skip
-    with loader:
-        rates = [_rate(loader) for _ in range(1 + repeats)]
-    return rates[0], max(rates[1:])
+def _rates(
+    dataset: Waiting, threads: list[int | str], repeats: int
+) -> tuple[dict[int | str, float], dict[int | str, float]]:
+    """Measure batches per second of first epochs, and the median of later ones, by turns."""
+    loaders = {
+        count: DataLoader(
+            dataset, batch_size=BATCH, num_workers=_WORKERS, prefetch_factor=_AHEAD,
+            persistent_workers=True, fetch_threads=count,
+        )
+        for count in threads
+    }  # fmt: skip
+    try:
+        first = {count: _rate(loader) for count, loader in loaders.items()}
+        turns = [
+            {count: _rate(loader) for count, loader in loaders.items()} for _ in range(repeats)
+        ]
+    finally:
+        for loader in loaders.values():
+            loader.close()
+    return first, {count: median(turn[count] for turn in turns) for count in threads}
 
 
 def _rate(loader: DataLoader) -> float:

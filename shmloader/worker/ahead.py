@@ -51,12 +51,14 @@ class LookAhead:
 
     def take(self, timeout_s: float) -> Any:
         """Take the next order in hand, as `Desk.take`."""
+        self._look_further()
+        self._threads.answered(has_next=bool(self._orders))
         if not self._orders:
             order = self._desk.take_ahead(timeout_s)
             if order is None:
                 return None
             self._note(*order)
-        self._look_further()
+            self._look_further()
         # Of an order that was answered with the error of the worker's start.
         self._threads.drop(self._in_hand)
         verb, value, self._in_hand = self._orders.popleft()

@@ -1,13 +1,15 @@
 """The number of fetching threads that "auto" finds, in loops that are played without a clock."""
 
+import threading
 import time
 from collections import deque
 from queue import SimpleQueue
 
 import pytest
 
-from shmloader.worker import threads
-from shmloader.worker.threads import FetchThreads, Task, _Pace
+from shmloader.worker import pace
+from shmloader.worker.pace import Pace
+from shmloader.worker.threads import FetchThreads, Task
 
 
 class Clock:
@@ -23,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(threads, "time", made)
+    monkeypatch.setattr(pace, "time", made)
     return made
 
 
@@ -33,17 +35,25 @@ class Worker:
     def __init__(self, clock, held):
         self.clock = clock
         self.held = held  # samples, of which a thread has begun some
-        self.pace = _Pace()
-        self.count = threads._AT_FIRST
+        self.pace = Pace()
+        self.count = pace.AT_FIRST
 
-    def fetch(self, wait_s, compute_s, samples=5000):
-        """Play so many samples. Returns the counts of threads behind the first half of them."""
+    def fetch(self, wait_s, compute_s, samples=5000, between_s=0.0):
+        """
+        Play so many samples. Returns the counts of threads behind the first half of them.
+
+        Between two samples of a thread are `between_s` of Python's lock.
+        """
         counts = []
-        for _ in range(samples):
+        for number in range(samples):
+            if number % 32 == 0:
+                self.pace.answered(has_next=True)
             begun = min(self.count, self.held)
-            rate = min(begun / (wait_s + compute_s), 1 / max(compute_s, 1e-9))
+            rate = begun / (wait_s + compute_s + between_s)
+            rate = min(rate, 1 / max(compute_s + between_s, 1e-9))
             self.clock.now += 1 / rate
-            if self.pace.note(begun / rate, compute_s, self.clock.now):
+            task_s = wait_s + compute_s if between_s else begun / rate
+            if self.pace.note(task_s, compute_s, self.clock.now):
                 self.count = self.pace.judge(self.count, self.held)
             counts.append(self.count)
         return counts[samples // 2 :]
@@ -66,18 +76,42 @@ def test_enough_threads_for_a_busy_core(clock, wait_ms, compute_ms):
     counts = Worker(clock, held=512).fetch(wait_ms / 1e3, compute_ms / 1e3)
 
     assert needed <= max(counts) <= 2 * needed
-    # Every ten seconds a few less show that a task takes no longer than it has to.
+    # Now and then a few less show that a task takes no longer than it has to.
     assert 0.9 * needed <= min(counts)
 
 
 def test_samples_that_only_compute_get_no_more_threads(clock):
     """They would take turns at Python's lock."""
-    assert max(Worker(clock, held=512).fetch(0, 2e-3)) <= 2 * threads._AT_FIRST
+    assert max(Worker(clock, held=512).fetch(0, 2e-3)) <= 2 * pace.AT_FIRST
 
 
 def test_threads_that_nothing_waits_for_are_not_started(clock):
     """As many as the worker holds samples are enough."""
     assert max(Worker(clock, held=3).fetch(0.1, 0)) <= 3
+
+
+def test_threads_that_wait_between_samples_are_too_many(clock):
+    """Where Python's lock is the limit, threads look idle though there is enough to fetch."""
+    worker = Worker(clock, held=512)
+    counts = worker.fetch(1e-3, 0, samples=40_000, between_s=25e-6)
+
+    assert 40 <= min(counts)
+    assert max(counts) <= 80
+
+
+def test_idle_threads_of_a_slow_trainer_stay(clock):
+    """Its next burst is fetched as fast as the last one."""
+    worker = Worker(clock, held=64)
+    before = worker.fetch(0.02, 1e-5)[-1]
+    for _ in range(100):
+        worker.clock.now += 0.1
+        for _ in range(32):
+            worker.clock.now += 1e-3
+            worker.pace.note(0.02, 1e-5, worker.clock.now)
+        worker.pace.answered(has_next=False)
+        worker.count = worker.pace.judge(worker.count, worker.held)
+
+    assert worker.count == before == 64
 
 
 def test_a_server_that_became_slower_gets_more_threads(clock):
@@ -94,7 +128,7 @@ def test_a_server_that_became_faster_gets_fewer_threads(clock):
     """What was needed for a long wait only waits for its turn behind a short one."""
     worker = Worker(clock, held=512)
     assert 100 <= max(worker.fetch(0.1, 0.001))
-    assert max(worker.fetch(0.004, 0.001, samples=20_000)) <= 12
+    assert max(worker.fetch(0.004, 0.001, samples=60_000)) <= 12
 
 
 def test_as_many_threads_as_samples_that_wait_together():
@@ -114,3 +148,46 @@ def test_as_many_threads_as_samples_that_wait_together():
     fetching.end()
 
     assert found == 32
+
+
+def test_threads_that_are_too_many_leave_before_they_begin_another_sample():
+    """They would otherwise fetch all that was put, and be counted among fewer."""
+    begun, go, done = SimpleQueue(), threading.Event(), SimpleQueue()
+
+    def fetch(_):
+        begun.put(None)
+        go.wait(60)
+
+    fetching = FetchThreads(8, done.put)
+    for _ in range(20):
+        fetching.put(Task(fetch, 0, None))
+    for _ in range(8):
+        begun.get(timeout=60)
+    fetching.end()
+    go.set()
+    for _ in range(8):
+        assert done.get(timeout=60).is_done
+    for thread in threading.enumerate():
+        if thread.name.startswith("shmloader fetch"):
+            thread.join(60)
+
+    assert done.empty()
+    assert begun.empty()
+
+
+def test_a_thread_that_was_too_many_is_wanted_again():
+    """It stays, and no other one is started."""
+    before = {thread.ident for thread in threading.enumerate()}
+    go, done = threading.Event(), SimpleQueue()
+    fetching = FetchThreads(4, done.put)
+    for _ in range(4):
+        fetching.put(Task(lambda _: go.wait(60), 0, None))
+    own = {thread.ident for thread in threading.enumerate()} - before
+    fetching._set_count(2)
+    fetching._set_count(4)
+
+    assert {thread.ident for thread in threading.enumerate()} - before == own
+    go.set()
+    for _ in range(4):
+        done.get(timeout=60)
+    fetching.end()
