@@ -400,4 +400,7 @@ static inline void platform_stream_end(void) {}
 
 #endif
 
+/* Fetch a line that is going to be changed. */
+static inline void platform_prefetch_own(const void *line) { __builtin_prefetch(line, 1); }
+
 #endif

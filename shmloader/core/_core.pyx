@@ -11,7 +11,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     children       the hooks of a fork, and which copy of a process this is
     plans          the indices of an epoch as numbers side by side, cut into requests
     delivered      which batches of an epoch were delivered, and a checksum of their indices
-    twister        the state of a random number generator in half the bytes
+    twister        the state of torch's random number generator in half the bytes, and permutations
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
     samples        the indices of the batch in hand, seen one by one by those who look
@@ -24,8 +24,6 @@ Python never sees a pointer. The parts, in the order in which they build on each
     decode         a slot, or the blocks that it was copied out to, into a batch; or a record
     records        records one behind the other into a file, and one by itself
     record_lists   such a file, mapped, as a sequence
-    encode         a batch into a slot: payload and layout
-    decode         a slot, or the blocks that it was copied out to, into a batch
     sample_cache   samples that were fetched once, in a file of their own
     lent           a batch that is leased and not decoded yet; copies of single tensors
     ledger         the trainer's end: place, receive, deliver

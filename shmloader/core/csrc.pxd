@@ -40,6 +40,20 @@ cdef extern from "words.h" nogil:
     void STEP_WORDS(const char *name, void *to, const void *source, size_t bytes)
 
 
+cdef extern from "twister.h" nogil:
+    enum:
+        TWISTER_WORDS
+
+    struct twister:
+        uint32_t words[624]
+        uint32_t left
+        uint32_t next
+
+    c_bool twister_is_valid(const twister *self)
+    void twister_skip(twister *self, uint64_t draws)
+    void twister_permute(twister *self, int64_t *numbers, uint64_t count)
+
+
 cdef extern from "copy.h" nogil:
     void copy_bytes(void *to, const void *source, size_t bytes, uint64_t batch_bytes)
     void copy_plain(void *to, const void *source, size_t bytes)

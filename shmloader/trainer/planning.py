@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from shmloader.core import Plan
+from shmloader.trainer.permutations import permutation, skip_permutation
 
 _Indices = NDArray[numpy.int64]
 _BASE_SEEDS = (0, 2**31)
@@ -104,8 +105,8 @@ def _plan(sampler: Any) -> Iterator[Any] | None:
     elif type(inner) is RandomSampler and _is_one_permutation(inner):
         draw = functools.partial(_permutation, inner)
         if inner.generator is not None:
-            # What torch draws for the rest of a second permutation, of which nothing is taken.
-            end = functools.partial(_draw_permutation, inner)
+            # torch draws a second permutation, of which nothing is taken.
+            end = functools.partial(_skip_permutation, inner)
     elif type(inner) is DistributedSampler:
         draw = functools.partial(_share, inner)
     else:
@@ -135,16 +136,21 @@ def _is_one_permutation(sampler: RandomSampler) -> bool:
 
 
 def _permutation(sampler: RandomSampler) -> _Indices:
-    return _draw_permutation(sampler).numpy()
+    length, generator = len(sampler.data_source), sampler.generator
+    if generator is not None:
+        return permutation(length, generator)
+    seed = int(torch.empty((), dtype=torch.int64).random_().item())
+    return permutation(length, _seeded(seed), is_own=True)
 
 
-def _draw_permutation(sampler: RandomSampler) -> torch.Tensor:
-    generator = sampler.generator
-    if generator is None:
-        seed = int(torch.empty((), dtype=torch.int64).random_().item())
-        generator = torch.Generator()
-        generator.manual_seed(seed)
-    return torch.randperm(len(sampler.data_source), generator=generator)
+def _skip_permutation(sampler: RandomSampler) -> None:
+    skip_permutation(len(sampler.data_source), sampler.generator)
+
+
+def _seeded(seed: int) -> torch.Generator:
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    return generator
 
 
 def _share(sampler: DistributedSampler[Any]) -> _Indices:
@@ -157,9 +163,8 @@ def _order(sampler: DistributedSampler[Any]) -> torch.Tensor:
     length = len(sampler.dataset)  # type: ignore[arg-type]
     if not sampler.shuffle:
         return torch.arange(length)
-    generator = torch.Generator()
-    generator.manual_seed(sampler.seed + sampler.epoch)
-    return torch.randperm(length, generator=generator)
+    generator = _seeded(sampler.seed + sampler.epoch)
+    return torch.from_numpy(permutation(length, generator, is_own=True))
 
 
 def _dealt(sampler: DistributedSampler[Any], order: torch.Tensor) -> _Indices:
@@ -192,9 +197,7 @@ def _samplers_to_compare() -> Iterator[Callable[[], BatchSampler]]:
 
 
 def _random(length: int, seed: int, drop_last: bool) -> BatchSampler:
-    generator = torch.Generator()
-    generator.manual_seed(seed)
-    return _batches(RandomSampler(range(length), generator=generator), drop_last)
+    return _batches(RandomSampler(range(length), generator=_seeded(seed)), drop_last)
 
 
 def _batches(sampler: Any, drop_last: bool) -> BatchSampler:
