@@ -11,7 +11,6 @@ import os
 import queue
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +25,6 @@ from torch.utils.data.dataloader import (
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
 )
-from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader import log
 from shmloader.core import Delivered, Progress, generation, pack_request
@@ -40,21 +38,19 @@ from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.device import ways
 from shmloader.trainer.device.copies import Copies
 from shmloader.trainer.foretelling import Foreteller
-from shmloader.trainer.options import BY_BATCH, CPU, DYNAMIC, Options
+from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.received import Failure, PendingBatch
-from shmloader.trainer.resuming import telling
 from shmloader.trainer.resuming.generators import Pinned
 from shmloader.trainer.resuming.record import Record, batches_of
-from shmloader.trainer.resuming.resumption import Resumption
+from shmloader.trainer.resuming.resumption import Resumption, share_seed
 from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.tally import Start, Tally, length_of
 from shmloader.trainer.transport import Transport
+from shmloader.trainer.waiting import Waiting, closed
 from shmloader.trainer.workers import Workers
 from shmloader.worker.loop import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
-
-_LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
 
 
 class RingIterator(_MultiProcessingDataLoaderIter):
@@ -103,13 +99,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # What shutting down needs, before anything can fail.
         self._generation = generation()
         self._turn = threading.RLock()
-        self._is_closing = False  # read by the thread whose turn it is
         self._segment = None
         self._copies: Copies | None = None
         self._resumption: Resumption | None = None  # until its epoch has begun
         self._drawn: Drawn | None = None
-        self._replaying: set[int] = set()  # workers that fetch again before they answer
-        self._replay_told = telling.of_dataset()
         self._pool = pool
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
@@ -138,7 +131,17 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             if resumption is not None and pinned is not None:
                 self._take_over(resumption, pinned, loader)
             self._open_transport(options, shape)
-            self._choose_way(options)
+            self._deliver, self._copies = ways.choose(
+                options,
+                self._transport,
+                pool,
+                in_order=self._in_order,
+                pins=self._pin_memory,
+                pin_device=self._pin_memory_device,
+            )
+            self._waiting.copies = self._copies
+            if resumption is not None and resumption.is_in_epoch:
+                self._waiting.replaying.update(resumption.replaying)
             if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
                 most = int(self._prefetch_factor) * self._num_workers
                 self._foreteller = Foreteller(self._index_sampler, most)
@@ -153,21 +156,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if resumption.keeps_base_seed:
             pinned.rewind()
             self._base_seed = resumption.base_seed(int(self._base_seed))
-            self._share_seed(resumption.shared_seed)
+            share_seed(self, resumption.shared_seed)
         resumption.tell_epoch(self._index_sampler)
         self._drawn = resumption.draw(self._index_sampler, self.record.stateful, loader.generator)
-        if resumption.is_in_epoch:
-            self._replaying = {
-                worker for worker, batches in enumerate(resumption.replays) if batches
-            }
         self._resumption = resumption
-
-    def _share_seed(self, seed: int | None) -> None:
-        if seed is not None and isinstance(self._dataset, IterDataPipe):
-            self._shared_seed = seed
-            shared_rng = torch.Generator()
-            shared_rng.manual_seed(seed)
-            self._dataset = apply_random_seed(self._dataset, shared_rng)
 
     def _check_arguments(self, loader: Any) -> None:
         self._prefetch_factor = loader.prefetch_factor
@@ -199,6 +191,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             follows=options.resumable,
             grows=options.slots is None,
         )
+        self._gives_back = not self._pool.keeps_pages
         self._notes = self._transport.notes
         spills = self._transport.budget.spills
         pids = self._processes.pids
@@ -208,23 +201,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._workers_done_event = DoneEvent(self._transport)
         if options.slot_bytes is not None:
             self._transport.ledger.expect(options.slot_bytes)
+        self._waiting = Waiting(self._transport, self._processes)
         # Last: an iterator that has a segment has all that it takes to give it back.
         self._segment = segment
-
-    def _choose_way(self, options: Options) -> None:
-        """Choose how batches get from their slots to the user."""
-        received, transform = self._transport.received, options.device_transform
-        self._gives_back = not self._pool.keeps_pages
-        self._deliver: ways.Deliver = received.deliver
-        self._copies = ways.copies_of(
-            options, self._transport.ledger, self._pool, in_order=self._in_order
-        )
-        if self._copies is not None:
-            self._deliver = ways.to_device(received, self._copies, self._transport.start_ahead)
-        elif self._pin_memory:
-            self._deliver = ways.pinned(received, self._pin_memory_device, self._pool.copying)
-        elif options.device == CPU and transform is not None:
-            self._deliver = ways.through(received, transform)
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
@@ -380,7 +359,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _next(self) -> Any:
         if self._shutdown and self._rcvd_idx < self._send_idx:
-            raise _closed()
+            raise closed()
         if self._pool.advice is not None:
             self._give_advice()
         if self._copies is not None:
@@ -448,11 +427,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _get_data(self) -> Any:
         # torch's own would look for its pin thread here; there is none.
-        is_bounded = self._timeout > 0 and not self._replaying
+        is_bounded = self._timeout > 0 and not self._waiting.replaying
         timeout_s = self._timeout if is_bounded else torch_utils.MP_STATUS_CHECK_INTERVAL
+        wanted = self._rcvd_idx if self._in_order else None
         while True:
             try:
-                return self._wait_for_answer(timeout_s)
+                return self._waiting.take(timeout_s, self._task_info, wanted, self._workers_status)
             except Exception as error:
                 if not self._may_come_yet(error):
                     raise
@@ -463,8 +443,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self, timeout: float = torch_utils.MP_STATUS_CHECK_INTERVAL
     ) -> tuple[bool, Any]:
         # Not torch's own scheduling asks this, but code that was written for torch's iterators.
+        wanted = self._rcvd_idx if self._in_order else None
         try:
-            return True, self._wait_for_answer(timeout)
+            return True, self._waiting.take(timeout, self._task_info, wanted, self._workers_status)
         except Exception as error:
             if self._may_come_yet(error):
                 return False, None
@@ -481,69 +462,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             # Which batch it meant cannot be known, so the one waited for might never come.
             self._shutdown_workers()
             return False
-        if self._is_closing:
-            raise _closed() from None
+        if self._waiting.is_closing:
+            raise closed() from None
         self._raise_if_workers_died(error)
         return isinstance(error, queue.Empty)
-
-    def _wait_for_answer(self, timeout_s: float) -> Any:
-        """
-        Receive the next answer.
-
-        Raises:
-            queue.Empty: None came in time, or a worker is dead.
-        """
-        deadline = None
-        while True:
-            if self._is_closing:
-                raise _closed()
-            if self._heals and self._look_at_workers():
-                deadline = None
-            if self._copies is not None:
-                self._copies.poll()
-                self._transport.start_ahead()
-            wanted = self._rcvd_idx if self._in_order else None
-            answer = self._transport.receive(self._task_info, wanted, self._workers_status)
-            if answer is not None:
-                if self._replaying:
-                    task = self._task_info.get(answer[0])
-                    self._replaying.difference_update(task[:1] if task else ())
-                return answer
-            now = time.monotonic()
-            deadline = now + timeout_s if deadline is None else deadline
-            if now >= deadline:
-                if self._replaying or not self._processes.replace_hung(
-                    self._transport.awaited_worker
-                ):
-                    raise queue.Empty
-                deadline = None
-                continue
-            slice_s = self._processes.slice_s
-            if self._copies is not None and self._copies.in_flight:
-                slice_s = _LOOK_S
-            self._transport.wait(min(deadline - now, slice_s), self._task_info)
-            if self._replaying:
-                self._tell_of_replay()
-            if self._transport.has_news:
-                continue
-            dead = self._processes.dead(self._workers_status)
-            if dead:
-                awaited = self._transport.awaited_worker()
-                if not self._processes.heal_all(self._workers_status):
-                    raise queue.Empty
-                # Other deaths are no reason to wait longer for the worker that owes an answer.
-                if awaited is None or awaited in dead:
-                    deadline = None
-
-    def _tell_of_replay(self) -> None:
-        """Tell the logger now and then how far the worker is that has most to fetch again."""
-        found = (self._notes.replayed(worker) for worker in self._replaying)
-        done, total = max(found, key=lambda each: each[1] - each[0])
-        self._replay_told.tell(done, total)
-
-    def _look_at_workers(self) -> bool:
-        """Replace dead workers now and then. Returns True if the awaited one was among them."""
-        return self._processes.heal_now_and_then(self._workers_status, self._transport)
 
     def _raise_if_workers_died(self, error: Exception) -> None:
         if self._processes.heal_all(self._workers_status):
@@ -600,8 +522,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             return
         if self._shutdown or self._generation != generation():
             return
-        # A next() on another thread ends within a slice, and with it that thread's turn.
-        self._is_closing = True
+        if self._segment is not None:
+            # A next() on another thread ends within a slice, and with it that thread's turn.
+            self._waiting.is_closing = True
         with self._turn:
             if not self._shutdown:
                 self._shutdown = True
@@ -643,10 +566,3 @@ def _is_exiting() -> bool:
     """Returns True once the interpreter exits, even when globals are None already."""
     status = None if torch_utils is None else torch_utils.python_exit_status
     return status is True or status is None
-
-
-def _closed() -> RuntimeError:
-    return RuntimeError(
-        "the loader was closed, by this thread or another, while batches of this iterator were "
-        "still to come: call iter(loader) for a new one"
-    )

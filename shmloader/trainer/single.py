@@ -4,10 +4,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-from torch.utils.data import IterDataPipe, _DatasetKind
+from torch.utils.data import _DatasetKind
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
-from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader import draws
 from shmloader.core import Delivered, Samples
@@ -16,7 +14,7 @@ from shmloader.trainer.device.single import way_to_device
 from shmloader.trainer.options import BY_BATCH, Options
 from shmloader.trainer.resuming import telling
 from shmloader.trainer.resuming.record import Record, batches_of
-from shmloader.trainer.resuming.resumption import Resumption
+from shmloader.trainer.resuming.resumption import Resumption, share_seed
 from shmloader.trainer.resuming.samplers import Apart, Drawn
 from shmloader.worker import restoring, snapshot
 from shmloader.worker.loop import is_fetched_singly
@@ -82,11 +80,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     def _go_on(self, loader: Any, resumption: Resumption) -> None:
         """Get the seeds and the place in the sampler from a state."""
         self._base_seed = resumption.base_seed(int(self._base_seed))
-        if resumption.shared_seed is not None and isinstance(self._dataset, IterDataPipe):
-            self._shared_seed = resumption.shared_seed
-            shared_rng = torch.Generator()
-            shared_rng.manual_seed(resumption.shared_seed)
-            self._dataset = apply_random_seed(self._dataset, shared_rng)
+        share_seed(self, resumption.shared_seed)
         stateful = self.record.stateful
         drawn = resumption.draw(self._index_sampler, stateful, loader.generator)
         if drawn is not None:

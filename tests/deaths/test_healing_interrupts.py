@@ -11,8 +11,8 @@ import shmloader
 from shmloader import DataLoader
 from shmloader.memory.segment import Segment, first_shape
 from shmloader.trainer.healing import Healer
-from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.transport import Transport
+from shmloader.trainer.waiting import Waiting
 from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, MortalStream, Script
@@ -98,7 +98,7 @@ def test_oldest_ticket_may_wait_to_be_placed_again():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("function", [Healer.heal, RingIterator._wait_for_answer])
+@pytest.mark.parametrize("function", [Healer.heal, Waiting.take])
 @pytest.mark.parametrize("kind", [Mortal, MortalStream])
 def test_interrupts_at_every_line(tmp_path, function, kind):
     """Going on after each interrupt gives torch's batches, from one worker at each desk."""

@@ -19,12 +19,45 @@ from shmloader.trainer.device.registry import Registry
 from shmloader.trainer.device.transforming import transformed
 from shmloader.trainer.options import CPU, Options
 from shmloader.trainer.received import Failure, PendingBatch, Received
+from shmloader.trainer.transport import Transport
 
 Deliver = Callable[[PendingBatch], Any]
 
 
-def copies_of(options: Options, ledger: Ledger, pool: SegmentPool, in_order: bool) -> Copies | None:
-    """Return what copies batches to the device of a loader; None if they stay where they are."""
+def choose(
+    options: Options,
+    transport: Transport,
+    pool: SegmentPool,
+    *,
+    in_order: bool,
+    pins: bool,
+    pin_device: str | None,
+) -> tuple[Deliver, Copies | None]:
+    """
+    Choose how a loader's batches get from their slots to the user.
+
+    Args:
+        in_order: torch's option of that name.
+        pins: torch's `pin_memory`, if there is a device.
+        pin_device: torch's `pin_memory_device`.
+
+    Returns:
+        What delivers an answer, and what copies to the device; None if batches stay on the host.
+    """
+    received, transform = transport.received, options.device_transform
+    copies = _copies_of(options, transport.ledger, pool, in_order=in_order)
+    if copies is not None:
+        return to_device(received, copies, transport.start_ahead), copies
+    if pins:
+        return pinned(received, pin_device, pool.copying), None
+    if options.device == CPU and transform is not None:
+        return through(received, transform), None
+    return received.deliver, None
+
+
+def _copies_of(
+    options: Options, ledger: Ledger, pool: SegmentPool, in_order: bool
+) -> Copies | None:
     if options.device is None or options.device == CPU:
         return None
     backend = backend_for(options.device)

@@ -10,6 +10,8 @@ from hashlib import blake2b
 from typing import Any
 
 import torch
+from torch.utils.data import IterDataPipe
+from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader.core import Delivered, Progress
 from shmloader.errors import warn
@@ -335,6 +337,11 @@ class Resumption:
             is_resumed=True,
         )
 
+    @property
+    def replaying(self) -> set[int]:
+        """The workers that fetch again before their first batch."""
+        return {worker for worker, batches in enumerate(self.replays) if batches}
+
     def _replays_of(self, number: int) -> int:
         if not self._is_iterable or not self.is_in_epoch:
             return 0
@@ -370,6 +377,15 @@ class Resumption:
     def shared_seed(self) -> int | None:
         """The seed that data pipes share in the epoch; None without one."""
         return int(self.state.shared_seed) if self.state.shared_seed >= 0 else None
+
+
+def share_seed(iterator: Any, seed: int | None) -> None:
+    """Give the data pipes of one of torch's iterators the seed that they share, if there is one."""
+    if seed is not None and isinstance(iterator._dataset, IterDataPipe):
+        iterator._shared_seed = seed
+        shared_rng = torch.Generator()
+        shared_rng.manual_seed(seed)
+        iterator._dataset = apply_random_seed(iterator._dataset, shared_rng)
 
 
 def _mixed(*numbers: int) -> int:

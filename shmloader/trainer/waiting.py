@@ -1,0 +1,112 @@
+"""Waiting for answers: for the workers that owe them, and for what else ends meanwhile."""
+
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shmloader.trainer.device.copies import Copies
+from shmloader.trainer.resuming import telling
+from shmloader.trainer.transport import Transport
+from shmloader.trainer.workers import Workers
+
+_LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
+
+
+class Waiting:
+    """
+    Waits for the answers of one iterator.
+
+    Attributes:
+        is_closing: True once the loader is closed; set by any thread, seen by the one that waits.
+        copies: To a device, which end meanwhile; None: there are none.
+        replaying: Workers of a resumed epoch that fetch again before they answer.
+    """
+
+    def __init__(self, transport: Transport, processes: Workers) -> None:
+        """Wait for nothing yet."""
+        self.is_closing = False
+        self.copies: Copies | None = None
+        self.replaying: set[int] = set()
+        self._transport = transport
+        self._processes = processes
+        self._heals = transport.ledger.heals
+        self._replay_told = telling.of_dataset()
+
+    def take(
+        self,
+        timeout_s: float,
+        tasks: Mapping[int, tuple[Any, ...]],
+        wanted: int | None,
+        active: Sequence[bool],
+    ) -> Any:
+        """
+        Take the next answer.
+
+        Args:
+            timeout_s: How long to wait for it.
+            tasks: torch's record of the tasks that it expects, by number.
+            wanted: The number of the task that it waits for; None for any.
+            active: torch's record of the workers that have more to give, by worker.
+
+        Returns:
+            As `Transport.receive`.
+
+        Raises:
+            queue.Empty: None came in time, or a worker is dead.
+            RuntimeError: The loader was closed.
+        """
+        deadline = None
+        while True:
+            if self.is_closing:
+                raise closed()
+            if self._heals and self._processes.heal_now_and_then(active, self._transport):
+                deadline = None
+            if self.copies is not None:
+                self.copies.poll()
+                self._transport.start_ahead()
+            answer = self._transport.receive(tasks, wanted, active)
+            if answer is not None:
+                if self.replaying:
+                    task = tasks.get(answer[0])
+                    self.replaying.difference_update(task[:1] if task else ())
+                return answer
+            now = time.monotonic()
+            deadline = now + timeout_s if deadline is None else deadline
+            if now >= deadline:
+                if self.replaying or not self._processes.replace_hung(
+                    self._transport.awaited_worker
+                ):
+                    raise queue.Empty
+                deadline = None
+                continue
+            slice_s = self._processes.slice_s
+            if self.copies is not None and self.copies.in_flight:
+                slice_s = _LOOK_S
+            self._transport.wait(min(deadline - now, slice_s), tasks)
+            if self.replaying:
+                self._tell_of_replay()
+            if self._transport.has_news:
+                continue
+            dead = self._processes.dead(active)
+            if dead:
+                awaited = self._transport.awaited_worker()
+                if not self._processes.heal_all(active):
+                    raise queue.Empty
+                # Other deaths are no reason to wait longer for the worker that owes an answer.
+                if awaited is None or awaited in dead:
+                    deadline = None
+
+    def _tell_of_replay(self) -> None:
+        """Tell the logger now and then how far the worker is that has most to fetch again."""
+        found = (self._transport.notes.replayed(worker) for worker in self.replaying)
+        done, total = max(found, key=lambda each: each[1] - each[0])
+        self._replay_told.tell(done, total)
+
+
+def closed() -> RuntimeError:
+    """Say that batches are lost because the loader was closed."""
+    return RuntimeError(
+        "the loader was closed, by this thread or another, while batches of this iterator were "
+        "still to come: call iter(loader) for a new one"
+    )
