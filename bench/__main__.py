@@ -6,8 +6,8 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench --before ../earlier                    another checkout's shmloader beside it
     python -m bench --redraw bench/results                 table and pictures of an earlier run
     python -m bench caching | cliffs | collates | deep | device | edges | gil | growth | kinds
-    python -m bench lists | memory | polite | resume | retention | scale | scaling | stalls
-    python -m bench start | streaming | threads | trainer | tune | verdicts
+    python -m bench lists | memory | permutations | polite | resume | retention | scale
+    python -m bench scaling | stalls | start | streaming | threads | trainer | tune | verdicts
                                                            one question each, see README.md
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
@@ -51,6 +51,7 @@ _QUESTIONS = (
     "kinds",
     "lists",
     "memory",
+    "permutations",
     "polite",
     "resume",
     "retention",
