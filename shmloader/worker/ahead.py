@@ -52,7 +52,6 @@ class LookAhead:
     def take(self, timeout_s: float) -> Any:
         """Take the next order in hand, as `Desk.take`."""
         self._look_further()
-        self._threads.answered(has_next=bool(self._orders))
         if not self._orders:
             order = self._desk.take_ahead(timeout_s)
             if order is None:

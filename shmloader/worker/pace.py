@@ -11,6 +11,7 @@ _AT_START, _GREW = 4, 2.0  # times as many threads at least, as long as they fet
 _KEPT = 0.85  # of a rate, or fewer threads are slower
 _SPARE = 1.5  # threads per task that is needed on its way
 _ABOUT = 0.75  # of a count: what is nearer is the same
+_BUSY = 0.5  # cores in use: threads take turns
 _STALE_S, _PROBE = 20.0, 0.5  # after this time half the threads show how long a task takes now
 
 
@@ -42,11 +43,7 @@ class Pace:
         self._since = at
         self._fetched = 0
         self._tasks_s = self._cpu_s = 0.0
-        self._supplied = 0  # how many answers more had a next request than had none
-
-    def answered(self, has_next: bool) -> None:
-        """Note if there was another request when one was answered; if not, the trainer is slow."""
-        self._supplied += 1 if has_next else -1
+        self._begun_at, self._process_s = time.monotonic(), time.process_time()
 
     def note(self, task_s: float, cpu_s: float, now: float) -> bool:
         """
@@ -84,8 +81,11 @@ class Pace:
             return count
         rate, mean_s = fetched / (now - self._since), self._tasks_s / fetched
         wanted = count
-        # Threads may be idle beside samples to fetch: where they wait for Python's lock in between.
-        if self._supplied > 0 or rate * mean_s >= _ABOUT * count:
+        cores = (time.process_time() - self._process_s) / (now - self._begun_at)
+        # Otherwise threads had nothing to do, because the trainer is slower, or the batch in turn
+        # waits for a slow sample. A busy process is the limit itself, even if threads look idle:
+        # they wait for Python's lock between two samples.
+        if rate * mean_s >= _ABOUT * count or cores >= _BUSY:
             wanted = min(self._next(count, rate, mean_s, now), max(count, held), _AT_MOST)
         else:
             self.is_starting = False

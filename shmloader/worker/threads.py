@@ -153,11 +153,6 @@ class FetchThreads:
             task.drop()
             self._held -= 1
 
-    def answered(self, has_next: bool) -> None:
-        """Note that a request was answered, and if there was another one already."""
-        if self._pace is not None:
-            self._pace.answered(has_next)
-
     def end(self) -> None:
         """Let the threads leave, each when it has fetched what it has begun."""
         self._set_count(0)
