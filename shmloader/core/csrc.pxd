@@ -345,6 +345,7 @@ cdef extern from "ledger.h" nogil:
         lease lease
 
     struct ledger:
+        int fd
         uint8_t *base
         geometry geometry
         ledger_entry *entries
@@ -438,6 +439,7 @@ cdef extern from "cache.h" nogil:
         uint64_t total_bytes
 
     struct cache:
+        int fd
         uint8_t *base
         cache_shape shape
         uint64_t cursor

@@ -761,6 +761,11 @@ cdef class Ledger:
         return self.table.geometry.range_bytes
 
     @property
+    def descriptor(self):
+        """The segment's file, open as long as this or a lease of a slot is alive."""
+        return self.table.fd
+
+    @property
     def resident_bytes(self):
         """Bytes of pages that the slots are known to have."""
         return self.table.existing_bytes

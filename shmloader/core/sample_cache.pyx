@@ -307,6 +307,11 @@ cdef class SampleCache:
         return total.hits, total.misses, total.entries, total.bytes, total.refused
 
     @property
+    def descriptor(self):
+        """The file, open as long as this is alive."""
+        return self.table.fd
+
+    @property
     def total_bytes(self):
         """All that it may take, in bytes."""
         return self.table.shape.total_bytes

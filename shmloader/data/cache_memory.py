@@ -4,7 +4,6 @@ import itertools
 import multiprocessing.context
 import os
 import time
-import weakref
 from multiprocessing import reduction
 from typing import Any
 
@@ -48,15 +47,14 @@ class CacheMemory:
         """
         most_bytes = _within_limits(max_bytes)
         self._about = next(_numbers), label
-        self._descriptor = _create(most_bytes)
-        self._hold_descriptor()
         described = {
             "number": self._about[0],
             "label": label.encode(errors="replace"),
             **maker.this_process(),
         }
+        descriptor = _create(most_bytes)
         try:
-            self._open(indices, most_bytes, described)
+            self._open(descriptor, indices, most_bytes, described)
         except OSError as error:
             raise OutOfSharedMemory(
                 f"a cache of {most_bytes / 1e6:.1f} MB cannot be mapped ({error.strerror}): lower "
@@ -64,16 +62,17 @@ class CacheMemory:
             ) from error
         account().enter_keeper(self)
 
-    def _open(self, indices: int, most_bytes: int, about: dict[str, Any] | None) -> None:
-        page_bytes = segment.page_bytes(self._descriptor)
+    def _open(
+        self, descriptor: int, indices: int, most_bytes: int, about: dict[str, Any] | None
+    ) -> None:
         self._shape = indices, most_bytes
-        self._samples = SampleCache(self._descriptor, indices, most_bytes, page_bytes, about)
+        try:
+            page_bytes = segment.page_bytes(descriptor)
+            self._samples = SampleCache(descriptor, indices, most_bytes, page_bytes, about)
+        finally:
+            os.close(descriptor)  # the cache has one of its own
         self._room = _Room()
         self._says = True  # nothing was said yet about samples that cannot be kept
-
-    def _hold_descriptor(self) -> None:
-        file = os.fstat(self._descriptor)
-        weakref.finalize(self, segment.close_descriptor, self._descriptor, file)
 
     def __getstate__(self) -> tuple[Any, ...]:
         if multiprocessing.context.get_spawning_popen() is None:
@@ -81,13 +80,11 @@ class CacheMemory:
                 "what cached() returns goes to other processes when they are started, and cannot "
                 "be pickled at other times: pickle its .dataset, and call cached() there"
             )
-        return reduction.DupFd(self._descriptor), self._shape, self._about
+        return reduction.DupFd(self._samples.descriptor), self._shape, self._about
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         duplicate, (indices, most_bytes), self._about = state
-        self._descriptor = duplicate.detach()
-        self._hold_descriptor()
-        self._open(indices, most_bytes, None)
+        self._open(duplicate.detach(), indices, most_bytes, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CacheMemory":
         return self  # one memory, however many datasets

@@ -1,11 +1,9 @@
 """The shared-memory object of an iterator: create it, map it, hand it over to workers."""
 
-import contextlib
 import errno
 import fcntl
 import mmap
 import os
-import weakref
 from dataclasses import dataclass, replace
 from multiprocessing import reduction
 from typing import Any
@@ -211,7 +209,9 @@ class Segment:
     """
     One shared-memory object and the trainer's ledger of it.
 
-    It stays mapped while it or any lease of its slots is alive.
+    It stays mapped, and its file open, while it or any lease of its slots is alive. Not by a
+    finalizer of this class: a garbage collection calls those before the `__del__` of an iterator,
+    which may bring its segment back to a pool.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -221,9 +221,12 @@ class Segment:
         Raises:
             OutOfSharedMemory: Not even the shortest ranges can be mapped.
         """
-        self.shape, self.descriptor, self.ledger = _create_and_map(shape)
-        file = os.fstat(self.descriptor)
-        self._close = weakref.finalize(self, close_descriptor, self.descriptor, file)
+        self.shape, self.ledger = _create_and_map(shape)
+
+    @property
+    def descriptor(self) -> int:
+        """The file."""
+        return self.ledger.descriptor
 
     def handle(self) -> "Handle":
         """What a worker needs to map this segment."""
@@ -231,34 +234,26 @@ class Segment:
 
     def close(self) -> None:
         """Give up this hold on the memory; leases that are alive keep what they point into."""
-        self._close()
         self.ledger.close()
         del self.ledger
 
 
-def close_descriptor(descriptor: int, file: os.stat_result) -> None:
-    """Close a descriptor if it still means a file."""
-    # A forked child may have closed all descriptors, and given the numbers to files of its own.
-    with contextlib.suppress(OSError):
-        if os.path.samestat(os.fstat(descriptor), file):
-            os.close(descriptor)
-
-
-def _create_and_map(shape: Shape) -> tuple[Shape, int, Ledger]:
+def _create_and_map(shape: Shape) -> tuple[Shape, Ledger]:
     create, guarded = BACKINGS[backing_name()], is_guarded()
     while True:
         descriptor: int | None = None
         try:
             descriptor = create(shape.total_bytes)
             shape = replace(shape, page_bytes=page_bytes(descriptor))
-            return shape, descriptor, _map(shape, descriptor, guarded)
-        except BaseException as error:
-            if descriptor is not None:
-                os.close(descriptor)
-            if not isinstance(error, OSError) or _is_of_a_handler(error):
+            return shape, _map(shape, descriptor, guarded)
+        except OSError as error:
+            if _is_of_a_handler(error):
                 raise
             if not _is_for_size(error) or shape.range_bytes // 2 < _RANGE_MIN:
                 raise _cannot_map(shape, error) from error
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)  # the ledger has one of its own
         shape = replace(shape, range_bytes=shape.range_bytes // 2)
 
 

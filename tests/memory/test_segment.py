@@ -83,6 +83,44 @@ def test_it_has_no_name(opened):
     assert not [name for name in os.listdir("/dev/shm") if "shmloader" in name]
 
 
+class Owner:
+    """What dies with a circle of references and brings its segment back, as an iterator does."""
+
+    def __init__(self, brought_back):
+        self.segment = Segment(first_shape(1, 2, MEGABYTE))
+        self._brought_back = brought_back
+        self._circle = self
+
+    def __del__(self):
+        self._brought_back.append(self.segment)
+
+
+def test_a_collection_leaves_the_file_of_a_segment_that_is_brought_back(backing):
+    """Callbacks of weak references come before every `__del__`: none may close the file."""
+    brought_back = []
+    Owner(brought_back)
+    gc.collect()
+    (kept,) = brought_back
+
+    assert kept.shape.total_bytes == os.fstat(kept.descriptor).st_size
+    kept.close()
+
+
+def test_an_iterator_in_a_circle_leaves_its_segment_to_the_next_epoch(backing):
+    """The number of its file may be another file's by then, which the workers would map."""
+    loader = DataLoader(range(8), num_workers=1, prefetch_factor=1)
+    for _ in range(3):
+        circle = [iter(loader)]
+        circle.append(circle)
+        del circle
+        gc.collect()
+        number = os.open(os.devnull, os.O_RDONLY)
+        found = torch.cat(list(loader)).tolist()
+        os.close(number)
+
+        assert list(range(8)) == found
+
+
 def test_memfd_cannot_be_shrunk(monkeypatch):
     """No process can take pages away from under a mapping, nor change that rule."""
     monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
