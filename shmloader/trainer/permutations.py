@@ -6,6 +6,7 @@ draws as is done here is looked at once in each process; if not, it draws them i
 """
 
 import functools
+import sys
 
 import numpy
 import torch
@@ -26,7 +27,7 @@ def permutation(
     Args:
         is_own: Nobody else knows the generator; then other threads go on meanwhile.
     """
-    if not _is_drawn_here(count, generator):
+    if not _is_drawn_here(count, generator, is_own):
         return torch.randperm(count, generator=generator).numpy()
     state = generator.get_state()
     drawn = draw_permutation(state, count, not is_own)
@@ -36,7 +37,7 @@ def permutation(
 
 def skip_permutation(count: int, generator: torch.Generator) -> None:
     """Leave the generator as if a permutation had been drawn."""
-    if not _is_drawn_here(count, generator):
+    if not _is_drawn_here(count, generator, is_own=False):
         torch.randperm(count, generator=generator)
         return
     state = generator.get_state()
@@ -44,9 +45,20 @@ def skip_permutation(count: int, generator: torch.Generator) -> None:
     generator.set_state(state)
 
 
-def _is_drawn_here(count: int, generator: torch.Generator) -> bool:
+def _is_drawn_here(count: int, generator: torch.Generator, is_own: bool) -> bool:
     is_plain = type(generator) is torch.Generator and generator.device.type == "cpu"
-    return is_plain and 0 <= count < _COUNT_END and _is_like_torch()
+    is_safe = is_own or (generator is not torch.default_generator and _is_alone())
+    return is_plain and is_safe and 0 <= count < _COUNT_END and _is_like_torch()
+
+
+def _is_alone() -> bool:
+    """
+    Returns True if no other thread of Python's can draw from a generator meanwhile.
+
+    Others draw without Python's lock. What they drew between the two states would be drawn twice,
+    and only torch locks them out. From torch's default generator threads of others draw too.
+    """
+    return len(sys._current_frames()) == 1
 
 
 @functools.cache

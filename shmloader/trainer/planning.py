@@ -103,10 +103,8 @@ def _plan(sampler: Any) -> Iterator[Any] | None:
     if type(inner) is SequentialSampler and _is_short(inner):
         draw = functools.partial(_sequence, inner)
     elif type(inner) is RandomSampler and _is_one_permutation(inner):
-        draw = functools.partial(_permutation, inner)
-        if inner.generator is not None:
-            # torch draws a second permutation, of which nothing is taken.
-            end = functools.partial(_skip_permutation, inner)
+        shuffle = _Shuffle(inner)
+        draw, end = shuffle.draw, shuffle.end
     elif type(inner) is DistributedSampler:
         draw = functools.partial(_share, inner)
     else:
@@ -135,16 +133,25 @@ def _is_one_permutation(sampler: RandomSampler) -> bool:
     return 0 < length == sampler.num_samples
 
 
-def _permutation(sampler: RandomSampler) -> _Indices:
-    length, generator = len(sampler.data_source), sampler.generator
-    if generator is not None:
-        return permutation(length, generator)
-    seed = int(torch.empty((), dtype=torch.int64).random_().item())
-    return permutation(length, _seeded(seed), is_own=True)
+class _Shuffle:
+    """A `RandomSampler`'s epoch: the generator and the length are those of its first draw."""
 
+    def __init__(self, sampler: RandomSampler) -> None:
+        self._sampler = sampler
+        self._drawn: tuple[int, torch.Generator] | None = None
 
-def _skip_permutation(sampler: RandomSampler) -> None:
-    skip_permutation(len(sampler.data_source), sampler.generator)
+    def draw(self) -> _Indices:
+        length, generator = len(self._sampler.data_source), self._sampler.generator
+        if generator is not None:
+            self._drawn = length, generator
+            return permutation(length, generator)
+        seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        return permutation(length, _seeded(seed), is_own=True)
+
+    def end(self) -> None:
+        """As torch draws a second permutation, of which nothing is taken."""
+        if self._drawn is not None:
+            skip_permutation(*self._drawn)
 
 
 def _seeded(seed: int) -> torch.Generator:

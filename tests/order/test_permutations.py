@@ -1,6 +1,7 @@
 """Permutations that are drawn here are torch's, and so are the generators behind them."""
 
 import struct
+import threading
 
 import pytest
 import torch
@@ -10,6 +11,12 @@ from shmloader.trainer import permutations
 from shmloader.trainer.permutations import permutation, skip_permutation
 
 COUNTS = (0, 1, 2, 3, 623, 624, 625, 626, 1248, 1249, 5000)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """The tests' runner has threads of its own."""
+    monkeypatch.setattr(permutations, "_is_alone", lambda: True)
 
 
 def pair(seed, drawn):
@@ -67,6 +74,19 @@ def test_many_numbers(is_own):
     assert_same_state(theirs, own)
 
 
+def test_torch_draws_from_its_default_generator(monkeypatch):
+    """Only it locks out threads that draw without Python's lock."""
+    monkeypatch.setattr(permutations, "draw_permutation", None)
+    monkeypatch.setattr(permutations, "skip_draws", None)
+    theirs, own = torch.Generator().manual_seed(3), torch.default_generator
+    torch.manual_seed(3)
+
+    assert permutation(10, own).tolist() == torch.randperm(10, generator=theirs).tolist()
+    skip_permutation(10, own)
+    torch.randperm(10, generator=theirs)
+    assert_same_state(theirs, own)
+
+
 class Own(torch.Generator):
     """A generator of a user's."""
 
@@ -80,12 +100,20 @@ def by_count(monkeypatch):
     return torch.Generator()
 
 
+def by_another_thread(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(permutations, "draw_permutation", None)
+    monkeypatch.setattr(permutations, "skip_draws", None)
+    threading.Thread(target=threading.Event().wait, args=(0.2,)).start()
+    return torch.Generator()
+
+
 def by_torch(monkeypatch):
     monkeypatch.setattr(permutations, "_is_like_torch", lambda: False)
     return torch.Generator()
 
 
-@pytest.mark.parametrize("case", [by_kind, by_count, by_torch])
+@pytest.mark.parametrize("case", [by_kind, by_count, by_another_thread, by_torch])
 def test_torch_draws_what_is_not_known(monkeypatch, case):
     """Another rule, another kind of generator, another torch."""
     monkeypatch.setattr(permutations, "draw_permutation", None)

@@ -153,6 +153,36 @@ def test_a_dataset_that_changed_its_length():
         list(planning.plan(sampler))
 
 
+def change_length(sampler):
+    sampler.data_source = range(3000)
+
+
+def change_generator(sampler):
+    sampler.generator = generator_of(2)
+
+
+def take_generator_away(sampler):
+    sampler.generator = None
+
+
+@pytest.mark.parametrize("change", [change_length, change_generator, take_generator_away])
+def test_a_sampler_that_is_changed_within_its_epoch(change):
+    """What is drawn at the end is of the length and from the generator of the beginning."""
+    states = []
+    for begin in (iter, planning.plan):
+        torch.manual_seed(8)
+        generator = generator_of(1)
+        sampler = BatchSampler(RandomSampler(range(100), generator=generator), 5, False)
+        requests = begin(sampler)
+        next(requests)
+        change(sampler.sampler)
+        for _ in requests:
+            pass
+        known = [generator, sampler.sampler.generator or generator, torch.default_generator]
+        states.append([each.get_state().tolist() for each in known])
+    assert states[0] == states[1]
+
+
 def test_a_torch_that_draws_otherwise_is_left_to_itself():
     """One look in each process decides; here torch draws a permutation backwards."""
     program = """
