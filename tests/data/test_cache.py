@@ -750,7 +750,7 @@ def test_threads_of_workers_share_it():
 
 def blocks_of(dataset):
     """Bytes of pages that the memory of a cache has."""
-    return os.fstat(dataset._memory._descriptor).st_blocks * 512
+    return os.fstat(dataset._memory._samples.descriptor).st_blocks * 512
 
 
 def test_close_gives_the_memory_back():

@@ -22,7 +22,7 @@ class Forgery:
         self.dataset = cached(Fetched(COUNT), ROOM)
         for index in range(COUNT):
             self.dataset[index]
-        descriptor = self.dataset._memory._descriptor
+        descriptor = self.dataset._memory._samples.descriptor
         self.bytes = mmap.mmap(descriptor, self.dataset.cache_stats().max_bytes)
         self.whole = bytes(self.bytes)
 

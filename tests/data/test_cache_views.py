@@ -148,7 +148,7 @@ def test_a_closed_or_damaged_cache_is_not_shown():
     dataset = cached(Fetched(COUNT), ROOM)
     with DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True) as loader:
         list(loader)
-        descriptor = dataset._memory._descriptor
+        descriptor = dataset._memory._samples.descriptor
         before = os.pread(descriptor, 64, 0)
         seen = []
         for place, data in ((0, b"x"), (8, b"\x09"), (12, b"\xff" * 4), (56, b"\xff" * 8)):
