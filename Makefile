@@ -1,8 +1,9 @@
 # One word each. Every target first sets up what it needs, in .venv: a C compiler, pip and Python
 # 3.11 or later are all that has to be there. Arguments pass through, `make test ARGS='-k ring'`, and
-# so do the build switches that setup.py lists, `make test SHMLOADER_PORTABLE=1`.
+# so do the build switches that setup.py lists, `make test SHMLOADER_PORTABLE=1`. Another Python is
+# named once, `make test PYTHON=python3.13`: .venv is made anew with it, and keeps it from then on.
 
-PYTHON ?= $(or $(shell for python in python3.11 python3; do \
+PYTHON ?= $(or $(shell for python in $$(readlink -f .venv/bin/python) python3.11 python3; do \
   $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$python && break; done),$(error Python 3.11 or later is needed: set PYTHON to one))
 ARGS ?=
@@ -11,6 +12,8 @@ ARGS ?=
 two_at_once := -n 2 --dist loadfile --benchmark-disable
 
 venv := .venv/bin
+# Warnings are of indexes that lack a package; errors are shown.
+install := $(venv)/python -m pip install --quiet --quiet --constraint constraints.txt
 core_sources := setup.py $(wildcard csrc/*.[ch] csrc/debug/*.[ch]) \
   $(wildcard shmloader/core/*.pyx shmloader/core/*.pxd)
 switches := $(SHMLOADER_SANITIZE),$(SHMLOADER_ASSERT),$(SHMLOADER_PORTABLE),$(SHMLOADER_WERROR)
@@ -24,18 +27,18 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real kept
-.PHONY: cliffs verdicts workloads soak lint sanitize fuzz package wheel clean always
+.PHONY: cliffs verdicts workloads soak lives lint sanitize fuzz package wheel clean always
 
 build: .venv/built
 
-demo: build
-	$(venv)/python -m shmloader demo $(ARGS)
+demo: .venv/demo
+	$(venv)/python -m examples.demo $(ARGS)
 
 # The core of every kind of test, a few minutes; `rest` runs all others, `check` both.
-test: build
+test: .venv/test
 	$(venv)/python -m pytest $(two_at_once) $(ARGS)
 
-rest: build
+rest: .venv/test
 	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
 
 check: test rest .venv/trainers
@@ -43,7 +46,7 @@ check: test rest .venv/trainers
 
 # Other projects' trainers and loaders, each to the same losses as with torch's; one process, because
 # rates are printed too.
-frameworks: .venv/frameworks
+frameworks: .venv/test .venv/frameworks
 	$(venv)/python -m pytest tests/frameworks $(ARGS)
 
 # More machines by Ray, all of them here: a loader in an actor, Ray Data as the source, and samples of
@@ -59,7 +62,7 @@ docs: .venv/docs
 	$(venv)/python -m sphinx -q -W --keep-going -E -c docs -d build/doctrees . build/docs $(ARGS)
 	@echo 'the start page: build/docs/index.html'
 
-bench: build
+bench: .venv/bench
 	$(venv)/python -m bench $(ARGS)
 
 bench-peers: .venv/peers
@@ -70,25 +73,23 @@ bench-real: .venv/real
 	$(venv)/python -m bench real $(ARGS)
 
 # What may be kept, and at what price: every kind of leaf, and every habit of keeping batches.
-kept: build
+kept: .venv/bench
 	$(venv)/python -m bench kinds
-	$(venv)/python -m bench retention
+	$(venv)/python -m bench cliffs --row cifar --row imagenet
 
 # Programs that were much worse than with torch: fails if one is again, and is not on the list.
-cliffs: build
+cliffs: .venv/bench
 	$(venv)/python -m bench cliffs $(ARGS)
 
 # Does report() name the cause of loads whose cause is known, and does its advice help? For a quiet
 # machine: fails if fewer than 95 % of either are right.
-verdicts: build
+verdicts: .venv/bench
 	$(venv)/python -m bench verdicts $(ARGS)
 
-# Loads that others described in public: large arrays, samples behind a network, one slow sample in
-# many, memory that grows with the workers; torch beside ours in the same run.
-workloads: build
-	$(venv)/python -m bench scaling
+# Loads that others described in public: samples behind a network, one slow sample in many, memory
+# that grows with the workers; torch beside ours in the same run.
+workloads: .venv/bench
 	$(venv)/python -m bench streaming
-	$(venv)/python -m bench threads
 	$(venv)/python -m bench caching
 	$(venv)/python -m bench stalls
 	$(venv)/python -m bench deep
@@ -97,17 +98,22 @@ workloads: build
 
 # Ways of batches to a GPU, which it needs: copy rate, the training thread's time, idle gaps as a
 # picture; then with slow samples.
-bench-device: build
+bench-device: .venv/bench
 	$(venv)/python -m bench device --picture bench/results/device.png $(ARGS)
 	$(venv)/python -m bench device --megabytes 38.5 --tail $(ARGS)
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows. Then trainings that
 # are killed whole, 200 times, and go on: the same bits again.
-soak: build
+soak: .venv/test
 	$(venv)/python -m tests.deaths.soak $(ARGS)
 	$(venv)/python -m tests.resume.soak
 
-lint: build
+# Loaders with random options in random lives, beside undisturbed ones: a minute of it, or as long as
+# `make lives ARGS='--seconds 7200'` says.
+lives: .venv/test
+	$(venv)/python -m tests.lives $(ARGS)
+
+lint: .venv/lint
 	$(venv)/ruff check .
 	$(venv)/ruff format --check .
 	PATH="$(CURDIR)/$(venv):$$PATH" cython-lint shmloader
@@ -133,11 +139,11 @@ sanitize:
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
-fuzz: build
+fuzz: .venv/test
 	$(venv)/python -m tests.protocol.fuzz.run $(ARGS)
 
 # What would be published: the sdist, the wheel built from it alone, and that wheel imported.
-package: build
+package: .venv/wheel
 	rm -rf dist build/package
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(venv)/python -m build --outdir dist
 	$(venv)/python -m pip install --quiet --no-deps --target build/package dist/*.whl
@@ -145,7 +151,7 @@ package: build
 	  'import os, shmloader.core._core as core; assert core.__file__.startswith(os.getcwd()), core'
 
 # One wheel as cibuildwheel makes them, but for this machine's glibc and Python, in dist/.
-wheel: build
+wheel: .venv/wheel
 	$(venv)/python -m tests.helpers.wheel dist
 
 clean:
@@ -153,37 +159,33 @@ clean:
 	rm -f shmloader/core/_core*.so
 	find shmloader tests bench -name __pycache__ -prune -exec rm -rf {} +
 
+# The last that venv makes. What was installed for one Python is never mixed with another's.
+.venv/bin/pip: always
+	@asked="$$($(PYTHON) -VV)" || exit 1; \
+	  test -f $@ && test "$$asked" = "$$($(venv)/python -VV)" || \
+	  { rm -rf .venv && $(PYTHON) -m venv .venv; }
+
 # What a build needs, at the versions of constraints.txt.
-.venv/ready: constraints.txt
-	$(PYTHON) -m venv .venv
-	$(venv)/python -m pip install --quiet --constraint constraints.txt setuptools cython numpy
+.venv/ready: .venv/bin/pip constraints.txt
+	$(install) setuptools cython numpy
 	touch $@
 
 # An editable install, so that what runs is this folder and only the extension can fall behind its
 # sources; tests/conftest.py refuses to start when it did. Without build isolation: what was just
 # installed builds it, and torch comes once, at its pinned version.
 .venv/built: .venv/ready pyproject.toml build/switches $(core_sources)
-	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
-	  --editable '.[demo,bench,test,lint,wheel]'
+	$(install) --no-build-isolation --editable .
 	touch $@
 
-# What builds the site.
-.venv/docs: .venv/built pyproject.toml
-	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
-	  --editable '.[docs]'
+# What one job needs besides, an extra of pyproject.toml: the package is there, so nothing is built.
+.venv/demo .venv/bench .venv/test .venv/lint .venv/wheel .venv/docs .venv/trainers \
+  .venv/frameworks .venv/real .venv/scale: .venv/ready pyproject.toml | .venv/built
+	$(install) 'shmloader[$(notdir $@)]'
 	touch $@
 
 # Other projects' loaders, for bench-peers alone, which runs without those that are not here.
-.venv/peers: .venv/built pyproject.toml
-	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
-	  --editable '.[peers]' && touch $@ || echo 'the peers do not install here'
-
-# The projects whose trainers are tested: two for `check`, all for `frameworks`; those with which
-# `bench-real` trains; and Ray alone for `example-ray`.
-.venv/trainers .venv/frameworks .venv/real .venv/scale: .venv/built pyproject.toml
-	$(venv)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
-	  --editable '.[$(notdir $@)]'
-	touch $@
+.venv/peers: .venv/bench
+	$(install) 'shmloader[peers]' && touch $@ || echo 'the peers do not install here'
 
 # Holds the switches of the last build: a change of them is a reason to build again.
 build/switches: always

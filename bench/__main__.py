@@ -4,13 +4,10 @@ Every contender on every workload, one process per run, contenders alternated.
     python -m bench                                        all of it, into bench/results/
     python -m bench --workload cifar --contender ours      one of it, into bench/results/partial/
     python -m bench --before ../earlier                    another checkout's shmloader beside it
-    python -m bench --redraw bench/results                 table and pictures of an earlier run
-    python -m bench caching | cliffs | collates | deep | device | edges | gil | growth | kinds
-    python -m bench lists | memory | permutations | polite | resume | retention | scale
-    python -m bench scaling | stalls | start | streaming | threads | trainer | tune | verdicts
-                                                           one question each, see README.md
+    python -m bench --redraw bench/results                 the table of an earlier run
     python -m bench real                                   five real trainings, beside torch
     python -m bench terminals                              the pictures of docs/tuning.md
+    python -m bench QUESTION                               one question, see README.md
 """
 
 import argparse
@@ -20,15 +17,17 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from pkgutil import iter_modules
 
 from rich.console import Console
 
-from bench import contenders, processes
-from bench.report import machine, pictures, table
+from bench import contenders, driver, processes, questions
+from bench.loads.pools import WORKLOADS
+from bench.report import machine, table
 from bench.report.results import Results
 from bench.run import add_shared_options
-from bench.workloads import WORKLOADS
 
 RESULTS = Path(__file__).parent / "results"
 RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
@@ -39,38 +38,10 @@ _DEFAULT = {"repeats": 5, "epochs": 5}
 # Options with which a run is no whole one.
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
 
-_QUESTIONS = (
-    "caching",
-    "cliffs",
-    "collates",
-    "deep",
-    "device",
-    "edges",
-    "gil",
-    "growth",
-    "kinds",
-    "lists",
-    "memory",
-    "permutations",
-    "polite",
-    "resume",
-    "retention",
-    "scale",
-    "scaling",
-    "stalls",
-    "start",
-    "streaming",
-    "threads",
-    "trainer",
-    "tune",
-    "verdicts",
-)
-_COMMANDS = {
-    **{name: f"bench.questions.{name}" for name in _QUESTIONS},
-    "real": "bench.real.command",
-    "terminals": "bench.terminals",
-    "w1": "bench.questions.scaling",  # its name in earlier results
+_QUESTIONS = {
+    each.name: f"bench.questions.{each.name}" for each in iter_modules(questions.__path__)
 }
+_COMMANDS = {**_QUESTIONS, "real": "bench.real", "terminals": "bench.terminals"}
 
 console = Console(stderr=True)
 
@@ -99,18 +70,16 @@ def _records(options: argparse.Namespace) -> Iterator[dict]:
     """Yield a record per run: each contender once per workload, then all again, rotated."""
     names = _chosen(options)
     loads = options.workload or list(WORKLOADS)
-    total = options.repeats * len(loads) * len(names)
+    order = list(driver.turns(names, options.repeats))
+    total, number = len(loads) * len(order), 0
     for repeat in range(options.repeats):
-        for place, load in enumerate(loads):
-            for turn in range(len(names)):
-                # Another one comes first each time, so that none has the same place throughout.
-                name = names[(turn + repeat) % len(names)]
-                begin = time.perf_counter()
-                checkout = options.before if name == contenders.BEFORE else None
-                record = {"repeat": repeat, **processes.run(load, name, options, checkout)}
-                number = (repeat * len(loads) + place) * len(names) + turn + 1
-                _progress(f"{number}/{total}", record, time.perf_counter() - begin)
-                yield record
+        turn = order[repeat * len(names) : (repeat + 1) * len(names)]
+        for load, name in product(loads, turn):
+            begin, number = time.perf_counter(), number + 1
+            checkout = options.before if name == contenders.BEFORE else None
+            record = {"repeat": repeat, **processes.run(load, name, options, checkout)}
+            _progress(f"{number}/{total}", record, time.perf_counter() - begin)
+            yield record
 
 
 def _chosen(options: argparse.Namespace) -> list[str]:
@@ -145,13 +114,12 @@ def _progress(turn: str, record: dict, seconds: float) -> None:
 
 
 def _report(folder: Path) -> int:
-    """Write the table and the pictures of the runs in `folder`, and print the comparison."""
+    """Write the table of the runs in `folder`, and print the comparison."""
     results = Results.read(folder / RUNS)
     about = json.loads((folder / ABOUT).read_text())
     (folder / TABLE).write_text(table.markdown(results, about))
     table.show(results)
-    for path in [folder / TABLE, *pictures.draw(results, folder)]:
-        console.print(f"wrote {path}", highlight=False)
+    console.print(f"wrote {folder / TABLE}", highlight=False)
     return 0 if all(run["correct"] for run in results.runs) else 1
 
 
@@ -159,6 +127,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
+        epilog=f"questions: {', '.join(_QUESTIONS)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="may be repeated")
@@ -170,7 +139,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="processes per contender and workload")
     parser.add_argument("--quick", action="store_true", help="one repeat of two epochs")
     parser.add_argument("--out", type=Path, help="folder for the results")
-    parser.add_argument("--redraw", type=Path, metavar="FOLDER", help="run nothing, draw again")
+    parser.add_argument("--redraw", type=Path, metavar="FOLDER", help="run nothing, write it again")
     add_shared_options(parser)
     parser.set_defaults(epochs=None)
     options = parser.parse_args()
@@ -193,8 +162,13 @@ def _default_folder(options: argparse.Namespace) -> Path:
 
 def _command() -> int:
     """Run the command that the first argument names, or the whole comparison."""
-    module = _COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
-    return importlib.import_module(module).main(sys.argv[2:]) if module else main()
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in _COMMANDS:
+        return main()
+    module = importlib.import_module(_COMMANDS[name])
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"{module.__name__}.command")
+    return driver.ask(name, module, sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 import numpy as np
 import torch
 
-from bench.workloads import Workload
-
 TOUCHES = 32  # elements read per batch, shared out over its leaves, at least two from each
 
 
@@ -20,25 +18,6 @@ def leaves(batch) -> list:
 def payload_bytes(batch) -> int:
     """Count the bytes of every array and tensor of the batch."""
     return sum(leaf.nbytes for leaf in leaves(batch) if hasattr(leaf, "nbytes"))
-
-
-def assemble(workload: Workload) -> list:
-    """
-    Make every batch of an epoch from the dataset's samples, with no loader and no torch collate.
-
-    The workload's own collate function is called if it has one; otherwise numpy stacks leaves.
-    """
-    dataset, collate = workload.dataset(), workload.collate_fn or _put_together
-    return [collate([dataset[index] for index in request]) for request in workload.requests()]
-
-
-def copied(batch):
-    """Copy every array and tensor of a batch into memory of its own."""
-    if isinstance(batch, dict):
-        return {key: copied(part) for key, part in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return [copied(part) for part in batch]
-    return batch.clone() if isinstance(batch, torch.Tensor) else batch.copy()
 
 
 def difference(expected, actual) -> str | None:
@@ -67,18 +46,6 @@ def touch(batch) -> list:
         return [(array.item(0), array.item(-1)) for array in batch]
     found = leaves(batch)
     return [_strided(leaf, max(2, TOUCHES // len(found))) for leaf in found]
-
-
-def _put_together(samples):
-    """Do what torch's default collate promises for dicts, tuples, tensors, ints and floats."""
-    first = samples[0]
-    if isinstance(first, dict):
-        return {key: _put_together([sample[key] for sample in samples]) for key in first}
-    if isinstance(first, tuple):
-        return [_put_together(column) for column in zip(*samples, strict=True)]
-    if isinstance(first, torch.Tensor):
-        return torch.from_numpy(np.stack([sample.numpy() for sample in samples]))
-    return torch.from_numpy(np.asarray(samples))
 
 
 def _strided(leaf, wanted: int):

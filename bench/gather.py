@@ -5,30 +5,19 @@ Every way to fill a buffer is tried on the workload's own samples and the fastes
 leaf, so the limit does not depend on one library's copy. Nothing here is shared memory.
 """
 
-import ctypes
 import struct
-import tempfile
 import time
 from collections.abc import Callable
-from functools import cache
 from operator import itemgetter
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate
 
 from bench import native
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 _TRIALS = 5
-
-
-@cache
-def load_native() -> ctypes.CDLL:
-    """Compile the bench's own C once per process; workers that are forked later have it."""
-    with tempfile.TemporaryDirectory() as folder:
-        return native.load(Path(folder))
 
 
 def warm_collate(workload: Workload, samples: list) -> Callable[[list], object]:
@@ -70,78 +59,49 @@ def _fastest_fill(column) -> Callable:
 
 
 def _tensor_fills(warm: torch.Tensor) -> list[Callable]:
-    rows = warm.unbind(0)
+    gather, address, size = native.load().gather_tensors, warm.data_ptr(), warm.nbytes
 
     def stack(column):
         return torch.stack(column, out=warm)
 
-    def copy_rows(column):
-        for row, sample in zip(rows, column, strict=True):
-            row.copy_(sample)
-        return warm
-
-    return [stack, copy_rows, *_native_fills(warm)]
-
-
-def _native_fills(warm: torch.Tensor) -> list[Callable]:
-    """The product's copy: the limit must not copy slower than a contender."""
-    gather, address, size = load_native().gather_tensors, warm.data_ptr(), warm.nbytes
-
-    def gather_samples(column):
+    def gather_natively(column):  # the product's copy: the limit must not copy slower
         if not gather(torch.Tensor, column, address, size):
             raise ValueError("these are not contiguous tensors of one dtype and shape")
         return warm
 
-    return [gather_samples]
+    return [stack, gather_natively]
 
 
 def _list_fills(samples: list) -> list[Callable]:
     """Copy each array of a list into a buffer of its own shape."""
-    arrays = [np.zeros_like(sample) for sample in samples]
-    tensors = [torch.from_numpy(array) for array in arrays]
+    arrays, native_copy = [np.zeros_like(sample) for sample in samples], native.load().copy_buffers
 
     def copy(rows):
         for array, row in zip(arrays, rows, strict=True):
             np.copyto(array, row)
         return arrays
 
-    def copy_as_tensors(rows):
-        for tensor, row in zip(tensors, rows, strict=True):
-            tensor.copy_(torch.from_numpy(row))
-        return arrays
-
-    return [copy, copy_as_tensors, *_native_list_fills(arrays)]
-
-
-def _native_list_fills(arrays: list) -> list[Callable]:
-    copy = load_native().copy_buffers
-
     def copy_natively(rows):
-        if not copy(arrays, rows):
+        if not native_copy(arrays, rows):
             raise ValueError("these arrays do not have the buffers' sizes")
         return arrays
 
-    return [copy_natively]
+    return [copy, copy_natively]
 
 
 def _number_fills(warm: torch.Tensor) -> list[Callable]:
     view = warm.numpy()
+    pack = struct.Struct(f"{len(view)}{view.dtype.char}").pack_into
 
     def assign(column):
         view[:] = column
         return warm
 
-    def iterate(column):
-        view[:] = np.fromiter(column, view.dtype, len(column))
-        return warm
-
-    pack = struct.Struct(f"{len(view)}{view.dtype.char}").pack_into
-
     def pack_numbers(column):
         pack(view, 0, *column)
         return warm
 
-    return [assign, iterate, pack_numbers]
+    return [assign, pack_numbers]
 
 
 def _fastest(ways: list[Callable], column) -> Callable:

@@ -1,14 +1,19 @@
-"""Memory control groups of a given size, and programs in them, as in a container."""
+"""Memory control groups of a given size, and rows in them, as in a container."""
 
+import json
 import os
 import signal
 import subprocess
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from bench.driver import command_of
 from bench.report import machine
 
 _LONGEST_S = 120
@@ -26,22 +31,13 @@ _VERSIONS = (
 )
 
 
-class Unavailable(OSError):
-    """No group can be made here."""
-
-
-def check() -> None:
-    """
-    Look if groups can be made here.
-
-    Raises:
-        Unavailable: Not with version 1 and not with version 2.
-    """
-    _place()
+def why_not() -> str | None:
+    """Say why no group can be made here, or None."""
+    return None if _place() else "no control group with a memory limit can be made here"
 
 
 @contextmanager
-def group(limit_mb: float) -> Iterator[Path]:
+def _group(limit_mb: float) -> Iterator[Path]:
     """Make a group of this size, without swap space, and take it away."""
     folder, limit, swap, _ = _place()
     folder.mkdir()
@@ -56,27 +52,50 @@ def group(limit_mb: float) -> Iterator[Path]:
         folder.rmdir()
 
 
-def run(
-    folder: Path, command: list[str], environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command whose process joins the group before it becomes the program."""
-    join = f'echo $$ > "{folder}/cgroup.procs" && exec "$@"'
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What came of a row in a group.
+
+    Attributes:
+        found: What it returned; None if it failed.
+        reason: "passes", "killed", or the last line that it wrote to stderr.
+        most_mb: The most that the group held; older kernels of version 2 do not say.
+    """
+
+    found: dict | None
+    reason: str
+    most_mb: float | None
+
+
+def run(row: Any, limit_mb: float) -> Outcome:
+    """Run a row as `driver.alone` does, in a group of this size that it joins first."""
     # Files, not pipes: torch's shared-memory manager outlives the run with our end in its hand.
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+    with (
+        _group(limit_mb) as folder,
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        join = f'echo $$ > "{folder}/cgroup.procs" && exec "$@"'
+        command = ["sh", "-c", join, "sh", *command_of(row)]
         try:
             status = subprocess.run(
-                ["sh", "-c", join, "sh", *command], cwd=machine.CHECKOUT, env=environment,
-                stdout=output, stderr=errors, timeout=_LONGEST_S,
-            ).returncode  # fmt: skip
+                command, cwd=machine.CHECKOUT, stdout=output, stderr=errors, timeout=_LONGEST_S
+            ).returncode
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 1, "", f"no end within {_LONGEST_S} s")
+            return Outcome(None, f"no end within {_LONGEST_S} s", _most_mb(folder))
         output.seek(0)
         errors.seek(0)
-        return subprocess.CompletedProcess(command, status, output.read(), errors.read())
+        if status in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            return Outcome(None, "killed", _most_mb(folder))
+        if status:
+            last = (errors.read().strip() or f"exit code {status}").splitlines()[-1]
+            reason = textwrap.shorten(last.replace("|", "/"), 120)
+            return Outcome(None, reason, _most_mb(folder))
+        return Outcome(json.loads(output.read().splitlines()[-1]), "passes", _most_mb(folder))
 
 
-def most_mb(folder: Path) -> float | None:
-    """Read the most that the group held; older kernels of version 2 do not say."""
+def _most_mb(folder: Path) -> float | None:
     for *_, most in _VERSIONS:
         try:
             return int((folder / most).read_text()) / 1e6
@@ -85,7 +104,7 @@ def most_mb(folder: Path) -> float | None:
     return None
 
 
-def _place() -> tuple[Path, str, str, str]:
+def _place() -> tuple[Path, str, str, str] | None:
     """Find where a group with a limit can be made: its folder, and the names of its files."""
     for root, limit, swap, most in _VERSIONS:
         folder = root / f"shmloader-bench-{os.getpid()}"
@@ -97,7 +116,7 @@ def _place() -> tuple[Path, str, str, str]:
         folder.rmdir()
         if has_limit:
             return folder, limit, swap, most
-    raise Unavailable("no control group with a memory limit can be made here, of neither version")
+    return None
 
 
 def _empty(folder: Path) -> None:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from bench import syscalls, usage
 from bench.batches import difference, leaves, payload_bytes, touch
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors

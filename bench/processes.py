@@ -23,21 +23,16 @@ def run(load: str, name: str, options: argparse.Namespace, checkout: Path | None
         checkout: The folder that the run's shmloader comes from instead of this checkout.
     """
     with tempfile.TemporaryDirectory() as folder:
-        variables = environment(checkout, Path(folder)) if checkout else None
+        variables = _environment(checkout, Path(folder)) if checkout else None
         return _run(load, name, options, variables)
 
 
-def environment(checkout: Path, folder: Path) -> dict[str, str]:
+def _environment(checkout: Path, folder: Path) -> dict[str, str]:
     """Let `import shmloader` find the other checkout's, and `import bench` still this one's."""
-    # Safe path: otherwise the current folder, which has this checkout's shmloader, comes first.
-    path = os.pathsep.join([package_alone(checkout, folder), str(machine.CHECKOUT)])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
-
-
-def package_alone(checkout: Path, folder: Path) -> str:
-    """Return a folder for the import path that has another checkout's shmloader, nothing else."""
     (folder / "shmloader").symlink_to(checkout.resolve() / "shmloader")
-    return str(folder)
+    # Safe path: otherwise the current folder, which has this checkout's shmloader, comes first.
+    path = os.pathsep.join([str(folder), str(machine.CHECKOUT)])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 def _run(

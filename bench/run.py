@@ -9,8 +9,8 @@ import json
 import sys
 
 from bench import contenders, syscalls
+from bench.loads.pools import WORKLOADS, Workload, workload
 from bench.measure import count_system_calls, measure
-from bench.workloads import WORKLOADS, Workload, workload
 
 CONTEXTS = ("fork", "spawn", "forkserver")
 

@@ -29,7 +29,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from bench.options import parser_of
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError
 
@@ -120,7 +119,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("terminals", __doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench terminals", description=__doc__)
     parser.add_argument("--out", type=Path, default=PICTURES, help="folder for the pictures")
     return parser.parse_args(arguments)
 

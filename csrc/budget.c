@@ -22,7 +22,9 @@
  * never punched: the device would go on reading pages that the file has no more.
  *
  * Death of a worker leaves pages that it added and did not report: at most its grant. They are
- * punched when its slots are reclaimed, or counted if that fails, so that the sum is right again.
+ * punched when its slots are reclaimed. If the kernel refuses that, they are counted when the slot
+ * is filled again: how many there are is not known, and pages that are counted and do not exist
+ * would be used without a look for room.
  */
 
 #include "budget.h"
@@ -77,13 +79,11 @@ void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {
 
 void budget_retake_unseen(struct ledger *ledger, uint32_t slot) {
   if (ledger_is_copy(ledger)) return;
-  struct ledger_entry *entry = &ledger->entries[slot];
+  const struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t unseen = entry->grant_bytes - entry->pages_bytes;
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot) + entry->pages_bytes;
   STEP("unseen: begun");
-  if (unseen > 0 && platform_punch(ledger->fd, offset, unseen) != 0) {
-    entry->pages_bytes = entry->grant_bytes;
-  }
+  if (unseen > 0) (void)platform_punch(ledger->fd, offset, unseen);
   STEP("unseen: punched");
 }
 

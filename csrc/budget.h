@@ -82,11 +82,11 @@ uint64_t budget_lock(struct ledger *ledger, uint32_t slot, uint64_t bytes);
 /* The device reads this slot no more. */
 void budget_unlock(struct ledger *ledger, uint32_t slot);
 
-/* Give back a slot's pages behind its first keep_bytes, except for locked ones. */
+/* Give back a slot's pages after its first keep_bytes, except for locked ones. */
 void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes);
 
 /*
- * Give back the pages that a reaped worker may have added unseen; those that stay are counted.
+ * Give back the pages that a reaped worker may have added unseen, unless the kernel refuses that.
  * budget_leave must have been called for the slot.
  */
 void budget_retake_unseen(struct ledger *ledger, uint32_t slot);

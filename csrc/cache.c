@@ -24,7 +24,7 @@
  * piece of its own.
  *
  * A process that dies leaves the rest of its piece unused, and loses at most its last counts: it
- * was before the compare-and-swap of a word, and then nothing of the record is seen, or behind it.
+ * was before the compare-and-swap of a word, and then nothing of the record is seen, or after it.
  *
  * What is read is checked, because any process may have a fault that writes here: a place lies
  * between data_offset and `taken`, a head is copied out before it is checked, and its lengths end
@@ -40,7 +40,7 @@
 #include "generation.h"
 #include "segment.h"
 
-/* The place of a record's payload behind a layout. */
+/* The place of a record's payload after a layout. */
 static uint64_t payload_at(uint64_t at, uint64_t layout_bytes) {
   return round_up(at + sizeof(struct cache_head) + layout_bytes, CACHE_LINE);
 }
@@ -149,7 +149,7 @@ uint64_t cache_place(struct cache *cache, uint64_t bytes) {
   return at;
 }
 
-/* How long a piece would be behind `taken`, which may have been forged; 0: none. */
+/* How long a piece would be after `taken`, which may have been forged; 0: none. */
 static uint64_t length_behind(const struct cache *cache, uint64_t taken, uint64_t bytes) {
   const struct cache_shape *shape = &cache->shape;
   if (taken < shape->data_offset || taken > shape->total_bytes || taken % shape->page_bytes != 0) {
@@ -191,7 +191,7 @@ int cache_add_pages(const struct cache *cache, uint64_t at, uint64_t length) {
   STEP("keep: pages added");
   if (error == 0) return 0;
   uint64_t end = at + length;
-  /* relaxed: nothing was written there. If another piece was taken behind it, this one is lost. */
+  /* relaxed: nothing was written there. If another piece was taken after it, this one is lost. */
   (void)atomic_compare_exchange_strong_explicit(&control_of(cache)->taken, &end, at,
                                                 memory_order_relaxed, memory_order_relaxed);
   return error;
@@ -282,7 +282,7 @@ void cache_note_user(const struct cache *cache, uint64_t user) {
 }
 
 bool cache_is_closed(const struct cache *cache) {
-  /* sync given-up-A <- given-up-R: pages that read as zeros were given back behind the store. */
+  /* sync given-up-A <- given-up-R: pages that read as zeros were given back after the store. */
   return atomic_load_explicit(&control_of(cache)->closed, memory_order_acquire) != 0;
 }
 

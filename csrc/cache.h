@@ -27,7 +27,7 @@ struct cache_plate {
   uint32_t counters; /* lines of counts */
   uint64_t owner_pid;
   uint64_t owner_start; /* in clock ticks after boot, as /proc has it; 0: unknown */
-  uint64_t number;      /* the how manieth of its process, from 1 */
+  uint64_t number;      /* counted in its process, from 1 */
   uint64_t indices;     /* one word each */
   uint64_t data_offset; /* of the first piece */
   uint64_t total_bytes; /* of the file: all that it may ever take */
@@ -45,7 +45,7 @@ struct cache_counts {
 
 struct cache_control {
   alignas(CACHE_LINE) struct cache_plate plate;
-  alignas(CACHE_LINE) _Atomic uint64_t taken; /* behind the last piece; any process moves it on */
+  alignas(CACHE_LINE) _Atomic uint64_t taken; /* after the last piece; any process moves it on */
   alignas(CACHE_LINE) _Atomic uint64_t closed; /* 1: its maker has given it up, and its pages */
   struct cache_counts counts[CACHE_COUNTERS];
   /* Who reads it: a pid in the upper half, the number of its loader below; for viewers. */
@@ -69,7 +69,7 @@ struct cache {
   struct platform_file file; /* what fd means */
   struct cache_shape shape;
   uint64_t generation; /* the copy of the process that the piece belongs to */
-  uint64_t cursor;     /* in the piece in hand: what is behind it is free */
+  uint64_t cursor;     /* in the piece in hand: what is after it is free */
   uint64_t end;
   uint32_t line; /* of counts */
 };
@@ -130,7 +130,7 @@ uint64_t cache_take(const struct cache *cache, uint64_t bytes, uint64_t *at);
 
 /*
  * Add the pages of a piece that was just taken. Any thread; may wait for the kernel.
- * 0, or -errno: then the piece was given back, if no other was taken behind it.
+ * 0, or -errno: then the piece was given back, if no other was taken after it.
  */
 int cache_add_pages(const struct cache *cache, uint64_t at, uint64_t length);
 
@@ -156,7 +156,7 @@ void cache_total(const struct cache *cache, struct cache_counts *total);
 /* Note for viewers that a loader reads this: pid in the upper half. Any thread; wait-free. */
 void cache_note_user(const struct cache *cache, uint64_t user);
 
-/* Bytes of the file behind which no piece was taken. Any thread; wait-free. */
+/* Bytes of the file after which no piece was taken. Any thread; wait-free. */
 uint64_t cache_taken(const struct cache *cache);
 
 /* True if the maker has given it up. Any thread; wait-free. */

@@ -98,7 +98,7 @@ static bool holds(struct extent *extent, uintptr_t address) {
   if (start == 0 || address < start) return false;
   /* sync end-A <- end-R: the next load sees a start that is at least as late. */
   uintptr_t end = atomic_load_explicit(&extent->end, memory_order_acquire);
-  /* relaxed: ordered behind the load of the end. */
+  /* relaxed: ordered after the load of the end. */
   return address < end && atomic_load_explicit(&extent->start, memory_order_relaxed) == start;
 }
 

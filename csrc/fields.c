@@ -8,6 +8,8 @@
 
 #include "fields.h"
 
+#include <string.h>
+
 #include "cache.h"
 #include "segment.h"
 
@@ -17,6 +19,7 @@
   {PART, sizeof(struct STRUCT), #NAME, "", offsetof(struct STRUCT, NAME)}
 
 _Static_assert(VIEW_LABEL_BYTES == 48, "a label is as long as its format below says");
+_Static_assert(VIEW_ABOUT_BYTES == 512, "what is said about a loader is as long as its format");
 
 const struct view_field view_fields[] = {
     PLACE("control", control_block, nameplate),
@@ -25,7 +28,7 @@ const struct view_field view_fields[] = {
     PLACE("worker", worker_block, view),
     FIELD(nameplate, sequence, "u8"),
     FIELD(nameplate, magic, "u8"),
-    FIELD(nameplate, version, "u4"),
+    FIELD(nameplate, layout, "u4"),
     FIELD(nameplate, state, "u4"),
     FIELD(nameplate, owner_pid, "u8"),
     FIELD(nameplate, owner_start, "u8"),
@@ -34,14 +37,6 @@ const struct view_field view_fields[] = {
     FIELD(nameplate, workers, "u4"),
     FIELD(nameplate, ranges, "u4"),
     FIELD(nameplate, log_records, "u4"),
-    FIELD(nameplate, prefetch_factor, "u4"),
-    FIELD(nameplate, in_order, "u4"),
-    FIELD(nameplate, chosen_slots, "u4"),
-    FIELD(nameplate, is_dynamic, "u4"),
-    FIELD(nameplate, may_be_dynamic, "u4"),
-    FIELD(nameplate, may_have_threads, "u4"),
-    FIELD(nameplate, is_nice, "u4"),
-    FIELD(nameplate, ring_bytes, "u8"),
     FIELD(nameplate, worker_offset, "u8"),
     FIELD(nameplate, worker_stride, "u8"),
     FIELD(nameplate, answers_offset, "u8"),
@@ -49,6 +44,7 @@ const struct view_field view_fields[] = {
     FIELD(nameplate, log_offset, "u8"),
     FIELD(nameplate, total_bytes, "u8"),
     FIELD(nameplate, label, "S48"),
+    FIELD(nameplate, about, "S512"),
     FIELD(trainer_view, sequence, "u8"),
     FIELD(trainer_view, state, "u4"),
     FIELD(trainer_view, epoch, "u4"),
@@ -130,3 +126,22 @@ const struct view_field view_fields[] = {
 };
 
 const size_t view_fields_count = sizeof view_fields / sizeof view_fields[0];
+
+/* FNV-1a, of 32 bits. */
+static uint32_t add_to_sum(uint32_t sum, const void *bytes, size_t count) {
+  for (size_t at = 0; at < count; at++) sum = (sum ^ ((const uint8_t *)bytes)[at]) * 16777619u;
+  return sum;
+}
+
+uint32_t view_layout_sum(void) {
+  uint32_t sum = 2166136261u;
+  const struct view_field *end = view_fields + view_fields_count;
+  for (const struct view_field *each = view_fields; each < end; each++) {
+    sum = add_to_sum(sum, each->part, strlen(each->part) + 1);
+    sum = add_to_sum(sum, each->name, strlen(each->name) + 1);
+    sum = add_to_sum(sum, each->format, strlen(each->format) + 1);
+    sum = add_to_sum(sum, &each->part_bytes, sizeof each->part_bytes);
+    sum = add_to_sum(sum, &each->offset, sizeof each->offset);
+  }
+  return sum;
+}

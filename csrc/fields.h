@@ -3,6 +3,7 @@
 #define SHMLOADER_FIELDS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* One field of what viewers may read; formats are numpy's. */
 struct view_field {
@@ -15,5 +16,8 @@ struct view_field {
 
 extern const struct view_field view_fields[];
 extern const size_t view_fields_count;
+
+/* Returns a checksum of the table: equal ones have equal layouts. Any process; wait-free. */
+uint32_t view_layout_sum(void);
 
 #endif

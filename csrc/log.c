@@ -14,6 +14,7 @@
 
 #include "log.h"
 
+#include "fields.h"
 #include "ledger.h"
 
 static uint64_t now_ns(void) { return (uint64_t)platform_now_ns(); }
@@ -40,13 +41,12 @@ void log_name(struct ledger *ledger, const struct nameplate *known) {
   struct nameplate *plate = &segment_control(ledger->base)->nameplate;
   struct nameplate draft = *known;
   draft.magic = VIEW_MAGIC;
-  draft.version = VIEW_VERSION;
+  draft.layout = view_layout_sum();
   draft.state = SEGMENT_LIVE;
   draft.made_ns = now_ns();
   draft.workers = geometry->workers;
   draft.ranges = geometry->ranges;
   draft.log_records = LOG_RECORDS;
-  draft.ring_bytes = ledger->ring_bytes;
   draft.worker_offset = sizeof(struct control_block);
   draft.worker_stride = geometry->worker_stride;
   draft.answers_offset = (uint64_t)((uint8_t *)segment_ready_ring(ledger->base, geometry, 0) -
@@ -96,7 +96,7 @@ void log_ask(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;
   uint64_t now = now_ns();
-  /* The time before the first batch of an epoch, or behind a timeout, is no step. */
+  /* The time before the first batch of an epoch, or after a timeout, is no step. */
   if (log->view.state == TRAINER_STEPPING && log->has_returned) {
     histogram_add(&log->steps, now - log->view.since_ns);
     log->view.step_ns += now - log->view.since_ns;

@@ -28,7 +28,7 @@ enum request_kind {
 
 /* The order's mode: hand out no slot memory, copy the batch in. */
 #define ORDER_COPY_IN 1u
-/* The order's mode: leave a canary behind the batch. */
+/* The order's mode: leave a canary after the batch. */
 #define ORDER_GUARDED 2u
 /* The order's mode: its request is preceded by the numbers of its epoch and of its batch there. */
 #define ORDER_NUMBERED 4u

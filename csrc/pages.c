@@ -25,7 +25,7 @@
  * tables of all workers, ps and the batch systems that believe it would count the segment once per
  * worker. So one of many workers drops the slot's huge pages from its tables after each batch:
  * mapping them again takes one fault for 2 MiB. For small pages it would take 512, so those stay,
- * and so does the rest behind the last huge page. Whether pages are huge is seen by the faults that
+ * and so does the rest after the last huge page. Whether pages are huge is seen by the faults that
  * mapping them took, because another worker may have made them.
  *
  * Death of a worker here leaves pages that were not counted, within its grant: see budget.c.

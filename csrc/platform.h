@@ -6,9 +6,10 @@
  * What differs between machines, and nothing else: parking and waking, page reservation, cache
  * lines, streaming stores. This is the only file of the project that may hold an #ifdef.
  *
- * Parking is a futex on Linux. Elsewhere, and with SHMLOADER_PORTABLE defined, it is a sleep that
- * grows from 20 us to 1 ms and looks at the word again after each nap; the callers cannot tell the
- * two apart except by the clock, so both run the same tests.
+ * Parking is a futex on Linux. Elsewhere, with SHMLOADER_PORTABLE defined, and where a filter of
+ * system calls refuses futexes, it is a sleep that grows from 20 us to 1 ms and looks at the word
+ * again after each nap; the callers cannot tell the two apart except by the clock, so both run the
+ * same tests.
  *
  * A STEP stands at each publication, which is a store that another process acts upon, and in the
  * middle of each copy into the segment. It does nothing, but with SHMLOADER_KILL_POINTS defined
@@ -32,7 +33,6 @@
 #include <unistd.h>
 
 #if defined(__linux__)
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #endif
@@ -91,35 +91,8 @@ static inline struct timespec platform_timespec(int64_t ns) {
   return (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
 }
 
-#if defined(__linux__) && !defined(SHMLOADER_PORTABLE)
-
-#include <linux/futex.h>
-
-#define PLATFORM_PARKING "futex"
-
-/*
- * Park until *word differs from expected, a wake, a signal or the timeout.
- * Any thread of any process that maps the word; may park for timeout_ns (<= 0 returns at once).
- * 0: look again (woken, or the word had changed); -ETIMEDOUT; -EINTR: a signal arrived.
- */
-static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
-  struct timespec timeout = platform_timespec(timeout_ns > 0 ? timeout_ns : 0);
-  /* Not FUTEX_PRIVATE: the word is shared between processes. */
-  long outcome = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
-  if (outcome == 0 || errno == EAGAIN) return 0;
-  return -errno;
-}
-
-/* Wake the one process that may be parked on word. Wait-free. */
-static inline void platform_unpark(_Atomic uint32_t *word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
-}
-
-#else
-
-#define PLATFORM_PARKING "sleep"
-
-static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
+/* Park without the kernel's help: nap and look at the word, as platform_park. */
+static inline int platform_nap(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
   int64_t deadline = platform_now_ns() + timeout_ns;
   int64_t nap_ns = 20000;
   for (;;) {
@@ -131,6 +104,64 @@ static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64
     if (nanosleep(&nap, NULL) != 0) return -EINTR;
     nap_ns = nap_ns < 500000 ? nap_ns * 2 : 1000000;
   }
+}
+
+#if defined(__linux__) && !defined(SHMLOADER_PORTABLE)
+
+#include <linux/futex.h>
+
+/* Not FUTEX_PRIVATE, here and below: the words are shared between processes. */
+static inline bool platform_may_call(int operation, int expected_error) {
+  static _Atomic uint32_t word; /* always 0, and nothing waits for it */
+  long outcome = syscall(SYS_futex, &word, operation, 1, NULL, NULL, 0);
+  return outcome >= 0 || errno == expected_error;
+}
+
+/*
+ * Returns true if processes wake each other by futex; false: the kernel refuses to wake or to wait,
+ * as under a filter of system calls, which a process hands on to those that it starts.
+ */
+static inline bool platform_has_futex(void) {
+  enum { UNKNOWN, HAS, HAS_NOT };
+  static _Atomic int known;
+  /* relaxed: each thread that asks first finds the same answer. */
+  int answer = atomic_load_explicit(&known, memory_order_relaxed);
+  if (answer == UNKNOWN) {
+    int error = errno;
+    bool has = platform_may_call(FUTEX_WAKE, 0) && platform_may_call(FUTEX_WAIT, EAGAIN);
+    errno = error;
+    answer = has ? HAS : HAS_NOT;
+    /* relaxed: as above. */
+    atomic_store_explicit(&known, answer, memory_order_relaxed);
+  }
+  return answer == HAS;
+}
+
+/*
+ * Park until *word differs from expected, a wake, a signal or the timeout.
+ * Any thread of any process that maps the word; may park for timeout_ns (<= 0 returns at once).
+ * 0: look again (woken, or the word had changed); -ETIMEDOUT; -EINTR: a signal arrived.
+ */
+static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
+  if (!platform_has_futex()) return platform_nap(word, expected, timeout_ns);
+  struct timespec timeout = platform_timespec(timeout_ns > 0 ? timeout_ns : 0);
+  long outcome = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
+  if (outcome == 0 || errno == EAGAIN) return 0;
+  if (errno == ETIMEDOUT || errno == EINTR) return -errno;
+  return platform_nap(word, expected, timeout_ns); /* refused by a filter that was set since */
+}
+
+/* Wake the one process that may be parked on word. Wait-free. */
+static inline void platform_unpark(_Atomic uint32_t *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+#else
+
+static inline bool platform_has_futex(void) { return false; }
+
+static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
+  return platform_nap(word, expected, timeout_ns);
 }
 
 static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
@@ -146,21 +177,16 @@ static inline void platform_wait_for_end(int pid, bool is_parent) {
   int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
   if (descriptor >= 0) {
     struct pollfd end = {.fd = descriptor, .events = POLLIN};
-    while (poll(&end, 1, -1) < 0 && errno == EINTR) continue;
-    return;
+    int ended;
+    do ended = poll(&end, 1, -1);
+    while (ended < 0 && errno == EINTR);
+    if (ended > 0) return;
   }
   if (errno == ESRCH) return;
 #endif
   /* Signals can still be sent to a process that has ended and was not reaped. */
   struct timespec nap = platform_timespec(500000000);
   while (is_parent ? getppid() == pid : kill(pid, 0) == 0 || errno == EPERM) nanosleep(&nap, NULL);
-}
-
-/* Become the parent of descendants whose parent ends, where a process can, and so reap them. */
-static inline void platform_adopt_orphans(void) {
-#if defined(PR_SET_CHILD_SUBREAPER)
-  (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-#endif
 }
 
 /* A private page of zeros that a forked child gets as zeros again; NULL: there is none here. */
@@ -189,7 +215,8 @@ static inline int platform_witness_map(void **page) {
   int fd = memfd_create("shmloader-witness", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -errno;
   /* Shared and writable by right is what the seal looks for; nothing is ever stored there. */
-  void *start = mmap(NULL, 1, PROT_NONE, MAP_SHARED, fd, 0);
+  bool may_seal = fcntl(fd, F_ADD_SEALS, 0) == 0;
+  void *start = may_seal ? mmap(NULL, 1, PROT_NONE, MAP_SHARED, fd, 0) : MAP_FAILED;
   if (start != MAP_FAILED) {
     *page = start;
     return fd;
@@ -245,12 +272,30 @@ static inline int platform_reserve_piece(int fd, uint64_t offset, uint64_t bytes
 }
 
 /*
+ * The same by writing a zero into each page, which are empty: dearer, but an error too, and no
+ * fault, if memory is short. For kernels and filters of system calls that refuse fallocate.
+ */
+static inline int platform_write_piece(int fd, uint64_t offset, uint64_t bytes,
+                                       uint64_t page_bytes) {
+  for (uint64_t at = offset; at < offset + bytes; at = (at / page_bytes + 1) * page_bytes) {
+    if (pwrite(fd, "", 1, (off_t)at) != 1) return -errno;
+  }
+  return 0;
+}
+
+/* Returns true for the errors of a call that is not to be had here, whatever it is asked for. */
+static inline bool platform_is_refusal(int error) {
+  return error == -ENOSYS || error == -EPERM || error == -EACCES || error == -EOPNOTSUPP;
+}
+
+/*
  * Make the pages of [offset, offset + bytes) of the file exist, so that no store can fault for want
  * of memory. Pieces of 64 MiB: on some kernels a signal undoes a whole call on tmpfs. A piece that
  * a signal interrupts is tried again half as long, down to one page, so that a signal that comes
  * again and again lets some piece through. Nothing may lie there yet.
  * Returns how many bytes from offset on exist; fewer than asked for: a signal arrived, so its
- * handlers should run before the rest is asked for. -errno, never -EINTR: no piece is left.
+ * handlers should run before the rest is asked for. -errno, never -EINTR: no piece is left, unless
+ * punching is refused.
  */
 static inline int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes,
                                        uint64_t page_bytes) {
@@ -261,6 +306,9 @@ static inline int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes,
     uint64_t piece = bytes - done < piece_bytes ? bytes - done : piece_bytes;
     STEP("reserve: begun");
     int error = platform_reserve_piece(fd, offset + done, piece);
+    if (platform_is_refusal(error)) {
+      error = platform_write_piece(fd, offset + done, piece, page_bytes);
+    }
     if (error == -EINTR) {
       if (piece <= page_bytes) break;
       piece_bytes = (piece / 2 + page_bytes - 1) / page_bytes * page_bytes;

@@ -12,15 +12,15 @@
  * twice with pread, and uses them if both copies are equal and the number is even. A writer that
  * dies in the middle leaves an odd number; the next one goes on from there.
  *
- * These structs, slot_times, log_record and worker_clock are the layout that VIEW_VERSION numbers:
- * a change of one of them, or of where they lie, counts it up.
+ * The nameplate says by a checksum of fields.c's table which layout these structs, slot_times,
+ * log_record and worker_clock have: no version is counted by hand.
  */
 
 #include "words.h"
 
 #define VIEW_MAGIC UINT64_C(0x726564616f6c6d73) /* "smloader" as little-endian bytes */
-#define VIEW_VERSION 1u
 #define VIEW_LABEL_BYTES 48
+#define VIEW_ABOUT_BYTES 512
 
 /* An index, position or length that is not known. */
 #define VIEW_UNKNOWN UINT64_MAX
@@ -51,23 +51,15 @@ enum worker_state {
 struct nameplate {
   alignas(CACHE_LINE) _Atomic uint64_t sequence;
   uint64_t magic;
-  uint32_t version;
+  uint32_t layout;      /* view_layout_sum() of whoever made it */
   uint32_t state;
   uint64_t owner_pid;
   uint64_t owner_start; /* in clock ticks after boot, as /proc has it; 0: unknown */
-  uint64_t loader;      /* the how manieth of its process, from 1 */
+  uint64_t loader;      /* counted in its process, from 1 */
   uint64_t made_ns;
   uint32_t workers;
   uint32_t ranges;
   uint32_t log_records;
-  uint32_t prefetch_factor;
-  uint32_t in_order;       /* 1: batches come in the sampler's order */
-  uint32_t chosen_slots;   /* that the user set; 0: none */
-  uint32_t is_dynamic;     /* 1: the worker with the fewest unanswered requests gets the next */
-  uint32_t may_be_dynamic; /* 1: its dataset and its other options allow that */
-  uint32_t may_have_threads; /* 1: they allow fetching threads, and it has none */
-  uint32_t is_nice;          /* 1: its workers are nicer than the trainer */
-  uint64_t ring_bytes;
   uint64_t worker_offset; /* of the first worker block */
   uint64_t worker_stride;
   uint64_t answers_offset; /* from a worker's block to its ring of answers */
@@ -75,6 +67,7 @@ struct nameplate {
   uint64_t log_offset;
   uint64_t total_bytes;
   char label[VIEW_LABEL_BYTES]; /* UTF-8, filled up with zeros */
+  char about[VIEW_ABOUT_BYTES]; /* what the loader is run with, as JSON; as label */
 };
 
 /* Where the trainer is in its epoch. Written by the trainer. */
@@ -118,7 +111,7 @@ _Static_assert(sizeof(struct nameplate) % CACHE_LINE == 0, "a nameplate is whole
 _Static_assert(sizeof(struct trainer_view) == 3 * CACHE_LINE, "the trainer's view is three lines");
 _Static_assert(sizeof(struct worker_view) == CACHE_LINE, "a worker's view is one line");
 
-/* The words of a view behind its sequence number. */
+/* The words of a view after its sequence number. */
 #define VIEW_BYTES(VIEW) (sizeof *(VIEW) - sizeof(uint64_t))
 
 static inline void view_copy_in(_Atomic uint64_t *to, const void *from, size_t bytes) {
@@ -132,12 +125,12 @@ static inline void view_copy_in(_Atomic uint64_t *to, const void *from, size_t b
 
 /*
  * Write a view with a sequence number, which is even. Its writer only; wait-free.
- * words: those behind the sequence number of a private copy, bytes long.
+ * words: those after the sequence number of a private copy, bytes long.
  */
 static inline void view_write_as(_Atomic uint64_t *sequence, uint64_t even, const void *words,
                                  size_t bytes) {
   size_t half = bytes / 16 * sizeof(uint64_t);
-  /* relaxed: each word is released behind it. */
+  /* relaxed: each word is released after it. */
   atomic_store_explicit(sequence, even - 1, memory_order_relaxed);
   STEP("view: odd");
   view_copy_in(sequence + 1, words, half);
@@ -165,7 +158,7 @@ static inline bool view_read(void *words, _Atomic uint64_t *sequence, size_t byt
     uint64_t word = atomic_load_explicit(&sequence[1 + at], memory_order_acquire);
     memcpy((uint64_t *)words + at, &word, sizeof word);
   }
-  /* relaxed: the words' acquires order it behind them. */
+  /* relaxed: the words' acquires order it after them. */
   uint64_t after = atomic_load_explicit(sequence, memory_order_relaxed);
   return before % 2 == 0 && before == after;
 }

@@ -14,56 +14,20 @@ if TYPE_CHECKING:
 else:
     # torch takes seconds to import, and the command line can help and refuse without it. So names
     # and modules of the package are imported when they are first used.
-    def __getattr__(name):
-        if name in __all__:
-            exports = import_module("shmloader.exports")
-            globals().update({each: getattr(exports, each) for each in __all__})
-            return globals()[name]
+    def __getattr__(name: str) -> object:
         # Names with an underscore are what pickle, doctest and inspect ask any module for.
-        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
-            return import_module(f"{__name__}.{name}")
+        if name == "__all__" or not name.startswith("_"):
+            if find_spec(f"{__name__}.{name}") is not None:
+                return import_module(f"{__name__}.{name}")
+            exports = vars(import_module("shmloader.exports"))
+            names = {each: exports[each] for each in exports if not each.startswith("_")}
+            globals().update(names, __all__=sorted(names))
+            if name in globals():
+                return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
-    def __dir__():
-        return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})
 
 
 __version__ = version("shmloader")
-
-__all__ = [
-    "BatchTooLarge",
-    "CacheStats",
-    "DataLoader",
-    "Epoch",
-    "Held",
-    "OutOfSharedMemory",
-    "Report",
-    "RestartWarning",
-    "RetentionWarning",
-    "Run",
-    "SharedDict",
-    "SharedList",
-    "ShmloaderError",
-    "Stats",
-    "Times",
-    "Tuned",
-    "UnsendableBatch",
-    "WorkerBroken",
-    "WorkerStats",
-    "cached",
-    "close",
-    "downloaded",
-    "empty",
-    "install",
-    "load_state_dict",
-    "merge_states",
-    "report",
-    "rng",
-    "share",
-    "state_dict",
-    "stats",
-    "trace",
-    "tune",
-    "uninstall",
-    "wrap",
-]

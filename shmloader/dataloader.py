@@ -1,51 +1,83 @@
 """DataLoader: torch's, over slots of shared memory; wrap() makes one of any torch loader."""
 
+from __future__ import annotations
+
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from types import TracebackType
-from typing import Any, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsIndex, TypeVar, Unpack, cast
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shmloader import describing
-from shmloader.errors import at_users_line
+from shmloader.errors import at_users_line, if_allowed
+from shmloader.holders import counted_by
 from shmloader.memory import sending
+from shmloader.memory.pool import LAYOUT
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer import together
-from shmloader.trainer.options import Options
-from shmloader.trainer.service import LAYOUT, Service, why_unserved
+from shmloader.trainer.options import (
+    OPTIONS,
+    Device,
+    Given,
+    Options,
+    by_name,
+    options_of,
+    takes_options,
+    with_options,
+)
+from shmloader.trainer.service import Service, why_unserved
 
 T = TypeVar("T", covariant=True)
+
+if TYPE_CHECKING:
+
+    class _Torchs(torch.utils.data.DataLoader[T], Options):
+        """Torch's class, with each option as an attribute."""
+
+else:
+    # How many parameters torch's class has is for type checkers alone: here it is not subscripted.
+    _Torchs = {T: torch.utils.data.DataLoader}
+
+
+class Indexed(Protocol[T]):
+    """What is no `Dataset` by name and is taken for one, as by torch: a list, a range, a tensor."""
+
+    def __getitem__(self, index: int, /) -> T: ...
+
+    # For checkers alone: torch's own datasets have none, and what they are of is known by name.
+    def __iter__(self) -> Iterator[Any]: ...
+
 
 sending.install()
 
 # Where Lightning notes the arguments of a loader made in one of its hooks, to build it again.
 _SAVED_BY_LIGHTNING = "__pl_saved_kwargs"
-_OPTIONS = tuple(field.name for field in fields(Options))
 
-# Attributes that live with a process and are not copied or pickled with the loader.
-_OF_THIS_PROCESS = ("_service",)
+_LOADED = "_loaded_state"  # the key of a state that a copy goes on from too
 
 
-class DataLoader(torch.utils.data.DataLoader[T]):
+class DataLoader(_Torchs[T], Generic[T]):
     """
     A torch DataLoader whose workers write batches into shared memory.
 
     Takes every argument of `torch.utils.data.DataLoader` and behaves like it. With `num_workers=0`
-    it is torch's own path, and the options below change nothing. Each is also an attribute.
+    it is torch's own path, and an `UnusedOptionWarning` names the options that are for workers.
+    Each is also an attribute.
 
     Args:
         slots: Number of slots, 1 to 2^20; each holds one batch on its way or in use. Default:
             `prefetch_factor * num_workers + 6`, or fewer under a short `ulimit -f`; the 6 serve
             batches that are held, and more come if batches are dropped late. Fewer only cost speed.
-        slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages.
-            Default: learnt from the last batches.
+        slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages; at most
+            the memory that there is. Default: learnt from the last batches.
         ring_bytes: Ceiling in bytes for what all slots keep, 65536 to 2^62; a larger batch is an
             error. Default: half of the memory of the machine or control group, which the ranks of
             one machine share. With `slots=None` and `slot_bytes` given there are at most
@@ -63,7 +95,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             does. "batch" seeds them before each batch, and gives `shmloader.rng()`, so that no draw
             depends on the number of workers (0 included), their assignment, threads or restarts.
         fetch_threads: Threads in each worker that fetch the samples of the requests it holds, for
-            datasets that wait for a network or a disk; "auto" finds out how many. 0: none, the
+            datasets that wait for a network or a disk; `tune()` finds how many. 0: none, the
             worker itself fetches. The dataset must be safe for threads. Map-style datasets only.
         overlap_epochs: True has persistent workers fetch the first batches of the next epoch while
             the last ones of this epoch are used, by a guess of what the sampler will draw; a wrong
@@ -80,14 +112,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             a state goes on with the same random draws although `seed_by` is "worker", and with the
             states of the dataset and its iterator. Without it the order goes on, and
             an iterable dataset is fetched again up to its place.
-        device: Where batches shall be, such as "cuda": every plain CPU tensor of their containers
-            and dataclasses is copied there, ahead of the step and on a stream of its own; all else
-            stays what it is. Not with `pin_memory=True`. "cpu" copies nothing. Experimental: it has
-            not run on a GPU yet.
-        prefetch_to_device: How many batches are copied before they are asked for, 0 to 1024. Each
-            takes its room on the device.
-        device_transform: Called on each batch on the device, on the stream of copies; what it
-            returns is the batch. To send bytes and make floats of them there.
+        device: Where batches arrive, such as "cuda", or a `Device`, which says more: every plain
+            CPU tensor of their containers and dataclasses is copied there, ahead of the step and on
+            a stream of its own; all else stays what it is. Not with `pin_memory=True`. "cpu" copies
+            nothing. Experimental: it has not run on a GPU yet.
 
     Raises:
         ValueError: As torch's, and for options out of range or that do not go together.
@@ -100,25 +128,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         WorkerBroken: A worker wrote what the protocol does not allow.
     """
 
-    slots: int | None
-    slot_bytes: int | None
-    ring_bytes: int | None
-    keep_pages: bool
-    restarts: int
-    assignment: str
-    seed_by: str
-    fetch_threads: int | str
-    overlap_epochs: bool
-    nice: int
-    worker_bytes: int | None
-    resumable: bool
-    device: str | None = None
-    prefetch_to_device: int
-    device_transform: Callable[[Any], Any] | None
+    _device: Device | None  # the option, even in a class with a device of its own
 
+    @takes_options
     def __init__(
         self,
-        dataset: Dataset[T],
+        dataset: Dataset[T] | Indexed[T],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
@@ -136,33 +151,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        slots: int | None = None,
-        slot_bytes: int | None = None,
-        ring_bytes: int | None = None,
-        keep_pages: bool = True,
-        restarts: int = 0,
-        assignment: str = "cycle",
-        seed_by: str = "worker",
-        fetch_threads: int | str = 0,
-        overlap_epochs: bool = False,
-        nice: int = 0,
-        worker_bytes: int | None = None,
-        resumable: bool = False,
-        device: str | torch.device | None = None,
-        prefetch_to_device: int = 2,
-        device_transform: Callable[[Any], Any] | None = None,
+        **options: Unpack[Given],
     ) -> None:
-        options = Options(
-            *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
-            *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-            *(worker_bytes, resumable),
-            device=device,
-            prefetch_to_device=prefetch_to_device,
-            device_transform=device_transform,
-        )
-        self._set_options(options)
+        ours = options_of("DataLoader.__init__", options)
+        self._set_options(ours)
         super().__init__(
-            dataset,
+            cast("Dataset[T]", dataset),
             batch_size,
             shuffle,
             sampler,
@@ -180,45 +174,36 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        together.check(self, options)
-        together.advise(self, options)
-
-    _given_device: str | None = None
+        together.check(self, ours)
+        together.advise(self, ours)
 
     def _set_options(self, options: Options) -> None:
-        self._given_device = options.device
-        for name, value in options.by_name().items():
-            if name != "device" or self._owns_device():
-                setattr(self, name, value)
+        own = vars(self).get("device")
+        vars(self).update(by_name(options), _device=options.device)
+        if own is not None and not isinstance(own, Device):
+            self.device = own  # many classes have one for themselves
         self._forget_process()
-
-    def _owns_device(self) -> bool:
-        """
-        Returns True if the attribute `device` is this option.
-
-        Many loaders that users derive from torch's have one, for what they do with batches.
-        """
-        return type(self) is DataLoader or "device" not in vars(self)
 
     def _forget_process(self) -> None:
         self._service = Service(self.keep_pages)
 
-    def _get_iterator(self, **kind: Any) -> Any:
+    def _get_iterator(self) -> Any:
         options = self._options()
         if self.num_workers == 0:
             return self._service.iterate_here(self, options)
-        return self._service.iterate(self, options, **kind)
+        return self._service.iterate(self, options)
 
     def _options(self) -> Options:
         # They are attributes, which may have been changed.
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        if type(self) is not DataLoader:
-            options["device"] = self._given_device  # the attribute may be the subclass's own
+        options = by_name(self)
+        if not isinstance(options["device"], Device):
+            options["device"] = self._device
         return Options(**options)
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than processors, as torch does, but at the line of user code."""
-        at_users_line(super().check_worker_number_rationality, torch.utils.data.DataLoader)
+        with if_allowed():  # the system may refuse to tell how many there are
+            at_users_line(super().check_worker_number_rationality, torch.utils.data.DataLoader)
 
     def __repr__(self) -> str:
         """Describe the loader in one line, without running code of the dataset's."""
@@ -285,7 +270,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             ints, strs and bytes under keys that are always the same, and what such a state_dict()
             returned: for torch.save(), and without bytes for JSON too.
         """
-        return self._service.state_dict(self, self._options)
+        counted = counted_by(sys._getframe(1), self)
+        return self._service.state_dict(self, self._options, counted=counted)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """
@@ -327,13 +313,23 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in _OF_THIS_PROCESS:
-            state.pop(name, None)
+        service = state.pop("_service", None)  # it lives with a process
+        if service is not None and service.loaded is not None:
+            state[_LOADED] = service.loaded
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        loaded = self.__dict__.pop(_LOADED, None)
         self._forget_process()
+        self._go_on_from(loaded)
+
+    def _go_on_from(self, loaded: Mapping[str, Any] | None) -> None:
+        """Load what was loaded into the loader that this is a copy of, which warned of it."""
+        if loaded is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._service.load_state_dict(self, self._options(), loaded)
 
 
 def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader[Any]]:
@@ -357,22 +353,17 @@ def _init_over(kind: type[torch.utils.data.DataLoader[Any]]) -> Callable[..., No
     Lightning reads its signature, and builds the loader again with another sampler.
     """
     theirs = inspect.signature(kind.__init__)
-    known = inspect.signature(DataLoader.__init__).parameters
-    ours = {name: known[name] for name in _OPTIONS if name not in theirs.parameters}
+    ours = OPTIONS.keys() - theirs.parameters.keys()
 
     def __init__(self: DataLoader[Any], *arguments: Any, **options: Any) -> None:
-        given = {name: options.pop(name) for name in ours if name in options}
+        given = {name: options.pop(name) for name in ours & options.keys()}
         self._set_options(Options(**given))
         kind.__init__(self, *arguments, **options)
         together.check(self, self._options())
         together.advise(self, self._options())
 
-    *named, last = theirs.parameters.values()
-    parameters = [*named, last, *ours.values()]
-    if last.kind is last.VAR_KEYWORD:
-        parameters = [*named, *ours.values(), last]
     made: Any = __init__
-    made.__signature__ = theirs.replace(parameters=parameters)
+    made.__signature__ = with_options(theirs)
     return __init__
 
 
@@ -443,25 +434,8 @@ _LIVE_ITERATOR = (
 )
 
 
-def wrap(
-    loader: torch.utils.data.DataLoader[T],
-    *,
-    slots: int | None = None,
-    slot_bytes: int | None = None,
-    ring_bytes: int | None = None,
-    keep_pages: bool = True,
-    restarts: int = 0,
-    assignment: str = "cycle",
-    seed_by: str = "worker",
-    fetch_threads: int | str = 0,
-    overlap_epochs: bool = False,
-    nice: int = 0,
-    worker_bytes: int | None = None,
-    resumable: bool = False,
-    device: str | torch.device | None = None,
-    prefetch_to_device: int = 2,
-    device_transform: Callable[[Any], Any] | None = None,
-) -> DataLoader[T]:
+@takes_options
+def wrap(loader: torch.utils.data.DataLoader[T], **options: Unpack[Given]) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
 
@@ -470,10 +444,7 @@ def wrap(
 
     Args:
         loader: A `torch.utils.data.DataLoader`.
-        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes, resumable: As for
-            `DataLoader`.
-        device, prefetch_to_device, device_transform: As for `DataLoader`.
+        **options: As for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
@@ -483,6 +454,7 @@ def wrap(
             through another loader, its workers are threads, or an option is of a wrong type.
         ValueError: An option is out of range, or two do not go together.
     """
+    ours = options_of("wrap", options)
     if not isinstance(loader, torch.utils.data.DataLoader):
         got = f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
         inner = _loaders_in(getattr(loader, "__dict__", {}))
@@ -491,18 +463,12 @@ def wrap(
     wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
     wrapped.__dict__.update(state, _iterator=None)
-    options = Options(
-        *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
-        *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-        *(worker_bytes, resumable),
-        device=device,
-        prefetch_to_device=prefetch_to_device,
-        device_transform=device_transform,
-    )
-    wrapped._set_options(options)
-    together.check(wrapped, options)
-    together.advise(wrapped, options)
+    wrapped._set_options(ours)
+    together.check(wrapped, ours)
+    together.advise(wrapped, ours)
+    if isinstance(loader, DataLoader):
+        wrapped._go_on_from(loader._service.loaded)
     if _SAVED_BY_LIGHTNING in state:
         saved = state[_SAVED_BY_LIGHTNING]
-        wrapped.__dict__[_SAVED_BY_LIGHTNING] = {**saved, **options.by_name()}
+        wrapped.__dict__[_SAVED_BY_LIGHTNING] = {**saved, **by_name(ours)}
     return wrapped

@@ -8,15 +8,18 @@ What can go wrong here and not in torch; each error is also the builtin that a c
     └── WorkerBroken         RuntimeError
     UserWarning
     ├── RestartWarning
-    └── RetentionWarning
+    ├── RetentionWarning
+    └── UnusedOptionWarning
 """
 
+import contextlib
+import errno
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch.utils.data
@@ -28,6 +31,14 @@ _LIBRARIES = tuple(
 _OF_PYTHON = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")
 _INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _CALL = compile("call()", "", "eval")
+# They go down into a batch by calls: up to three frames a level, of which each would be a line.
+_WALKS = frozenset(
+    [f"shmloader/core/{part}.pyx" for part in ("gather", "encode", "decode")]
+    + [os.path.join(os.path.dirname(__file__), "worker", "collate.py")]
+)
+
+# What a system call ends in that this process may not make: under a filter, or in a sandbox.
+REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS})
 
 T = TypeVar("T")
 
@@ -45,7 +56,11 @@ class OutOfSharedMemory(ShmloaderError, MemoryError):
 
 
 class UnsendableBatch(ShmloaderError, TypeError):
-    """A leaf of a batch cannot be pickled; the message names it, as in `batch['f'][1]`."""
+    """
+    A leaf of a batch cannot be pickled, or is nested too deep.
+
+    The message names it, as in `batch['f'][1]`.
+    """
 
 
 class WorkerBroken(ShmloaderError, RuntimeError):
@@ -56,7 +71,7 @@ class RestartWarning(UserWarning):
     """
     A worker died or hung and was replaced, because `restarts` is set.
 
-    Names pid, signal and dataset indices.
+    Names pid, signal and dataset indices. One says that the process that starts replacements died.
     """
 
 
@@ -67,6 +82,46 @@ class RetentionWarning(UserWarning):
     Given once per loader, before the next batch: if it is an error, that batch comes with the next
     `next()`.
     """
+
+
+class UnusedOptionWarning(UserWarning):
+    """
+    An option does nothing because of what another one is, such as `restarts` with `num_workers=0`.
+
+    Given when the loader is made.
+    """
+
+
+@contextlib.contextmanager
+def if_allowed() -> Iterator[None]:
+    """Go on without a system call that is refused, or that this kernel does not know."""
+    try:
+        yield
+    except OSError as error:  # an error without a number is of a signal's handler
+        if error.errno not in (*REFUSALS, errno.EINVAL):
+            raise
+
+
+@contextlib.contextmanager
+def naming(call: str, advice: str = "") -> Iterator[None]:
+    """
+    Have the refusal of a system call say which call it was; the kernel's own text does not.
+
+    Args:
+        call: The name of the call.
+        advice: What to do instead of allowing it, as in "or leave the option out".
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        raise OSError(
+            error.errno,
+            f"process {os.getpid()} may not make the system call {call} "
+            f"({errno.errorcode[error.errno]}: {os.strerror(error.errno)}): allow it in the "
+            f"sandbox or its seccomp profile{advice and ', '}{advice}",
+        ) from error
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
@@ -106,6 +161,24 @@ def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
     names = {"__name__": module, "__warningregistry__": _registry_of(frame), "call": call}
     result: T = eval(at, names)
     return result
+
+
+def leave_out_levels(error: BaseException) -> None:
+    """Leave the walks over a batch out of an error's traceback; other code's frames stay."""
+    kept = [entry for entry in _entries(error.__traceback__) if not _is_of_walk(entry)]
+    for entry, after in zip(kept, [*kept[1:], None], strict=True):
+        entry.tb_next = after
+    error.__traceback__ = kept[0] if kept else None
+
+
+def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _is_of_walk(entry: TracebackType) -> bool:
+    return entry.tb_frame.f_code.co_filename in _WALKS
 
 
 def _users_frame() -> FrameType:

@@ -1,66 +1,39 @@
 """What the package exports. `import shmloader` runs this when the first of these names is used."""
 
-from shmloader.data import SharedDict, SharedList, cached, downloaded, share
-from shmloader.dataloader import DataLoader, wrap
-from shmloader.errors import (
-    BatchTooLarge,
-    OutOfSharedMemory,
-    RestartWarning,
-    RetentionWarning,
-    ShmloaderError,
-    UnsendableBatch,
-    WorkerBroken,
-)
-from shmloader.metrics import CacheStats, Epoch, Held, Report, Stats, Times, WorkerStats
-from shmloader.serving import (
-    close,
-    install,
-    load_state_dict,
-    report,
-    state_dict,
-    stats,
-    trace,
-    uninstall,
-)
-from shmloader.trainer.resuming.merging import merge_states
-from shmloader.tuning import Run, Tuned, tune
-from shmloader.worker.collate import empty
-from shmloader.worker.seeds import rng
-
-__all__ = [
-    "BatchTooLarge",
-    "CacheStats",
-    "DataLoader",
-    "Epoch",
-    "Held",
-    "OutOfSharedMemory",
-    "Report",
-    "RestartWarning",
-    "RetentionWarning",
-    "Run",
-    "SharedDict",
-    "SharedList",
-    "ShmloaderError",
-    "Stats",
-    "Times",
-    "Tuned",
-    "UnsendableBatch",
-    "WorkerBroken",
-    "WorkerStats",
-    "cached",
-    "close",
-    "downloaded",
-    "empty",
-    "install",
-    "load_state_dict",
-    "merge_states",
-    "report",
-    "rng",
-    "share",
-    "state_dict",
-    "stats",
-    "trace",
-    "tune",
-    "uninstall",
-    "wrap",
-]
+from shmloader.data import SharedDict as SharedDict
+from shmloader.data import SharedList as SharedList
+from shmloader.data import cached as cached
+from shmloader.data import downloaded as downloaded
+from shmloader.data import share as share
+from shmloader.dataloader import DataLoader as DataLoader
+from shmloader.dataloader import wrap as wrap
+from shmloader.errors import BatchTooLarge as BatchTooLarge
+from shmloader.errors import OutOfSharedMemory as OutOfSharedMemory
+from shmloader.errors import RestartWarning as RestartWarning
+from shmloader.errors import RetentionWarning as RetentionWarning
+from shmloader.errors import ShmloaderError as ShmloaderError
+from shmloader.errors import UnsendableBatch as UnsendableBatch
+from shmloader.errors import UnusedOptionWarning as UnusedOptionWarning
+from shmloader.errors import WorkerBroken as WorkerBroken
+from shmloader.metrics import CacheStats as CacheStats
+from shmloader.metrics import Epoch as Epoch
+from shmloader.metrics import Held as Held
+from shmloader.metrics import Report as Report
+from shmloader.metrics import Stats as Stats
+from shmloader.metrics import Times as Times
+from shmloader.metrics import WorkerStats as WorkerStats
+from shmloader.serving import close as close
+from shmloader.serving import install as install
+from shmloader.serving import load_state_dict as load_state_dict
+from shmloader.serving import report as report
+from shmloader.serving import state_dict as state_dict
+from shmloader.serving import stats as stats
+from shmloader.serving import trace as trace
+from shmloader.serving import uninstall as uninstall
+from shmloader.trainer.options import Device as Device
+from shmloader.trainer.resuming.merging import merge_states as merge_states
+from shmloader.tuning import Run as Run
+from shmloader.tuning import Tuned as Tuned
+from shmloader.tuning import tune as tune
+from shmloader.worker.collate import empty as empty
+from shmloader.worker.seeds import rng as rng

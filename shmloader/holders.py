@@ -2,20 +2,23 @@
 What frameworks make of a loader: objects that hold it, and may be a batch ahead of the loop.
 
 Accelerate's prepared loaders fetch the next batch before they hand one out, to know the last one.
-So the place of the loop is one delivery behind that of the loader inside.
+So the place of the loop is one delivery behind that of the loader inside. Lightning counts batches,
+and goes on to its next epoch without asking a loader for the end of one.
 """
 
 import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch.utils.data
 
 _DEPTH = 4  # how far a loader is looked for inside of what a framework made of it
 _MANY = 1000  # a longer list or dict holds data
+_COUNTS = ("lightning.pytorch", "pytorch_lightning")  # followed by the module that asks for states
 
 
-class Held(NamedTuple):
+class HeldLoader(NamedTuple):
     """
     A loader in an object.
 
@@ -28,21 +31,21 @@ class Held(NamedTuple):
     holders: tuple[Any, ...]
 
 
-def held_in(value: Any) -> list[Held]:
+def held_in(value: Any) -> list[HeldLoader]:
     """List the loaders that an object is or holds in attributes, lists and dicts, each once."""
-    found: dict[int, Held] = {}
+    found: dict[int, HeldLoader] = {}
     for each in _walk(value, (), _DEPTH, set()):
         found.setdefault(id(each.loader), each)
     return list(found.values())
 
 
-def _walk(value: Any, holders: tuple[Any, ...], depth: int, seen: set[int]) -> Iterator[Held]:
+def _walk(value: Any, holders: tuple[Any, ...], depth: int, seen: set[int]) -> Iterator[HeldLoader]:
     if id(value) in seen:
         return
     seen.add(id(value))
     # Of its real type: frameworks' proxies claim to be loaders and are none.
     if issubclass(type(value), torch.utils.data.DataLoader):
-        yield Held(value, holders)
+        yield HeldLoader(value, holders)
     if depth > 0:
         for part in _parts(value):
             yield from _walk(part, (*holders, value), depth - 1, seen)
@@ -66,6 +69,17 @@ def is_ahead(holders: tuple[Any, ...]) -> bool:
         TypeError: How many there are cannot be known.
     """
     return any(_looks_ahead(holder) for holder in holders)
+
+
+def counted_by(caller: FrameType, loader: Any) -> int | None:
+    """How many batches Lightning takes of an epoch, if it is the caller; otherwise None."""
+    module = caller.f_globals.get("__name__", "")
+    if module not in [f"{each}.utilities.combined_loader" for each in _COUNTS]:
+        return None
+    try:
+        return len(loader)
+    except Exception:
+        return None  # then it fetches ahead, and has come to the end
 
 
 def set_epoch(holders: tuple[Any, ...], epoch: int) -> None:

@@ -9,19 +9,22 @@ what they were, and what we know of a loader stands here, not in its attributes.
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader
-from shmloader.holders import Held, held_in, is_ahead, set_epoch
+from shmloader.holders import HeldLoader, held_in, is_ahead, set_epoch
+from shmloader.memory.pool import LAYOUT
 from shmloader.metrics import Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.trace import write_trace
 from shmloader.trainer import together
 from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.options import Options
-from shmloader.trainer.service import LAYOUT, Service, why_unserved
+from shmloader.trainer.options import Given, Options, options_of, takes_options
+from shmloader.trainer.service import Service, why_unserved
+
+_Make = Callable[[], RingIterator]
 
 
 class _Hook:
@@ -31,7 +34,7 @@ class _Hook:
         self.torchs: Any = None  # torch's own function, or what another project put there
         self.ours: Any = None
         self.options: Options | None = None  # None: loaders are left to torch
-        self.kind: Callable[[Any], type[RingIterator] | None] = lambda loader: RingIterator
+        self.make: Callable[[Any, _Make], RingIterator | None] = lambda loader, make: make()
 
 
 _hook = _Hook()
@@ -39,24 +42,8 @@ _hook = _Hook()
 _services: dict[int, tuple[weakref.ref[Any], Service]] = {}
 
 
-def install(
-    *,
-    slots: int | None = None,
-    slot_bytes: int | None = None,
-    ring_bytes: int | None = None,
-    keep_pages: bool = True,
-    restarts: int = 0,
-    assignment: str = "cycle",
-    seed_by: str = "worker",
-    fetch_threads: int | str = 0,
-    overlap_epochs: bool = False,
-    nice: int = 0,
-    worker_bytes: int | None = None,
-    resumable: bool = False,
-    device: str | torch.device | None = None,
-    prefetch_to_device: int = 2,
-    device_transform: Callable[[Any], Any] | None = None,
-) -> None:
+@takes_options
+def install(**options: Unpack[Given]) -> None:
     """
     Serve every loader of `torch.utils.data.DataLoader` in this process, and of its subclasses.
 
@@ -66,26 +53,14 @@ def install(
     have it too. Calling it again changes the options of epochs that begin later.
 
     Args:
-        slots, slot_bytes, ring_bytes, keep_pages, restarts: As for `DataLoader`.
-        assignment, seed_by, fetch_threads, overlap_epochs, nice, worker_bytes, resumable: As for
-            `DataLoader`,
-            for each loader that can have them.
-        device, prefetch_to_device, device_transform: As for `DataLoader`, for each loader with
-            workers and without `pin_memory=True`.
+        **options: As for `DataLoader`, for each loader with workers that can have them.
 
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
     """
-    options = Options(
-        *(slots, slot_bytes, ring_bytes, keep_pages, restarts),
-        *(assignment, seed_by, fetch_threads, overlap_epochs, nice),
-        *(worker_bytes, resumable),
-        device=device,
-        prefetch_to_device=prefetch_to_device,
-        device_transform=device_transform,
-    )
-    together.check_alone(options)
-    _hook.options = options
+    ours = options_of("install", options)
+    together.check_alone(ours)
+    _hook.options = ours
     found: Any = torch.utils.data.DataLoader._get_iterator
     if found is _hook.ours:
         return
@@ -116,14 +91,14 @@ def is_installed() -> bool:
     return _hook.options is not None
 
 
-def set_kind(kind: Callable[[Any], type[RingIterator] | None]) -> None:
+def set_maker(make: Callable[[Any, _Make], RingIterator | None]) -> None:
     """
-    Have iterators made of other classes.
+    Have each epoch of a loader of torch's class go through a function.
 
     Args:
-        kind: Is asked before each epoch of a loader of torch's class; None leaves it to torch.
+        make: Is given the loader and what makes our iterator; None leaves the epoch to torch.
     """
-    _hook.kind = kind
+    _hook.make = make
 
 
 def served_iterator(loader: Any) -> RingIterator | None:
@@ -131,11 +106,12 @@ def served_iterator(loader: Any) -> RingIterator | None:
     options = _hook.options
     if options is None or loader.num_workers == 0 or why_unserved(loader):
         return None
-    kind = _hook.kind(loader)
-    if kind is None:
-        return None
-    fitting = together.fitting(loader, options)
-    return _service_for(loader, options).iterate(loader, fitting, kind)
+
+    def make() -> RingIterator:
+        fitting = together.fitting(loader, options)
+        return _service_for(loader, options).iterate(loader, fitting)
+
+    return _hook.make(loader, make)
 
 
 def _service_for(loader: Any, options: Options) -> Service:
@@ -270,7 +246,7 @@ def load_state_dict(loader: Any, state: Mapping[str, Any]) -> None:
         set_epoch(held.holders, epoch)
 
 
-def _one_in(loader: Any) -> tuple[Held, Service]:
+def _one_in(loader: Any) -> tuple[HeldLoader, Service]:
     """Find the one loader in an object, and what serves it or will serve it."""
     found = held_in(loader)
     if len(found) != 1:

@@ -5,35 +5,31 @@ A run gives the times of its batches. From them the model (metrics/tuner.py) pre
 other numbers of workers and depths, the best one is run, and its times correct the prediction.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader, wrap
-from shmloader.memory import limits
-from shmloader.memory.segment import default_ring_bytes
-from shmloader.metrics.case import Case, Setting
+from shmloader.metrics.advice import OF_DRAWS
+from shmloader.metrics.case import Case
 from shmloader.metrics.model import CYCLE, DYNAMIC
-from shmloader.metrics.report import FEWEST_BATCHES
-from shmloader.metrics.timeline import timeline_of
-from shmloader.metrics.tuner import DEPTHS, NEAR, SLOTS_TO_HOLD, Tuner, counts_from
-from shmloader.metrics.words import argument, cores, duration, percent, size
-from shmloader.processes import scheduling
-from shmloader.trainer import together
-from shmloader.trainer.budget import spare_slots
-from shmloader.trainer.service import LAYOUT, why_unserved
+from shmloader.metrics.report import FEWEST_BATCHES, case_of, judged
+from shmloader.metrics.tuner import DEPTHS, NEAR, Tuner, counts_from
+from shmloader.metrics.words import argument, duration, percent, rate
 
 Step = Callable[[Any], Any] | float | None
 _Key = tuple[int, int, str]  # workers, depth, assignment
 
 _RUNS_MAX = 6
+_RUNS_OF_THREADS, _THREADS_MAX = 3, 512
 _LIMITS = ("slots", "ring_bytes")
 _STEADY = 4  # times the batches that are ahead: an epoch of fewer is all start
-_RING_BYTES_MIN = 64 << 20
+_LEAST_ADVISED_BYTES = 64 << 20  # of ring_bytes: less saves nothing
 _FEWEST_PER_WORKER = 6  # batches of a run: a worker's first ones are no measure
 
 
@@ -48,20 +44,18 @@ class TooFewBatches(ValueError):
 @dataclass(frozen=True)
 class Run:
     """
-    A loop that was run, or predicted.
+    A loop that was run.
 
     Attributes:
         num_workers, prefetch_factor, assignment: Its options.
         batches_per_s: Its rate.
         wait_share: The part of the time that it waited, from 0 to 1.
-        predicted: True if it was not run.
     """
 
     num_workers: int
     prefetch_factor: int
     batches_per_s: float
     wait_share: float
-    predicted: bool = False
     assignment: str = CYCLE
 
 
@@ -72,12 +66,12 @@ class Tuned:
 
     Attributes:
         options: num_workers, prefetch_factor, slots and ring_bytes, by name; and assignment, if it
-            is "dynamic".
+            is "dynamic", and fetch_threads, if the loader has some.
         batches_per_s: The rate to expect.
         wait_share: The part of the time that the loop will wait.
         before: The loop as it was; with one worker, if it had none.
         reasons: Why, a line each.
-        curve: What was run, and what is predicted around the choice.
+        curve: What was run.
     """
 
     options: dict[str, Any]
@@ -85,7 +79,7 @@ class Tuned:
     wait_share: float
     before: Run
     reasons: tuple[str, ...] = ()
-    curve: tuple[Run, ...] = field(default=())
+    curve: tuple[Run, ...] = ()
 
     @property
     def line(self) -> str:
@@ -94,25 +88,25 @@ class Tuned:
 
     def __str__(self) -> str:
         """Say the options, the reasons and the curve."""
-        before = self.before
+        now, then = (
+            f"{rate(each.batches_per_s)} batches/s, waiting {percent(each.wait_share)} of the time"
+            for each in (self, self.before)
+        )
+        had = self.before
+        options = f"num_workers={had.num_workers}, prefetch_factor={had.prefetch_factor}"
         rows = [
-            f"  {run.num_workers:>7} {run.prefetch_factor:>8} {run.batches_per_s:>10.4g} "
-            f"{percent(run.wait_share):>7}  {'predicted' if run.predicted else 'measured'}"
-            f"{', dynamic' if run.assignment == DYNAMIC else ''}"
+            f"  {run.num_workers:>7} {run.prefetch_factor:>8} {rate(run.batches_per_s):>10} "
+            f"{percent(run.wait_share):>7}{_said(run.assignment)}"
             for run in self.curve
         ]
-        return "\n".join(
-            [
-                self.line,
-                f"expected: {self.batches_per_s:.4g} batches/s, waiting {percent(self.wait_share)} "
-                f"of the time; before: {before.batches_per_s:.4g} batches/s, waiting "
-                f"{percent(before.wait_share)}, with num_workers={before.num_workers}, "
-                f"prefetch_factor={before.prefetch_factor}{_said(before.assignment)}",
-                *self.reasons,
-                "  workers prefetch  batches/s   waits",
-                *rows,
-            ]
-        )
+        lines = [
+            self.line,
+            f"expected: {now}; before: {then}, with {options}{_said(had.assignment)}",
+            *self.reasons,
+            "  workers prefetch  batches/s   waits",
+            *rows,
+        ]
+        return "\n".join(lines)
 
 
 def tune(
@@ -125,7 +119,8 @@ def tune(
     """
     Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader.
 
-    It is run several times, for some seconds each, with the step behind each batch.
+    It is run several times, for some seconds each, with the step after each batch. If it has
+    fetch_threads, their number is found too.
 
     Args:
         make_loader: Makes the loader: torch's class, a subclass or ours. It is called once; runs
@@ -147,51 +142,61 @@ def tune(
     loader = make_loader()
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise NotTunable(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")
-    reason = why_unserved(loader)
-    if reason:
-        raise NotTunable(reason)
-    return _Search(loader, step, seconds, tell or (lambda line: None)).tuned()
+    try:
+        served = loader if isinstance(loader, DataLoader) else wrap(loader)
+    except TypeError as error:
+        raise NotTunable(str(error)) from error
+    return _Search(served, step, seconds, tell or (lambda line: None)).tuned()
 
 
 class _Search:
-    """The runs of one loader."""
+    """The runs of one loader of ours."""
 
     def __init__(
-        self, loader: Any, step: Step, seconds: float, tell: Callable[[str], None]
+        self, loader: DataLoader[Any], step: Step, seconds: float, tell: Callable[[str], None]
     ) -> None:
         self._loader = loader
         self._step = _step_of(step)
-        self._seconds = seconds / _RUNS_MAX
+        self._threads = loader.fetch_threads
+        self._rates_of_threads: dict[int, float] = {}  # batches per second
+        self._seconds = seconds / (_RUNS_MAX + (_RUNS_OF_THREADS if self._threads else 0))
         self._deadline = time.monotonic() + seconds
         self._tell = tell
-        self._cases: dict[_Key, Case] = {}
 
     def tuned(self) -> Tuned:
-        assignment = getattr(self._loader, "assignment", CYCLE)
-        first = (self._loader.num_workers or 1, self._loader.prefetch_factor or 2, assignment)
+        loader = self._loader
+        first: _Key = (loader.num_workers or 1, loader.prefetch_factor or 2, loader.assignment)
         case = self._run(*first, as_it_is=True)
-        before = self._ran(first)
-        if self._has_limits:  # the other runs have none, and this one is no measure for them
-            del self._cases[first]
+        before, cases = _ran(case), {first: case}
+        if loader.slots is not None or loader.ring_bytes is not None:
+            cases = {}  # the other runs have no limits, and it is no measure for them
+        if self._threads:
+            case = cases[first] = self._find_threads(first, case)
         # Once for the number of workers, and again as long as a run says something else.
         wanted = self._choose(case)
-        for _ in range(_RUNS_MAX - 2):
-            if wanted in self._cases or time.monotonic() > self._deadline:
-                break
-            try:
-                case = self._run(*wanted)
-            except TooFewBatches as error:
-                self._tell(f"left out: {error}")
-                break
-            wanted = self._choose(case)
-        if not self._cases:
-            self._cases[first] = case
-        return self._result(before)
+        try:
+            while wanted not in cases and self._may_run(len(cases)):
+                case = cases[wanted] = self._run(*wanted)
+                wanted = self._choose(case)
+        except TooFewBatches as error:
+            self._tell(f"left out: {error}")
+        return self._result(before, cases or {first: case})
 
-    @property
-    def _has_limits(self) -> bool:
-        """True if the loader has a number of slots or of bytes of its own."""
-        return any(getattr(self._loader, name, None) is not None for name in _LIMITS)
+    def _may_run(self, runs: int) -> bool:
+        return runs < _RUNS_MAX - 1 and time.monotonic() < self._deadline
+
+    def _find_threads(self, first: _Key, case: Case) -> Case:
+        """Run with other numbers of fetching threads; take the fewest that come near the best."""
+        cases = {self._threads: case}
+        for count in [self._threads * 4, self._threads * 16, self._threads // 4]:
+            if 0 < count <= _THREADS_MAX and time.monotonic() < self._deadline:
+                self._threads = count
+                with contextlib.suppress(TooFewBatches):
+                    cases[count] = self._run(*first)
+        rates = {count: each.facts["batches_per_s"] for count, each in sorted(cases.items())}
+        self._threads = next(count for count in rates if rates[count] * NEAR >= max(rates.values()))
+        self._rates_of_threads = rates
+        return cases[self._threads]
 
     def _choose(self, case: Case) -> _Key:
         """
@@ -200,48 +205,37 @@ class _Search:
         Depth costs memory, workers cost processes; so single slow batches are met by dynamic
         assignment, which costs neither, and by depth.
         """
-        tuner = Tuner(case)
-        least = self._loader.prefetch_factor or 2
-        depths = [each for each in DEPTHS if each > least]
-        # A worker without a batch in an epoch is of no use.
-        counts = [each for each in counts_from(1) if each <= (case.epoch.length or math.inf)]
-        tried = tuner.settings(counts or [1], (least, *depths[1::2]), tuner.assignments)
-        best = tuner.choose(tried).setting
+        tuner, least = Tuner(case), self._loader.prefetch_factor or 2
+        depths = [least, *[each for each in DEPTHS if each > least][1::2]]
+        best = tuner.choose(counts_from(1), depths, tuner.assignments).setting
         return best.workers, best.prefetch_factor, best.assignment
 
     def _run(self, workers: int, depth: int, assignment: str, as_it_is: bool = False) -> Case:
         """
-        Run the loader for a while; what it did behind the start of its workers.
+        Run the loader for a while; what it did after the start of its workers.
 
         Args:
             as_it_is: Keep the limits of slots and bytes that it has, which were made for other
                 numbers of workers.
         """
         self._tell(f"running {workers} workers, prefetch_factor={depth}{_said(assignment)}")
-        loader = self._served()
-        options = {"num_workers": workers, "prefetch_factor": depth, "assignment": assignment}
-        wanted = {**options, **({} if as_it_is else dict.fromkeys(_LIMITS))}
-        before = {name: getattr(loader, name) for name in wanted}
-        _set(loader, wanted)
+        wanted = {"num_workers": workers, "prefetch_factor": depth, "assignment": assignment}
+        if self._threads:
+            wanted["fetch_threads"] = self._threads
+        if not as_it_is:
+            wanted |= dict.fromkeys(_LIMITS)
+        before = {name: getattr(self._loader, name) for name in wanted}
         try:
-            case = self._measure(loader)
+            _set(self._loader, wanted)
+            return self._measure(self._loader)
         finally:
-            loader.close()
-            _set(loader, before)
-        self._cases[workers, depth, assignment] = case
-        return case
-
-    def _served(self) -> DataLoader[Any]:
-        if isinstance(self._loader, DataLoader):
-            return self._loader
-        try:
-            return wrap(self._loader)
-        except TypeError as error:
-            raise NotTunable(str(error)) from error
+            self._loader.close()
+            _set(self._loader, before)
 
     def _measure(self, loader: Any) -> Case:
-        workers, depth = loader.num_workers, loader.prefetch_factor
-        fewest = max(4 * FEWEST_BATCHES, _FEWEST_PER_WORKER * workers) + workers * depth
+        workers = loader.num_workers
+        fewest = max(4 * FEWEST_BATCHES, _FEWEST_PER_WORKER * workers)
+        fewest += workers * loader.prefetch_factor
         started = begun = time.monotonic()
         count = 0
         best: Case | None = None
@@ -252,135 +246,72 @@ class _Search:
                 self._step(batch)
                 del batch
                 count += 1
-                lasted_s = time.monotonic() - begun
                 # Twice the time if there are few batches in it; a long epoch ends then.
-                is_late = lasted_s > 2 * self._seconds
-                if is_late or (lasted_s > self._seconds and count >= fewest):
+                longest_s = self._seconds * (1 if count >= fewest else 2)
+                if time.monotonic() - begun > longest_s:
                     break
-            best = self._case_of(loader) or best
-            if time.monotonic() - begun > self._seconds or best is None:
-                break
-        if best is None:
-            raise TooFewBatches(
-                f"{count} batches came in {duration(time.monotonic() - started)}, too few to "
-                "measure: give more seconds, or a loader with longer epochs"
-            )
-        return best
+            best = _case_of(loader) or best
+            if best is None:
+                raise TooFewBatches(
+                    f"{count} batches came in {duration(time.monotonic() - started)}, too few to "
+                    "measure: give more seconds, or a loader with longer epochs"
+                )
+            if time.monotonic() - begun > self._seconds:
+                return best
 
-    @staticmethod
-    def _case_of(loader: Any) -> Case | None:
-        service, workers, depth = loader._service, loader.num_workers, loader.prefetch_factor
-        slots = loader.slots or workers * depth + SLOTS_TO_HOLD
-        epoch = service.pool.history.epochs()[-1]
-        timeline = timeline_of(service.pool.logs(), LAYOUT, epoch.number)
-        setting = Setting(
-            workers=workers,
-            prefetch_factor=depth,
-            in_order=loader.in_order,
-            assignment=loader.assignment,
-            may_be_dynamic=together.may_be_dynamic(loader, loader._options()),
-            may_have_threads=together.may_have_threads(loader, loader._options()),
-            is_nice=loader.nice > 0,
-            slots=slots,
-            chosen_slots=loader.slots,
-            ring_bytes=loader.ring_bytes or default_ring_bytes(),
-            cores=scheduling.cores(),
-            ranks=limits.ranks(),
-            persistent=bool(loader.persistent_workers),
-            spare=spare_slots(workers, depth, slots),
-            most_bytes=default_ring_bytes(),
-        )
-        steady = timeline.after(min(setting.workers * setting.prefetch_factor, len(timeline) // 4))
-        return Case(epoch, steady, setting) if len(steady) >= FEWEST_BATCHES else None
-
-    # The result
-
-    def _result(self, before: Run) -> Tuned:
-        runs = {key: self._ran(key) for key in self._cases}
+    def _result(self, before: Run, cases: dict[_Key, Case]) -> Tuned:
+        runs = {key: _ran(case) for key, case in cases.items()}
         best_rate = max(run.batches_per_s for run in runs.values())
         good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
         chosen = min(good, key=lambda key: (key[0] * (1 + key[1] / 100), key))
-        case, run = self._cases[chosen], runs[chosen]
-        tuner = Tuner(case)
-        slots = tuner.slots_for(*chosen[:2])
-        needed = tuner.bytes_for(slots)
+        run, tuner = runs[chosen], Tuner(cases[chosen])
+        slots = tuner.setting(*chosen).slots
+        needed = max(tuner.bytes_for(slots), _LEAST_ADVISED_BYTES)
         options: dict[str, Any] = {
-            "num_workers": chosen[0],
-            "prefetch_factor": chosen[1],
+            "num_workers": run.num_workers,
+            "prefetch_factor": run.prefetch_factor,
             "slots": slots,
-            "ring_bytes": min(max(needed, _RING_BYTES_MIN), default_ring_bytes()),
+            "ring_bytes": min(needed, cases[chosen].setting.most_bytes),
         }
-        if chosen[2] == DYNAMIC:
+        if run.assignment == DYNAMIC:
             options["assignment"] = DYNAMIC
-        return Tuned(
-            options,
-            run.batches_per_s,
-            run.wait_share,
-            before,
-            self._reasons(case, chosen),
-            tuple(sorted([*runs.values(), *self._around(case, chosen)], key=_by_options)),
-        )
-
-    def _ran(self, key: _Key) -> Run:
-        case = self._cases[key]
-        facts, epoch, (workers, depth, assignment) = case.facts, case.epoch, key
-        is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
-        length = epoch.length or (epoch.batches if is_whole else math.inf)
-        rate, waits = facts["batches_per_s"], facts["wait_share"]
-        if length < _STEADY * workers * depth and epoch.step.count:
-            # Most batches were ordered at once, at its start: what came behind that is no rate.
-            steps_s = epoch.step.total_s / epoch.step.count * epoch.batches
-            both_s = epoch.next.total_s + steps_s
-            rate, waits = epoch.batches / both_s, epoch.next.total_s / both_s
-        return Run(workers, depth, rate, waits, assignment=assignment)
-
-    def _around(self, case: Case, chosen: _Key) -> list[Run]:
-        tuner = Tuner(case)
-        workers, depth, assignment = chosen
-        counts = (workers // 2, workers - 1, workers + 1, 2 * workers)
-        keys = {
-            *((each, depth, assignment) for each in counts if each > 0),
-            *((workers, each, assignment) for each in (2, 4, 8, 16) if each != depth),
-            *((workers, depth, each) for each in tuner.assignments),
-        }
-        found = []
-        for key in keys - self._cases.keys():
-            count, ahead, who = key
-            (setting,) = tuner.settings([count], [ahead], [who])
-            guess = tuner.predict(setting)
-            found.append(Run(count, ahead, 1 / guess.batch_s, guess.wait_share, True, who))
-        return found
-
-    def _reasons(self, case: Case, chosen: _Key) -> tuple[str, ...]:
-        facts, tuner = case.facts, Tuner(case)
-        made = float(case.making.mean())
-        lines = [
-            f"num_workers: a worker has a batch in hand for {duration(made)}, and the step uses it "
-            f"for {duration(facts['step_s'])}"
-        ]
-        if tuner.cores_bound_s > 0.8 / facts["batches_per_s"]:
-            lines.append(
-                f"  limited by {cores(tuner.cores, case.setting.ranks)}: a batch costs "
-                f"{duration(tuner.worker_cpu_s)} of processor time"
-            )
-        spread = float(case.making.max() / max(made, 1e-9))
-        lines.append(
-            f"prefetch_factor: the longest batch took {spread:.1f} times the mean; "
-            f"{chosen[0] * chosen[1]} batches are ahead of the step"
-        )
-        if chosen[2] == DYNAMIC:
-            lines.append(
-                "assignment: while a worker is at a slow sample, the others are asked; if samples "
-                'draw random numbers, pass seed_by="batch" too'
-            )
-        lines.append(
-            f"slots: those, and {facts['held_batches']:.1f} that the step holds at once; "
-            f"ring_bytes: as many batches of {size(tuner.batch_bytes)}, and a quarter"
-        )
-        return tuple(lines)
+        if self._threads:
+            options["fetch_threads"] = self._threads
+        report = judged(cases[chosen])
+        # What is still advised would gain too little for its cost, or was tried.
+        reasons = [*(report.lines[:1] if report.advice else report.lines)]
+        if run.assignment == DYNAMIC:
+            reasons.append(OF_DRAWS)
+        if self._rates_of_threads:
+            rates = self._rates_of_threads.items()
+            tried = ", ".join(f"{rate(each)} with {count}" for count, each in rates)
+            reasons.append(f"fetch_threads: {tried} batches/s")
+        curve = tuple(runs[key] for key in sorted(runs))
+        return Tuned(options, run.batches_per_s, run.wait_share, before, tuple(reasons), curve)
 
 
-def _set(loader: Any, options: Mapping[str, Any]) -> None:
+def _case_of(loader: Any) -> Case | None:
+    """Returns what a loader's last epoch did after its start; None if that is too little."""
+    evidence = loader._service.last_epoch(loader._service.setting(loader, loader._options()))
+    if evidence is None or len(evidence[1]) < FEWEST_BATCHES:
+        return None
+    return case_of(*evidence)
+
+
+def _ran(case: Case) -> Run:
+    epoch, now = case.epoch, case.setting
+    batches_per_s, waits = case.facts["batches_per_s"], case.wait_share
+    is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
+    length = epoch.length or (epoch.batches if is_whole else math.inf)
+    if length < _STEADY * now.ahead and epoch.step.count:
+        # Most batches were ordered at once, at its start: what came after that is no rate.
+        steps_s = epoch.step.total_s / epoch.step.count * epoch.batches
+        both_s = epoch.next.total_s + steps_s
+        batches_per_s, waits = epoch.batches / both_s, epoch.next.total_s / both_s
+    return Run(now.workers, now.prefetch_factor, batches_per_s, waits, now.assignment)
+
+
+def _set(loader: Any, options: dict[str, Any]) -> None:
     for name, value in options.items():
         setattr(loader, name, value)
 
@@ -389,14 +320,8 @@ def _said(assignment: str) -> str:
     return "" if assignment == CYCLE else f", {argument('assignment', assignment)}"
 
 
-def _by_options(run: Run) -> _Key:
-    return run.num_workers, run.prefetch_factor, run.assignment
-
-
 def _step_of(step: Step) -> Callable[[Any], Any]:
-    if step is None:
-        return lambda batch: None
     if isinstance(step, (int, float)):
         seconds = float(step)
         return lambda batch: time.sleep(seconds)
-    return step
+    return step or (lambda batch: None)

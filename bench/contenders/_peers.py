@@ -2,12 +2,14 @@
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from bench.workloads import Workload, keep_list
+from bench.loads import as_it_is
+from bench.loads.pools import Workload
 
 PREFETCH = 2  # batches ahead per worker, torch's default
 
@@ -54,6 +56,35 @@ class Share:
             yield self._collate([self._dataset[index] for index in request])
 
 
+class Stream:
+    """
+    An endless stream of batches, cut into epochs: its workers are ahead when an epoch begins.
+
+    Args:
+        start: Starts the workers and returns an iterator with a `close()`.
+        restore: Makes what torch's collate function would have made of a batch.
+    """
+
+    def __init__(self, workload: Workload, persistent: bool, start: Callable, restore: Callable):
+        self._batches = workload.batches
+        self._persistent = persistent
+        self._start, self._restore = start, restore
+        self._iterator: Any = None
+
+    def __iter__(self):
+        self._iterator = self._iterator or self._start()
+        for _ in range(self._batches):  # granular's iter() would start the workers once more
+            yield self._restore(next(self._iterator))
+        if not self._persistent:
+            self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            iterator.close()
+
+
 def as_arrays(batch):
     """Give the batch with an ndarray over the memory of each tensor; nothing is copied."""
     return _map(batch, torch.Tensor, torch.Tensor.numpy)
@@ -61,7 +92,7 @@ def as_arrays(batch):
 
 def restorer(workload: Workload) -> Callable:
     """Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them."""
-    return _plain_arrays if workload.collate_fn is keep_list else _as_tensors
+    return _plain_arrays if workload.collate_fn is as_it_is else _as_tensors
 
 
 def _as_tensors(batch):

@@ -4,7 +4,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 
 from bench.contenders._peers import Collate, Share, restorer
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 _JOIN_S = 10
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch.multiprocessing
 from torch.utils.data import DataLoader
 
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 
 class Closable:

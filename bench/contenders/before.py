@@ -12,7 +12,6 @@ from bench.report.machine import CHECKOUT
 
 label = "before"
 make_loader = ours.make_loader
-loader_class = ours.loader_class
 
 
 def available() -> str | None:

@@ -6,17 +6,13 @@ from functools import partial
 
 from bench.contenders._peers import PREFETCH, Collate, Share, missing
 from bench.contenders._queues import QueueLoader
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 label = "faster-fifo"
+available = partial(missing, "faster_fifo", "faster_fifo_reduction")
 
 _WAIT_S = 120.0  # its own default, 10 s, is meant for small messages
 _SLACK = 1.05  # batches of `text` differ in size, and pickles have headers
-
-
-def available() -> str | None:
-    """Say why this contender cannot run here, or None."""
-    return missing("faster_fifo", "faster_fifo_reduction")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> QueueLoader:

@@ -7,45 +7,19 @@ an epoch is a part of an endless stream, which is how its users repeat a dataset
 """
 
 import importlib
-from itertools import islice
+from functools import partial
 
-from bench.contenders._peers import PREFETCH, Collate, missing, restorer
-from bench.workloads import Workload
+from bench.contenders._peers import PREFETCH, Collate, Stream, missing, restorer
+from bench.loads.pools import Workload
 
 label = "Grain"
+available = partial(missing, "grain")
 
 
-def available() -> str | None:
-    """Say why this contender cannot run here, or None."""
-    return missing("grain")
-
-
-def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "GrainLoader":
+def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> Stream:
     """Make the loader; `context` is more than it can do."""
-    return GrainLoader(workload, workers, persistent)
-
-
-class GrainLoader:
-    """An endless stream of batches, cut into epochs."""
-
-    def __init__(self, workload: Workload, workers: int, persistent: bool):
-        self._batches = workload.batches
-        self._stream = _stream(workload, workers)
-        self._restore = restorer(workload)
-        self._persistent = persistent
-        self._iterator = None
-
-    def __iter__(self):
-        self._iterator = self._iterator or iter(self._stream)
-        yield from map(self._restore, islice(self._iterator, self._batches))
-        if not self._persistent:
-            self.close()
-
-    def close(self) -> None:
-        """End the workers."""
-        iterator, self._iterator = self._iterator, None
-        if iterator is not None:
-            iterator.close()
+    stream = _stream(workload, workers)
+    return Stream(workload, persistent, lambda: iter(stream), restorer(workload))
 
 
 def _stream(workload: Workload, workers: int):

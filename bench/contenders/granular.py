@@ -9,33 +9,33 @@ stream that its loader is.
 
 import importlib
 import multiprocessing
+from functools import partial
 
 import numpy as np
 import torch
 
-from bench.contenders._peers import PREFETCH, missing
-from bench.workloads import Workload, keep_list
+from bench.contenders._peers import PREFETCH, Stream, missing
+from bench.loads import as_it_is
+from bench.loads.pools import Workload
 
 label = "granular"
-
-
-def available() -> str | None:
-    """Say why this contender cannot run here, or None."""
-    return missing("granular")
+available = partial(missing, "granular")
 
 
 def refuses(workload: Workload) -> str | None:
     """Say why it cannot do this workload, or None."""
-    if workload.collate_fn not in (None, keep_list):
+    if workload.collate_fn not in (None, as_it_is):
         return "samples of one shape only, and no collate function"
     return None
 
 
-def make_loader(
-    workload: Workload, workers: int, persistent: bool, context: str
-) -> "GranularLoader":
+def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> Stream:
     """Make the loader."""
-    return GranularLoader(workload, workers, persistent, context)
+    source, loader = Source(workload.dataset()), importlib.import_module("granular").Loader
+    options = {"prefetch": PREFETCH * workers, "workers": workers}
+    options["mp"] = multiprocessing.get_context(context)
+    start = partial(loader, source, workload.batch_size, **options)
+    return Stream(workload, persistent, lambda: iter(start()), _restorer(workload))
 
 
 class Source:
@@ -52,43 +52,8 @@ class Source:
         return {str(place): _array(part) for place, part in enumerate(parts)}
 
 
-class GranularLoader:
-    """Its loader, cut into epochs, with its batches in the workload's containers."""
-
-    def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
-        self._workload = workload
-        self._source = Source(workload.dataset())
-        self._workers = workers
-        self._persistent = persistent
-        self._context = multiprocessing.get_context(context)
-        self._restore = _restorer(workload)
-        self._loader = None
-
-    def __iter__(self):
-        self._loader = self._loader or iter(self._make())
-        for _ in range(self._workload.batches):  # its iter() would start the workers once more
-            yield self._restore(next(self._loader))
-        if not self._persistent:
-            self.close()
-
-    def close(self) -> None:
-        """End the workers."""
-        loader, self._loader = self._loader, None
-        if loader is not None:
-            loader.close()
-
-    def _make(self):
-        return importlib.import_module("granular").Loader(
-            self._source,
-            self._workload.batch_size,
-            prefetch=PREFETCH * self._workers,
-            workers=self._workers,
-            mp=self._context,
-        )
-
-
 def _restorer(workload: Workload):
-    if workload.collate_fn is keep_list:
+    if workload.collate_fn is as_it_is:
         return lambda batch: list(batch["0"])
     if isinstance(workload.dataset()[0], dict):
         return lambda batch: {key: torch.from_numpy(array) for key, array in batch.items()}

@@ -21,8 +21,8 @@ from torch.utils.data import default_collate
 
 from bench import native
 from bench.batches import difference, leaves, payload_bytes
-from bench.gather import load_native, warm_collate
-from bench.workloads import Workload
+from bench.gather import warm_collate
+from bench.loads.pools import Workload
 
 label = "limit"
 
@@ -54,7 +54,7 @@ def measure(workload: Workload, workers: int, epochs: int) -> dict:
     Returns:
         The record of bench.run, without what only a loader can have.
     """
-    load_native()
+    native.load()
     workload.dataset()  # built before the fork, like every contender's
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(workers, timeout=_START_S)

@@ -2,7 +2,7 @@
 
 from bench.contenders._peers import PREFETCH
 from bench.contenders._queues import QueueLoader
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 label = "mp queue"
 

@@ -5,7 +5,7 @@ import importlib
 from torch.utils.data import DataLoader
 
 from bench.contenders._torch import make_like_torch
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 label = "shmloader"
 

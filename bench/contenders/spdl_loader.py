@@ -5,16 +5,13 @@ It has no persistent workers: it starts a pool in every epoch, even if the optio
 """
 
 import importlib
+from functools import partial
 
 from bench.contenders._peers import PREFETCH, Collate, missing
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 label = "SPDL loader"
-
-
-def available() -> str | None:
-    """Say why this contender cannot run here, or None."""
-    return missing("spdl.dataloader", "spdl.pipeline")
+available = partial(missing, "spdl.dataloader", "spdl.pipeline")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "SpdlLoader":

@@ -12,17 +12,13 @@ from functools import partial
 
 from bench.batches import leaves, payload_bytes
 from bench.contenders._peers import PREFETCH, Collate, Share, missing
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 label = "SPDL pool"
+available = partial(missing, "spdl.pipeline")
 
 _ALIGNMENT = 64  # of each leaf in a segment
 _HELD = 3  # segments beside those in the queue: one being filled, two with the trainer
-
-
-def available() -> str | None:
-    """Say why this contender cannot run here, or None."""
-    return missing("spdl.pipeline")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "PoolLoader":

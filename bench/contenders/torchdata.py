@@ -1,19 +1,16 @@
 """torchdata's StatefulDataLoader: torch's transport, with a state taken at every batch."""
 
 import importlib
+from functools import partial
 
 from torch.utils.data import DataLoader
 
 from bench.contenders._peers import missing
 from bench.contenders._torch import Closable, make_like_torch
-from bench.workloads import Workload
+from bench.loads.pools import Workload
 
 label = "torchdata"
-
-
-def available() -> str | None:
-    """Say why this contender cannot run here, or None."""
-    return missing("torchdata.stateful_dataloader")
+available = partial(missing, "torchdata.stateful_dataloader")
 
 
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> DataLoader:

@@ -10,6 +10,8 @@ import mmap
 import numpy
 import pytest
 
+from bench import native
+
 REGION_BYTES = 256 << 20
 SIZES = [4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 32 << 20]
 COPIES_BYTES = 64 << 20  # per benchmark, in copies of one size
@@ -28,11 +30,11 @@ def regions():
 @pytest.mark.benchmark(group="copy")
 @pytest.mark.parametrize("size_bytes", SIZES, ids=lambda size: f"{size >> 10}KiB")
 @pytest.mark.parametrize("way", ["plain", "stream"])
-def test_copy(benchmark, figure, native, regions, way, size_bytes):
+def test_copy(benchmark, regions, way, size_bytes):
     """All bytes arrive, by either way."""
     source, target = regions
     target[:] = 0
-    copy = getattr(native, f"copy_{way}")
+    copy = getattr(native.load(), f"copy_{way}")
     starts = iter(range(0, REGION_BYTES, size_bytes))
 
     def next_addresses():
@@ -43,5 +45,4 @@ def test_copy(benchmark, figure, native, regions, way, size_bytes):
     benchmark.pedantic(copy, setup=next_addresses, rounds=rounds)
 
     copied = REGION_BYTES if benchmark.stats is None else rounds * size_bytes
-    figure("GB/s", lambda median: size_bytes / median / 1e9)
     assert benchmark.stats is None or numpy.array_equal(source[:copied], target[:copied])

@@ -1,8 +1,8 @@
 """
-The bench's own C, with the copies, the ring and the doorbell of csrc/, compiled and loaded.
+The bench's own C, with the copies of csrc/, compiled and loaded.
 
-hops.c is for the microbenchmarks, which give addresses; a call of it frees the GIL. gather.c is
-for the limit, which gives objects; a call of it keeps the GIL and may raise.
+A call of copy.c's, which gets addresses, frees the GIL. gather.c is for the limit and gets objects;
+a call of it keeps the GIL and may raise.
 """
 
 import ctypes
@@ -11,29 +11,19 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
+import tempfile
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
-SOURCES = [HERE / "hops.c", HERE / "gather.c", CSRC / "copy.c"]  # hops.c has doorbell.c in it
+SOURCES = [HERE / "gather.c", CSRC / "copy.c"]
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
-_ADDRESS, _COUNT, _NS = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64
-_ARGUMENTS = {
-    "hop_bytes": (),
-    "hop_trips": (_ADDRESS, _COUNT, ctypes.c_bool),
-    "hop_echo": (_ADDRESS, ctypes.c_bool),
-    "hop_stop": (_ADDRESS,),
-    "stream_send": (_ADDRESS, _COUNT, _NS),
-    "stream_receive": (_ADDRESS, _NS),
-    "bell_ring_often": (_ADDRESS, _COUNT, ctypes.c_bool),
-    "copy_plain": (_ADDRESS, _ADDRESS, ctypes.c_size_t),
-    "copy_stream": (_ADDRESS, _ADDRESS, ctypes.c_size_t),
-}
-_RESULTS = {"hop_bytes": ctypes.c_size_t, "hop_trips": _COUNT, "stream_send": ctypes.c_uint64}
-_OBJECT = ctypes.py_object
+_ADDRESS, _SIZE, _OBJECT = ctypes.c_void_p, ctypes.c_size_t, ctypes.py_object
+_COPIES = dict.fromkeys(("copy_plain", "copy_stream"), (_ADDRESS, _ADDRESS, _SIZE))
 _GATHERS = {
-    "gather_tensors": (_OBJECT, _OBJECT, _ADDRESS, ctypes.c_size_t),
+    "gather_tensors": (_OBJECT, _OBJECT, _ADDRESS, _SIZE),
     "copy_buffers": (_OBJECT, _OBJECT),
 }
 
@@ -44,20 +34,22 @@ def missing() -> str | None:
     return None if shutil.which(name) else f"there is no C compiler {name}"
 
 
-def load(folder: Path) -> ctypes.CDLL:
+@cache
+def load() -> ctypes.CDLL:
     """
-    Compile into `folder` and load; the folder may be deleted afterwards.
+    Compile once per process and load; workers that are forked later have it.
 
     Raises:
         subprocess.CalledProcessError: The compiler refused.
     """
-    target = folder / "native.so"
-    headers = [f"-I{CSRC}", f"-I{sysconfig.get_path('include')}"]
-    subprocess.run([*_compiler(), *FLAGS, *headers, *SOURCES, "-o", target], check=True)
-    library, with_gil = ctypes.CDLL(str(target)), ctypes.PyDLL(str(target))
-    for name, arguments in _ARGUMENTS.items():
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "native.so")
+        headers = [f"-I{CSRC}", f"-I{sysconfig.get_path('include')}"]
+        subprocess.run([*_compiler(), *FLAGS, *headers, *SOURCES, "-o", target], check=True)
+        library, with_gil = ctypes.CDLL(str(target)), ctypes.PyDLL(str(target))
+    for name, arguments in _COPIES.items():
         function = getattr(library, name)
-        function.argtypes, function.restype = arguments, _RESULTS.get(name)
+        function.argtypes, function.restype = arguments, None
     for name, arguments in _GATHERS.items():
         function = getattr(with_gil, name)
         function.argtypes, function.restype = arguments, ctypes.c_int

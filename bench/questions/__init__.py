@@ -1,6 +1,5 @@
 """
-One question per command: `python -m bench cliffs`, `gil`, `kinds`, `retention`, `scale`, `scaling`,
-`start`.
+One question per command, `python -m bench NAME`: a module, or a folder's `command.py`.
 
-Each of these modules has `main(arguments) -> int`; the others are what two of them need.
+What each has is said in bench/driver.py; the other modules are what questions share.
 """

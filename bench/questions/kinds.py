@@ -2,67 +2,132 @@
 Every kind of leaf and container: what torch delivers, what ours delivers, and how it travelled.
 
     python -m bench kinds
+
+The kinds are those of tests/torch/test_kinds.py. `make cliffs` times them.
 """
 
 import argparse
+import os
+import pickle
+import resource
 import sys
+import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
+import numpy
 import torch
 
+from bench.loads import wholes
+from bench.questions.cliffs.run import loader_class
 from bench.report.machine import CHECKOUT
-from shmloader import DataLoader
+
+COLUMNS = {
+    "kind": "kind",
+    "torch": "torch",
+    "ours": "ours",
+    "verdict": "verdict",
+    "way": "way",
+}
+_BATCHES = 400
+# Batches; the shortest stretch counts, because a wake-up may take longer than a batch.
+_STRETCH = 20
+_LONGEST_S = 0.3  # for one kind: ten thousand leaves take a while with torch
+_TIMEOUT_S = 3  # torch's workers say nothing of what they cannot send
+
+Make = Callable[[], object]
 
 
-def main(arguments: list[str]) -> int:
-    """Print the table of tests/torch/test_kinds.py; the exit code is 1 if any kind differs."""
-    argparse.ArgumentParser(prog="python -m bench kinds", description=__doc__).parse_args(arguments)
-    sys.path.insert(0, str(CHECKOUT))
-    from tests.torch import test_kinds as table  # needs pytest and hypothesis, as the tests do
-
+def records(_: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row for each kind; it is right if ours delivers it as torch does, or better."""
     warnings.simplefilter("ignore")
-    print("| kind | torch | ours | verdict | way |")
-    print("| --- | --- | --- | --- | --- |")
-    kinds = {**table.NATIVE, **table.PICKLED}
-    rows = [_row(table, name, make) for name, make in kinds.items()]
-    return 0 if all(rows) else 1
-
-
-def _row(table, name: str, make) -> bool:
-    theirs, _, failure = _delivered(table, torch.utils.data.DataLoader, make)
-    ours, loader, ours_failure = _delivered(table, DataLoader, make)
-    if ours_failure:
+    table = _table()
+    for name, make in {**table.NATIVE, **table.PICKLED}.items():
+        theirs, failure, _ = _delivered(table, loader_class("torch_fd"), make)
+        ours, missing, loader = _delivered(table, loader_class("ours"), make)
         verdict, way = "MISSING", "-"
-    else:
-        way = "pickled" if loader.stats().pickled_batches else "native"
-        verdict = _verdict(table, name, make, theirs, ours, failure)
-        loader.close()
-    print(f"| {name} | {failure or _outline(theirs)} | {ours_failure or _outline(ours)} ", end="")
-    print(f"| {verdict} | {way} |", flush=True)
-    return verdict in ("equal", "better")
+        if loader:
+            way = "pickled" if loader.stats().pickled_batches else "native"
+            loader.close()
+            is_better = name in table.BETTER and _equal(name, make(), ours)
+            is_equal = not failure and _equal(name, theirs, ours)
+            verdict = "equal" if is_equal else "better" if is_better else "DIFFERENT"
+        yield {
+            "kind": name,
+            "torch": failure or _outline(theirs),
+            "ours": missing or _outline(ours),
+            "verdict": verdict,
+            "way": way,
+            "correct": verdict in ("equal", "better"),
+        }
 
 
-def _delivered(table, loader_class: type, make) -> tuple:
+def timed(contender: str) -> dict:
+    """Return the time of each kind, or why it has none, with one worker."""
+    kind, table = loader_class(contender), _table()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # what torch cannot send
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # torch needs two for each tensor
+    makes = {**table.NATIVE, **table.PICKLED}
+    return {"kinds": {name: _timed(kind, name, make) for name, make in makes.items()}}
+
+
+def _table():
+    if str(CHECKOUT) not in sys.path:
+        sys.path.append(str(CHECKOUT))
+    from tests.torch import test_kinds  # needs pytest and hypothesis, as the tests do
+
+    return test_kinds
+
+
+def _delivered(table, kind: type, make: Make) -> tuple:
+    """Return what a loader delivers, the name of the error if it fails, and the loader."""
     try:
-        loader, (batch,) = table.deliver_all(loader_class, [make])
+        loader, (batch,) = table.deliver_all(kind, [make])
     except Exception as error:  # any error is the row's content
-        return None, None, type(error).__name__
-    return batch, loader, None
+        return None, type(error).__name__, None
+    return batch, None, loader
 
 
-def _verdict(table, name: str, make, theirs, ours, failure: str | None) -> str:
-    if not failure and equal(table, name, theirs, ours):
-        return "equal"
-    return "better" if name in table.BETTER and equal(table, name, make(), ours) else "DIFFERENT"
+def _timed(kind: type, name: str, make: Make) -> dict:
+    load = wholes.batches(_BATCHES, lambda _: make())
+    try:
+        with closing(
+            kind(load.dataset, num_workers=1, timeout=_TIMEOUT_S, **load.arguments)
+        ) as loader:
+            drawn = iter(loader)
+            first = next(drawn)
+            arrived = [time.perf_counter()]
+            while len(arrived) < 2 or (
+                len(arrived) < _BATCHES and arrived[-1] - arrived[0] < _LONGEST_S
+            ):
+                next(drawn)
+                arrived.append(time.perf_counter())
+    except Exception as error:  # any error is the record's content
+        return {"mistake": f"{type(error).__name__}: {error}"}
+    if not _is_right(name, make, first):
+        return {"mistake": "what arrives is not what was made"}
+    stretch = min(_STRETCH, len(arrived) - 1)
+    pairs = zip(arrived, arrived[stretch:], strict=False)
+    return {"ms": min(end - start for start, end in pairs) / stretch * 1e3}
 
 
-def equal(table, name: str, one, other) -> bool:
+def _is_right(name: str, make: Make, batch: object) -> bool:
+    if _equal(name, make(), batch):
+        return True
+    # A pickle, which is what torch sends, turns an array's bytes to the machine's order.
+    pickled = pickle.loads(pickle.dumps(make())) if isinstance(batch, numpy.ndarray) else None
+    return pickled is not None and _equal(name, pickled, batch)
+
+
+def _equal(name: str, one, other) -> bool:
     if name == "bound method":
         return one(2) == other(2)
     if name == "image":
         return one.tobytes() == other.tobytes()
     try:
-        table.assert_same(one, other)
+        _table().assert_same(one, other)
     except (AssertionError, RuntimeError, AttributeError):
         return False
     return True

@@ -2,16 +2,14 @@
 What it takes to go on in mid-epoch, by how far the epoch was, and what keeping the place costs.
 
     python -m bench resume
-    python -m bench resume --samples 100000000 --no-torchdata
+    python -m bench resume --samples 100000000
 
-The first table has the time from iter() to the first batch: of a loader that begins an epoch, and
-of one that goes on at a position, with a state that is made for it without running that far. With
-torchdata installed its loader gets there too, for which it runs the epoch up to the position first.
-The second table has what the record costs a batch, delivered beside a stand-in that keeps nothing.
+start: the time from iter() to the first batch, of a loader that begins an epoch and of one that
+goes on at a position, with a state that is made for it without running that far. record: what the
+record costs a batch, delivered beside a stand-in that keeps nothing.
 """
 
 import argparse
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -20,16 +18,16 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils.data import BatchSampler, Dataset, SequentialSampler
+from torch.utils.data import BatchSampler, SequentialSampler
 
-import shmloader
-from bench.options import parser_of
-from bench.report.rows import Rows, add_json_option
-from shmloader.core import Delivered, Indices, Plan, replay
+from bench.driver import middle
+from bench.loads import Indices
+from shmloader import DataLoader
+from shmloader.core import Delivered, Plan, replay
+from shmloader.core import Indices as Request
 from shmloader.trainer import planning
 
-_COLUMNS = {
-    "loader": "loader",
+_STARTS = {
     "sampler": "sampler",
     "at batch": "position",
     "cold ms": "cold_ms",
@@ -43,25 +41,8 @@ _COSTS = {
     "ns a batch": "batch_ns",
     "ns an index": "index_ns",
 }
-_SEED = 3
 _POSITIONS = (0.0, 0.1, 0.5, 0.99)
 _DELIVERED = 2000
-
-
-class Numbers(Dataset):
-    """Samples that cost nothing: their own indices, a batch at a time."""
-
-    def __init__(self, count: int):
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-    def __getitems__(self, indices: list[int]) -> list[int]:
-        return indices
 
 
 class Batches(BatchSampler):
@@ -71,32 +52,20 @@ class Batches(BatchSampler):
         yield from super().__iter__()
 
 
-def collate(samples: list[int]) -> torch.Tensor:
-    """Make one tensor of a batch's indices."""
-    return torch.tensor(samples)
-
-
-def open_loader(kind: Any, name: str, options: argparse.Namespace) -> Any:
+def open_loader(name: str, options: argparse.Namespace) -> DataLoader:
     """Make a loader with two workers; name: of its sampler."""
-    dataset = Numbers(options.samples)
+    dataset = Indices(options.samples)
     more: dict[str, Any] = {"batch_size": options.batch, "shuffle": name == "shuffled"}
     if name == "a user's":
         sampler = Batches(SequentialSampler(dataset), options.batch, drop_last=False)
         more = {"batch_sampler": sampler}
-    generator = torch.Generator().manual_seed(_SEED)
-    return kind(dataset, num_workers=2, collate_fn=collate, generator=generator, **more)
-
-
-def first_batch(loader: Any) -> tuple[float, list[int]]:
-    """Seconds from iter() to the first batch, and its indices."""
-    begun = time.perf_counter()
-    batch = next(iter(loader))
-    return time.perf_counter() - begun, batch.tolist()
+    generator = torch.Generator().manual_seed(3)
+    return DataLoader(dataset, num_workers=2, collate_fn=torch.tensor, generator=generator, **more)
 
 
 def state_at(name: str, position: int, options: argparse.Namespace) -> tuple[dict, list[int]]:
-    """The state of our loader at a position, and the indices of the batch that comes there."""
-    with open_loader(shmloader.DataLoader, name, options) as loader:
+    """The state of a loader at a position, and the indices of the batch that comes there."""
+    with open_loader(name, options) as loader:
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)  # the base seed
         before = loader.generator.get_state()
         drawn = planning.plan(loader.batch_sampler) or iter(loader.batch_sampler)
@@ -111,77 +80,40 @@ def state_at(name: str, position: int, options: argparse.Namespace) -> tuple[dic
     return {**state, **where, "checksum": total & (2**63 - 1)}, indices
 
 
-def ours(name: str, position: int, options: argparse.Namespace) -> tuple[float, float, bool]:
-    """Seconds of a cold start and of a resumed one, and whether the right batch came."""
-    state, expected = state_at(name, position, options)
-    with open_loader(shmloader.DataLoader, name, options) as loader:
-        cold_s, _ = first_batch(loader)
-    with open_loader(shmloader.DataLoader, name, options) as loader:
-        loader.load_state_dict(state)
-        resumed_s, found = first_batch(loader)
-    return cold_s, resumed_s, found == expected
-
-
-def torchdatas(
-    kind: Any, name: str, position: int, options: argparse.Namespace
-) -> tuple[float, float, bool]:
-    """Likewise of torchdata's loader, which has to run up to the position first."""
-    running = iter(loader := open_loader(kind, name, options))
-    for _ in range(position):
-        next(running)
-    state, expected = loader.state_dict(), next(running).tolist()
-    del running, loader
-    cold_s, _ = first_batch(open_loader(kind, name, options))
-    loader = open_loader(kind, name, options)
-    loader.load_state_dict(state)
-    resumed_s, found = first_batch(loader)
-    return cold_s, resumed_s, found == expected
-
-
-def main(arguments: list[str]) -> int:
-    """Print the tables; the exit code is 0 if every resumed loader went on with the right batch."""
-    warnings.simplefilter("ignore")
-    options = _options(arguments)
-    kinds: dict[str, Any] = {"shmloader": None}
-    if not options.no_torchdata:
-        try:
-            from torchdata.stateful_dataloader import StatefulDataLoader
-
-            kinds["torchdata"] = StatefulDataLoader
-        except ImportError:
-            print("torchdata is not installed: pip install torchdata", file=sys.stderr)
-    rows, correct = Rows(_COLUMNS, options.json), True
+def start_records(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row per sampler and position; it is right if it went on with that batch."""
+    warnings.simplefilter("ignore")  # of draws, which there are not
     for name in ("in order", "shuffled", "a user's"):
         for part in _POSITIONS:
             position = int(part * (options.samples // options.batch))
-            for owner, kind in kinds.items():
-                correct &= _show(rows, owner, kind, name, position, options)
-    print()
-    _show_costs()
-    return 0 if correct else 1
+            runs = [_start(name, position, options) for _ in range(options.rounds)]
+            yield {
+                "sampler": name,
+                "position": position,
+                **{figure: middle(runs, figure) for figure in ("cold_ms", "resumed_ms", "times")},
+                "correct": all(run["correct"] for run in runs),
+            }
 
 
-def _show(
-    rows: Rows, owner: str, kind: Any, name: str, position: int, options: argparse.Namespace
-) -> bool:
-    rounds = options.rounds if kind is None else 1
-    if kind is None:
-        runs = [ours(name, position, options) for _ in range(rounds)]
-    else:
-        runs = [torchdatas(kind, name, position, options) for _ in range(rounds)]
-    is_right = all(right for _, _, right in runs)
-    rows.add(
-        {
-            "loader": owner,
-            "sampler": name,
-            "position": position,
-            "cold_ms": 1e3 * median(cold_s for cold_s, _, _ in runs),
-            "resumed_ms": 1e3 * median(resumed_s for _, resumed_s, _ in runs),
-            "times": median(resumed_s / cold_s for cold_s, resumed_s, _ in runs),
-            "correct": is_right,
-        }
-    )
-    return is_right
+def _start(name: str, position: int, options: argparse.Namespace) -> dict:
+    """A cold start and a resumed one, and True if the right batch came."""
+    state, expected = state_at(name, position, options)
+    cold_ms, _ = _first_batch(name, options, None)
+    resumed_ms, found = _first_batch(name, options, state)
+    times = {"cold_ms": cold_ms, "resumed_ms": resumed_ms, "times": resumed_ms / cold_ms}
+    return {**times, "correct": found == expected}
+
+
+def _first_batch(
+    name: str, options: argparse.Namespace, state: dict | None
+) -> tuple[float, list[int]]:
+    """Milliseconds from iter() to the first batch, and its indices."""
+    with open_loader(name, options) as loader:
+        if state:
+            loader.load_state_dict(state)
+        begun = time.perf_counter()
+        first = next(iter(loader)).tolist()
+        return 1e3 * (time.perf_counter() - begun), first
 
 
 class _Nothing:
@@ -197,8 +129,8 @@ class _Nothing:
         pass
 
 
-def _show_costs() -> None:
-    rows = Rows(_COSTS)
+def cost_records(_: argparse.Namespace) -> Iterator[dict]:
+    """Yield what the record adds to each delivered batch."""
     for count in (1, 64, 256, 1024):
         indices = numpy.random.default_rng(1).permutation(count * _DELIVERED)
         planned = list(Plan(lambda: indices, count, True))  # noqa: B023
@@ -206,18 +138,16 @@ def _show_costs() -> None:
             ("planned", planned),
             ("lists", [each.tolist() for each in planned]),
         ):
-            batch_s = _cost_s(requests)
-            rows.add(
-                {
-                    "indices": count,
-                    "requests": kind,
-                    "batch_ns": 1e9 * batch_s,
-                    "index_ns": 1e9 * batch_s / count,
-                }
-            )
+            batch_ns = 1e9 * _cost_s(requests)
+            yield {
+                "indices": count,
+                "requests": kind,
+                "batch_ns": batch_ns,
+                "index_ns": batch_ns / count,
+            }
 
 
-def _cost_s(requests: list[Indices] | list[list[int]]) -> float:
+def _cost_s(requests: list[Request] | list[list[int]]) -> float:
     """Seconds a batch: median of alternating runs, less those that keep nothing."""
     with_it, without = [], []
     for _ in range(9):
@@ -226,7 +156,7 @@ def _cost_s(requests: list[Indices] | list[list[int]]) -> float:
     return (median(with_it) - median(without)) / len(requests)
 
 
-def _deliver_s(delivered: Any, requests: list[Indices] | list[list[int]]) -> float:
+def _deliver_s(delivered: Any, requests: list[Request] | list[list[int]]) -> float:
     begun = time.perf_counter()
     for task, index in enumerate(requests):
         delivered.draw(task, index)
@@ -235,15 +165,11 @@ def _deliver_s(delivered: Any, requests: list[Indices] | list[list[int]]) -> flo
     return time.perf_counter() - begun
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("resume", __doc__)
+PARTS = {"start": (_STARTS, start_records), "record": (_COSTS, cost_records)}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=3, help="of ours; torchdata has one")
-    parser.add_argument("--no-torchdata", action="store_true")
-    add_json_option(parser)
-    return parser.parse_args(arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser.add_argument("--rounds", type=int, default=3)

@@ -10,21 +10,19 @@ to wrap. One worker, which is always ahead; CPU time of the process, all its thr
 """
 
 import argparse
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import Dataset
 
-import shmloader
-from bench.options import parser_of
-from bench.report.rows import Rows, add_json_option
+from bench.driver import in_turns, middle, ratio
+from bench.loaders import LOADERS
+from bench.loads import Indices, Made
 
-_COLUMNS = {
+COLUMNS = {
     "load": "load",
     "torch us": "torch_us",
     "ours us": "ours_us",
@@ -33,52 +31,7 @@ _COLUMNS = {
 }
 
 
-class Tiny(Dataset):
-    """Samples ((8,) float32, int)."""
-
-    def __init__(self, count: int):
-        self._count = count
-        self._row = torch.arange(8, dtype=torch.float32)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> Any:
-        return self._row, index
-
-
-class Drawn(Dataset):
-    """Of each request, the first index."""
-
-    def __init__(self, count: int):
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-    def __getitems__(self, indices: list[int]) -> list[int]:
-        return indices[:1]
-
-
-class Leaves(Dataset):
-    """Samples of 60 tensors (4,) float32 by name, and the index."""
-
-    def __init__(self, count: int):
-        self._count = count
-        self._leaves = {f"leaf {number}": torch.zeros(4) + number for number in range(60)}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> Any:
-        return self._leaves, index
-
-
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """A dataset, how it is batched, and which index a batch stands for."""
 
     dataset: Dataset
@@ -87,68 +40,39 @@ class Load:
     index_of: Callable[[Any], int]
 
 
+_ROW = torch.arange(8, dtype=torch.float32)
+_LEAVES = {f"leaf {number}": torch.zeros(4) + number for number in range(60)}
+_MILLION = Indices(256 * 4_000, most=1)
 LOADS = {
-    "tiny": Load(Tiny(10_000), 1, False, lambda batch: int(batch[1])),
-    "shuffled": Load(Drawn(256 * 4_000), 256, True, int),
-    "sequential": Load(Drawn(256 * 4_000), 256, False, int),
-    "leaves": Load(Leaves(4_000), 1, False, lambda batch: int(batch[1])),
+    "tiny": Load(Made(10_000, lambda index: (_ROW, index)), 1, False, lambda batch: int(batch[1])),
+    "shuffled": Load(_MILLION, 256, True, int),
+    "sequential": Load(_MILLION, 256, False, int),
+    "leaves": Load(
+        Made(4_000, lambda index: (_LEAVES, index)), 1, False, lambda batch: int(batch[1])
+    ),
 }
 
 
-@dataclass
-class Contender:
-    """A loader of one worker, and what its epochs cost."""
-
-    loader: Any
-    us: list[float] = field(default_factory=list)
-    drawn: list[int] = field(default_factory=list)
-
-    def check(self, index_of: Callable[[Any], int]) -> None:
-        """Run an epoch that is looked at and not timed."""
-        torch.manual_seed(5)  # of which the order is drawn
-        self.drawn = [index_of(batch) for batch in self.loader]
-
-    def run(self) -> None:
-        """Run an epoch that is timed."""
-        count, before = 0, time.process_time()
-        for _ in self.loader:
-            count += 1
-        self.us.append(1e6 * (time.process_time() - before) / count)
-
-
-def main(arguments: list[str]) -> int:
-    """Print a row per load; the exit code is 0 if both loaders delivered the same."""
-    options = _options(arguments)
-    torch.set_num_threads(1)
-    rows = Rows(_COLUMNS, options.json)
-    results = [_record(name, options.epochs) for name in options.load or LOADS]
-    for record in results:
-        rows.add(record)
-    return 0 if all(record["correct"] for record in results) else 1
-
-
-def _record(name: str, epochs: int) -> dict:
-    load = LOADS[name]
-    kinds = (torch.utils.data.DataLoader, shmloader.DataLoader)
-    contenders = [Contender(_open(kind, load)) for kind in kinds]
-    try:
-        for contender in contenders:
-            contender.check(load.index_of)
-        for _ in range(epochs):
-            for contender in contenders:
-                contender.run()
-    finally:
-        for contender in contenders:
-            if contender.loader._iterator is not None:
-                contender.loader._iterator._shutdown_workers()
-    theirs, own = (median(contender.us) for contender in contenders)
-    return {
-        "load": name,
-        "torch_us": theirs,
-        "ours_us": own,
-        "times_torch": theirs / own,
-        "correct": contenders[0].drawn == contenders[1].drawn,
-    }
+def records(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row per load; it is right if both loaders delivered the same."""
+    for name in options.load or LOADS:
+        load = LOADS[name]
+        with ExitStack() as stack:
+            loaders = {
+                each: stack.enter_context(closing(_open(kind, load)))
+                for each, kind in LOADERS.items()
+            }
+            drawn = [_drawn(loader, load) for loader in loaders.values()]
+            found = in_turns(
+                loaders, options.epochs, lambda each, opened=loaders: _timed(opened[each])
+            )
+        yield {
+            "load": name,
+            "torch_us": middle(found["torch"], "us"),
+            "ours_us": middle(found["ours"], "us"),
+            "times_torch": ratio(found["torch"], found["ours"], "us"),
+            "correct": drawn[0] == drawn[1],
+        }
 
 
 def _open(kind: Any, load: Load) -> Any:
@@ -162,13 +86,20 @@ def _open(kind: Any, load: Load) -> Any:
     )
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("trainer", __doc__)
+def _drawn(loader: Any, load: Load) -> list[int]:
+    """Run an epoch that is looked at and not timed."""
+    torch.manual_seed(5)  # of which the order is drawn
+    return [load.index_of(batch) for batch in loader]
+
+
+def _timed(loader: Any) -> dict[str, float]:
+    count, before = 0, time.process_time()
+    for _ in loader:
+        count += 1
+    return {"us": 1e6 * (time.process_time() - before) / count}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
     parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
     parser.add_argument("--epochs", type=int, default=5, help="that are timed")
-    add_json_option(parser)
-    return parser.parse_args(arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

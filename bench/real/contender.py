@@ -1,11 +1,12 @@
 """
 One training with one loader, in a process of its own; turns.py starts it and says what to do.
 
-It answers each order on a pipe, whose descriptor is its first argument: WATCH and TRAIN with what
-`training` found, END with what the loader did. None of it imports shmloader for torch's loader.
+It answers each order on a pipe: WATCH and TRAIN with what `training` found, END with what the
+loader did. None of it imports shmloader for torch's loader.
 """
 
-import sys
+import multiprocessing
+import os
 import traceback
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -21,16 +22,15 @@ SUBJECT, BASELINE = "ours", "torch"
 WATCH, TRAIN, END = "watch", "train", "end"
 
 
-def main(arguments: list[str]) -> int:
+def obey(pipe: Connection, name: str, contender: str, steps: int, folder: Path) -> None:
     """Obey until the end; what goes wrong is an answer too."""
-    descriptor, name, contender, steps, folder = arguments
-    with Connection(int(descriptor)) as pipe:
-        try:
-            _obey(pipe, name, contender, int(steps), Path(folder))
-        except Exception:
-            pipe.send({"mistake": traceback.format_exc(limit=-3)})
-            return 1
-    return 0
+    os.setsid()  # so that its workers can be found and ended when it is gone
+    os.dup2(2, 1)  # what a training prints belongs into no table
+    multiprocessing.set_start_method(None, force=True)  # workers start as in any program
+    try:
+        _obey(pipe, name, contender, steps, folder)
+    except Exception:
+        pipe.send({"mistake": traceback.format_exc(limit=-3)})
 
 
 def _obey(pipe: Connection, name: str, contender: str, steps: int, folder: Path) -> None:
@@ -56,7 +56,3 @@ def _ended(training: Training, contender: str) -> dict[str, Any]:
     stats = shmloader.stats(training.loader)
     shmloader.close(training.loader)
     return asdict(stats)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

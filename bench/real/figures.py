@@ -33,7 +33,7 @@ def records(name: str, title: str, runs: dict[str, Run]) -> list[Record]:
             "peak_mb": run.peak_mb,
             "last_loss": run.losses()[-1],
             "correct": wrong is None,
-            "mistake": wrong,
+            "mistakes": {name: wrong} if wrong else {},
             "stats": run.stats,
         }
         for contender, run in runs.items()

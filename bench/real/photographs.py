@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from shmloader.cli.demo.photographs import PHOTOGRAPHS, encode_jpeg, open_photograph
+from examples.demo.photographs import PHOTOGRAPHS, encode_jpeg, open_photograph
 
 WIDTH, HEIGHT = 400, 300
 _OF_EACH = 48

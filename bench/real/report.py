@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from importlib import metadata
 from pathlib import Path
 
 from bench.real.figures import Record
@@ -30,15 +29,8 @@ COLUMNS = {
 def about(command: list[str]) -> dict:
     """Collect what a reader needs to judge the figures, the packages' versions included."""
     packages = {name for spec in TRAININGS.values() for name in spec.packages.values()}
-    versions = {name: _version(name) for name in sorted(packages)}
+    versions = {name: machine.version(name) for name in sorted(packages)}
     return {**machine.describe(), "command": shlex.join(command), "packages": versions}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def worded(record: Record) -> Record:

@@ -3,19 +3,15 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from bench.real.contender import BASELINE, END, SUBJECT, TRAIN, WATCH
+from bench.driver import turns
+from bench.real.contender import BASELINE, END, SUBJECT, TRAIN, WATCH, obey
 from bench.real.training import Epoch
-from bench.report import machine
 
 CONTENDERS = (BASELINE, SUBJECT)
 
@@ -26,7 +22,7 @@ Ask = Callable[[str], Any]
 
 
 class Failed(Exception):
-    """A contender has ended, or hangs; the text says what it printed last."""
+    """A contender has ended, or hangs; the text says what went wrong."""
 
 
 @dataclass
@@ -56,9 +52,8 @@ def alternate(name: str, steps: int, rounds: int, folder: Path) -> dict[str, Run
             for contender in CONTENDERS
         }
         runs = {contender: Run(*ask(WATCH)) for contender, ask in asks.items()}
-        for turn in range(rounds):
-            for contender in CONTENDERS if turn % 2 == 0 else reversed(CONTENDERS):
-                runs[contender].epochs.append(asks[contender](TRAIN))
+        for contender in turns(CONTENDERS, rounds):
+            runs[contender].epochs.append(asks[contender](TRAIN))
         for contender, ask in asks.items():
             runs[contender].stats = ask(END)
         return runs
@@ -67,50 +62,30 @@ def alternate(name: str, steps: int, rounds: int, folder: Path) -> dict[str, Run
 @contextmanager
 def _started(name: str, contender: str, steps: int, folder: Path) -> Iterator[Ask]:
     """Start a contender's process. Yields a function that gives it an order."""
-    here, there = multiprocessing.Pipe()
-    command = [sys.executable, "-m", "bench.real.contender", str(there.fileno())]
-    # A file, not a pipe: torch's helpers outlive the process with our end in their hands.
-    with here, tempfile.TemporaryFile("w+") as printed:
-        process = subprocess.Popen(
-            [*command, name, contender, str(steps), str(folder)],
-            cwd=machine.CHECKOUT, stdin=subprocess.DEVNULL, stdout=printed,
-            stderr=subprocess.STDOUT, pass_fds=[there.fileno()], start_new_session=True,
-        )  # fmt: skip
-        there.close()
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=obey, args=(there, name, contender, steps, folder))
+    process.start()
+    there.close()
 
-        def ask(order: str) -> Any:
-            try:
-                return _answer(here, order)
-            except Failed as failure:
-                raise Failed(f"{contender}: {failure}\n{_tail(printed)}") from None
-
+    def ask(order: str) -> Any:
         try:
-            yield ask
-            process.wait(_END_S)
-        finally:
-            _end(process)
+            here.send(order)
+            found = here.recv() if here.poll(_LONGEST_S) else None
+        except (EOFError, OSError):
+            raise Failed(f"{contender}: its process has ended") from None
+        if found is None:
+            raise Failed(f"{contender}: no answer within {_LONGEST_S} s")
+        if isinstance(found, dict) and "mistake" in found:
+            raise Failed(f"{contender}: {found['mistake']}")
+        return found
 
-
-def _answer(pipe: Connection, order: str) -> Any:
     try:
-        pipe.send(order)
-        if not pipe.poll(_LONGEST_S):
-            raise Failed(f"no answer within {_LONGEST_S} s")
-        found = pipe.recv()
-    except (EOFError, OSError):
-        raise Failed("its process has ended") from None
-    if isinstance(found, dict) and "mistake" in found:
-        raise Failed(found["mistake"])
-    return found
-
-
-def _tail(printed: IO[str]) -> str:
-    printed.seek(0)
-    return printed.read()[-600:].strip()
-
-
-def _end(process: subprocess.Popen) -> None:
-    """End what is left of a contender's session, and reap its first process."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        with here:
+            yield ask
+            process.join(_END_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.join()

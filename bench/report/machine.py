@@ -23,7 +23,7 @@ def describe() -> dict:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "commit": commit(),
-        **{name: _version(name) for name in ("shmloader", "torch", "numpy")},
+        **{name: version(name) for name in ("shmloader", "torch", "numpy")},
     }
 
 
@@ -55,7 +55,8 @@ def _git(checkout: Path, *arguments: str) -> str:
         return ""
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
+    """Return the version of an installed distribution."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.contenders import BASELINE, BEFORE, LIMIT
-from bench.workloads import WORKLOADS
+from bench.loads.pools import WORKLOADS
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Results:
         return cls([json.loads(line) for line in path.read_text().splitlines()])
 
     def workloads(self) -> list[str]:
-        """List the workloads that were run, in the order of workloads.py."""
+        """List the workloads that were run, in the order of loads/pools.py."""
         return [name for name in WORKLOADS if any(run["workload"] == name for run in self.runs)]
 
     def contenders(self) -> list[str]:

@@ -1,10 +1,6 @@
 """The results as tables: a short one on the terminal, both in table.md."""
 
-from collections.abc import Callable
 from statistics import median
-
-from rich.console import Console
-from rich.table import Table
 
 from bench.contenders import BASELINE, BEFORE, LIMIT, SUBJECT
 from bench.report import machine
@@ -12,33 +8,27 @@ from bench.report.results import Cell, Results
 
 Rows = list[list[str]]
 
-_DETAILS: list[tuple[str, Callable[[Cell], str]]] = [
-    ("next() ms median", lambda cell: figure(cell.middle("next_ms_median"))),
-    ("p99", lambda cell: figure(cell.middle("next_ms_p99"))),
-    ("trainer CPU ms", lambda cell: figure(cell.middle("trainer_cpu_ms"))),
-    ("of it touching", lambda cell: figure(cell.middle("touch_cpu_ms"))),
-    ("worker CPU ms", lambda cell: figure(cell.middle("worker_cpu_ms"))),
-    ("faults trainer", lambda cell: figure(cell.middle("trainer_minor_faults"))),
-    ("major", lambda cell: figure(cell.middle("trainer_major_faults"))),
-    ("faults workers", lambda cell: figure(cell.middle("worker_minor_faults"))),
-    ("switches", lambda cell: figure(cell.middle("trainer_voluntary_switches"))),
-    ("descriptors", lambda cell: figure(cell.middle("descriptors_peak"))),
-    ("shared MB", lambda cell: figure(cell.middle("shared_mb_peak"))),
-    ("private MB", lambda cell: figure(cell.middle("private_mb_peak"))),
-    ("first batch s", lambda cell: figure(cell.middle("first_batch_s"))),
-    ("next epoch ms", lambda cell: figure(cell.middle("epoch_first_batch_ms"))),
-]
+_DETAILS = {
+    "next() ms median": "next_ms_median",
+    "p99": "next_ms_p99",
+    "trainer CPU ms": "trainer_cpu_ms",
+    "of it touching": "touch_cpu_ms",
+    "worker CPU ms": "worker_cpu_ms",
+    "faults trainer": "trainer_minor_faults",
+    "major": "trainer_major_faults",
+    "faults workers": "worker_minor_faults",
+    "switches": "trainer_voluntary_switches",
+    "descriptors": "descriptors_peak",
+    "shared MB": "shared_mb_peak",
+    "private MB": "private_mb_peak",
+    "first batch s": "first_batch_s",
+    "next epoch ms": "epoch_first_batch_ms",
+}
 
 
 def show(results: Results) -> None:
     """Print the comparison on the terminal."""
-    heads, rows = comparison(results)
-    table = Table(title="ms per batch, median over the runs")
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place < 2 else "right")
-    for row in rows:
-        table.add_row(*row, end_section=row is _last_of_workload(rows, row[0]))
-    Console(width=120).print(table)
+    print(markdown_table(*comparison(results)))
 
 
 def markdown(results: Results, about: dict) -> str:
@@ -86,20 +76,16 @@ def comparison(results: Results) -> tuple[list[str], Rows]:
 def details(results: Results) -> tuple[list[str], Rows]:
     """One row per workload and loader: what a batch costs besides time."""
     rows = [
-        [cell.workload, cell.label, *(show_one(cell) for _, show_one in _DETAILS)]
+        [cell.workload, cell.label, *(figure(cell.middle(name)) for name in _DETAILS.values())]
         for cell in results.cells()
         if cell.contender != LIMIT
     ]
-    return ["workload", "contender", *(head for head, _ in _DETAILS)], rows
+    return ["workload", "contender", *_DETAILS], rows
 
 
 def markdown_table(heads: list[str], rows: Rows) -> str:
     lines = [heads, ["---", "---", *("---:" for _ in heads[2:])], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _last_of_workload(rows: Rows, workload: str) -> list[str]:
-    return [row for row in rows if row[0] == workload][-1]
 
 
 def _verdict(cell: Cell) -> str:

@@ -3,7 +3,7 @@
 #define SHMLOADER_CANARY_H
 
 /*
- * A canary: bytes that no code has a reason to write, behind a batch that is guarded.
+ * A canary: bytes that no code has a reason to write, after a batch that is guarded.
  *
  * Its pattern follows from ticket and slot, so an older canary, or another slot's, does not pass
  * for it. It takes no room of its own: it stands on the rest of the batch's last page, and is

@@ -11,9 +11,9 @@
  *   - a slot that becomes FREE is filled with POISON, which shows late reads by others: a worker,
  *     or a child of a fork that was not noticed. FORKED and RETIRED slots are not filled, because
  *     they may rightly be read. FREE slots rest as long as possible: the one freed first is taken;
- *   - a canary stands behind each batch from the worker's first allocation on (canary.h). The
+ *   - a canary stands after each batch from the worker's first allocation on (canary.h). The
  *     worker looks at it when it allocates and writes, the trainer when the answer comes. From then
- *     until the slot is given up, all that lies behind the payload has to keep its sum;
+ *     until the slot is given up, all that lies after the payload has to keep its sum;
  *   - each move recounts the ledger before and after (audit.c).
  *
  * Key invariant: a slot is open here while a lease on it is alive in this process. So no correct
@@ -128,7 +128,7 @@ void guard_close_slot(struct ledger *ledger, uint32_t slot) {
   (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
 }
 
-/* True if an answer of this kind has a batch, and so a canary behind it. */
+/* True if an answer of this kind has a batch, and so a canary after it. */
 static bool has_batch(const struct slot_answer *answer) {
   return answer->kind == ANSWER_BATCH || answer->kind == ANSWER_ERROR;
 }
@@ -156,7 +156,7 @@ static bool has_canary(const struct ledger *ledger, uint32_t slot) {
   return canary_damage(found, bytes, entry->ticket, slot) == bytes;
 }
 
-/* A sum over what lies behind the payload (FNV-1a, by Fowler, Noll, Vo); 0: unreadable. */
+/* A sum over what lies after the payload (FNV-1a, by Fowler, Noll, Vo); 0: unreadable. */
 static uint64_t sum_tail(const struct ledger *ledger, uint32_t slot) {
   const struct slot_answer *answer = &ledger->entries[slot].answer;
   uint64_t end = guarded_end(answer);
@@ -178,7 +178,7 @@ const char *guard_look(struct ledger *ledger, uint32_t slot) {
   return NULL;
 }
 
-/* The bytes behind a batch must not change while it is here: only faulty native code does it. */
+/* The bytes after a batch must not change while it is here: only faulty native code does it. */
 static void look_again(const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   if (!has_batch(&entry->answer)) return;

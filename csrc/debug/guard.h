@@ -99,7 +99,7 @@ static inline void guard_release(struct ledger *ledger, uint32_t slot) {
   if (ledger->guard != NULL) guard_end_lease(ledger, slot);
 }
 
-/* Returns what is wrong behind the batch of an answer just copied out, or NULL. Trainer only. */
+/* Returns what is wrong after the batch of an answer just copied out, or NULL. Trainer only. */
 static inline const char *guard_fault(struct ledger *ledger, uint32_t slot) {
   return ledger->guard != NULL ? guard_look(ledger, slot) : NULL;
 }

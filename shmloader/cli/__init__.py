@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from shmloader.cli.command import CommandError, require_extra, run_click
-from shmloader.cli.output import watched_output
+from shmloader.cli.output import ReaderLeft, watched_output
 
 
 class Command(NamedTuple):
@@ -80,11 +80,6 @@ COMMANDS = {
         "torch's loader beside this one; --headspace: what faster data would gain you",
         extra="cli",
     ),
-    "demo": Command(
-        "shmloader.cli.demo.command:demo",
-        "train on photographs and move large batches, torch's loader beside this one",
-        extra="demo",
-    ),
 }
 
 _HELP = """\
@@ -98,7 +93,8 @@ commands:
 `shmloader COMMAND --help` has options and examples. `python -m shmloader` is the same program.
 All commands but {plain} need an extra: pip install 'shmloader[cli]'
 
-exit status: 0 done; 1 could not go on, or found a fault; 2 wrong arguments; 130 after Ctrl-C.
+exit status: 0 done, or what reads the output has seen enough; 1 could not go on, or found a fault;
+2 wrong arguments; 130 after Ctrl-C.
 `run` ends with the status of its program.
 """
 
@@ -111,17 +107,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; default: those of this process.
 
     Returns:
-        The exit status: 0, 1 if the command could not go on or found a fault, 2 for arguments that
-        it does not take, 130 after Ctrl-C.
+        The exit status, as the help says.
     """
     name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
     try:
         with watched_output():
             return _run(name, arguments)
+    except ReaderLeft as left:
+        return left.status
     except CommandError as error:
         typed = f"shmloader {name}" if name in COMMANDS else "shmloader"
         print(f"{typed}: {error}", file=sys.stderr)
-        return 1
+        return error.status
     except KeyboardInterrupt:
         return 130
 

@@ -6,32 +6,17 @@ The full benchmark, with more workloads and contenders, is the folder bench/ of 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
-
 import click
 
 from shmloader.cli.command import require_extra
 from shmloader.cli.parameters import Seconds
 
-if TYPE_CHECKING:  # rich is imported when the command runs
-    from rich.table import Table
-
-
-class Size(NamedTuple):
-    """What one row of the table is about: the samples, and how many make a batch and a pass."""
-
-    shape: tuple[int, ...]
-    pool_samples: int
-    batch_size: int
-    batches: int
-
-
-SIZES = (
-    Size((8,), 65536, 1, 1500),
-    Size((3, 32, 32), 8192, 32, 300),
-    Size((3, 224, 224), 256, 16, 60),
-    Size((3, 224, 224), 256, 64, 24),
+# The samples' shape, how many different ones, and how many make a batch and batches a pass.
+SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
+    ((8,), 65536, 1, 1500),
+    ((3, 32, 32), 8192, 32, 300),
+    ((3, 224, 224), 256, 16, 60),
+    ((3, 224, 224), 256, 64, 24),
 )
 
 
@@ -87,53 +72,31 @@ def bench(
 
     With --headspace, your own loader and step: what there is to gain before you change anything.
     """
-    require_extra("cli", {"rich": "rich"})
     if step and not headspace:
         raise click.UsageError("--step goes with --headspace")
-    from rich.console import Console  # only now: it is an extra
-
-    console = Console(highlight=False)
     if headspace:
-        from shmloader.cli.headspace.command import measure_headspace
+        require_extra("cli", {"rich": "rich"})
+        from shmloader.cli.headspace.command import measure_headspace  # only now: it is an extra
 
-        console.print(measure_headspace(headspace, step, seconds), soft_wrap=True)
+        click.echo(measure_headspace(headspace, step, seconds))
     else:
-        console.print(measure(workers, rounds))
+        click.echo("\n".join(measure(workers, rounds)))
 
 
-def measure(workers: int, rounds: int) -> Table:
+def measure(workers: int, rounds: int) -> list[str]:
     """
-    Move batches of every size with both loaders, check them, and make the table.
+    Move batches of every size with both loaders, check them, and say what they took.
 
     Raises:
         CommandError: The loaders' batches differ.
     """
-    from rich.table import Table
+    from shmloader.cli.comparison import Load, compared, middle, move_batches, table
 
-    table = Table(title=f"ms per batch, median of {rounds} passes, {workers} workers")
-    for heading in ("a batch", "MB", "torch", "shmloader", "times torch"):
-        table.add_column(heading, justify="right")
-    table.add_column("trainer CPU ms: torch, ours", justify="right")
+    rows, remarks = [], []
     for size in SIZES:
-        table.add_row(*measure_size(size, workers, rounds))
-    return table
-
-
-def measure_size(size: Size, workers: int, rounds: int) -> list[str]:
-    """Move batches of one size with both loaders, check them, and make a row of the table."""
-    from shmloader.cli.comparison.contenders import check_same_batches
-    from shmloader.cli.comparison.moving import Load, move_batches
-    from shmloader.cli.comparison.shared_memory import fitting_batch_size
-
-    load = Load(*size, rounds, workers)
-    load = replace(load, batch_size=fitting_batch_size(size.batch_size, load.sample_bytes, workers))
-    torchs, ours = move_batches(load, lambda: None)
-    check_same_batches(f"batches of {load.batch_size} × {load.shape}", torchs.digests, ours.digests)
-    return [
-        f"{load.batch_size} × {load.shape}",
-        f"{ours.batch_bytes / 1e6:.5g}",
-        f"{torchs.batch_s * 1e3:.3f}",
-        f"{ours.batch_s * 1e3:.3f}",
-        f"{torchs.batch_s / ours.batch_s:.1f}",
-        f"{torchs.batch_cpu_s * 1e3:.3f}, {ours.batch_cpu_s * 1e3:.3f}",
-    ]
+        load = Load(*size, rounds, workers).fitting()
+        took = {by: middle(passes) for by, passes in move_batches(load, lambda: None).items()}
+        rows += [(load.title, by, each) for by, each in took.items()]
+        remarks.append(f"{load.title}: {compared(*took.values())}")
+    heading = f"{workers} workers; of {rounds} passes in turns, the one of median duration"
+    return [heading, *table("a batch", rows), *remarks]

@@ -6,6 +6,7 @@ import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # an extra, which `run` and `doctor` do without
@@ -16,7 +17,32 @@ _LONGEST_S = 1e9  # 30 years; sleeping for much more is an error
 
 
 class CommandError(RuntimeError):
-    """A command cannot go on; the text is for the user."""
+    """
+    A command cannot go on; the text is for the user.
+
+    Attributes:
+        status: The exit status.
+    """
+
+    status = 1
+
+
+class WrongArguments(CommandError):
+    """A command does not take these arguments; the text says which ones it takes."""
+
+    status = 2
+
+
+def require_folder_of(path: Path) -> None:
+    """
+    Check that a file could be made, before the work of which it is the outcome.
+
+    Raises:
+        CommandError: Its directory does not exist.
+    """
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise CommandError(f"there is no directory {folder} to write {path.name} to")
 
 
 def require_extra(extra: str, packages: Mapping[str, str]) -> None:

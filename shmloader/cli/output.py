@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,18 +12,16 @@ from shmloader.cli.command import CommandError
 
 
 class OutputLost(CommandError):
-    """
-    Standard output takes no more. It is no `OSError`, which could be any other file's.
-
-    Attributes:
-        has_no_reader: True if what reads the output has left, as `head` does.
-        matters: False if the command had shown enough, and may go on.
-    """
+    """Standard output takes no more. It is no `OSError`, which could be any other file's."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"its output cannot be written: {error.strerror}")
-        self.has_no_reader = error.errno == errno.EPIPE
-        self.matters = True
+
+
+class ReaderLeft(OutputLost):
+    """What reads the output has seen enough, as `head` has: no fault, and nothing to say."""
+
+    status = 0
 
 
 class _Output:
@@ -51,7 +48,7 @@ class _Output:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        if self._lost is not None and self._lost.matters:
+        if self._lost is not None:
             raise self._lost
         try:
             yield
@@ -60,7 +57,7 @@ class _Output:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
-            self._lost = OutputLost(error)
+            self._lost = (ReaderLeft if isinstance(error, BrokenPipeError) else OutputLost)(error)
             raise self._lost from None
 
 
@@ -84,15 +81,3 @@ def watched_output() -> Iterator[None]:
             sys.stdout.flush()
     finally:
         sys.stdout = stream
-
-
-@contextlib.contextmanager
-def until_reader_leaves() -> Iterator[None]:
-    """End the block without an error as soon as what reads its output has seen enough."""
-    try:
-        yield
-        sys.stdout.flush()
-    except OutputLost as lost:
-        if not lost.has_no_reader:
-            raise
-        lost.matters = False

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from shmloader.cli.attach.trainers import LiveTrainer, find
 from shmloader.cli.command import CommandError, HelpFormatter, positive_number
-from shmloader.cli.output import until_reader_leaves
 from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
 
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -60,9 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with until_reader_leaves():
-        return print_stacks(arguments.pid, arguments.all, arguments.hangs_after)
-    return 0
+    return print_stacks(arguments.pid, arguments.all, arguments.hangs_after)
 
 
 def print_stacks(pid: int, of_all: bool = False, hangs_after_s: float = HANGS_AFTER_S) -> int:
@@ -75,12 +72,12 @@ def print_stacks(pid: int, of_all: bool = False, hangs_after_s: float = HANGS_AF
     Raises:
         CommandError: There is no such training, py-spy is missing, or may not look.
     """
-    program = _py_spy()
     trainer = find(pid, hangs_after_s)
     workers = _living(trainer) if of_all else trainer.hung()
     if not workers:
         print(f"no worker of process {pid} hangs; --all prints the stacks of all")
         return 1
+    program = _py_spy()
     for worker in workers:
         print(_heading(worker))
         print(_dump(program, worker))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from shmloader.cli.command import CommandError
+from shmloader.cli.command import CommandError, WrongArguments
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -18,11 +18,12 @@ def load(target: str) -> Callable[..., Any]:
         target: "module:function"; the module may have dots.
 
     Raises:
-        CommandError: The text has another form, or there is no such module or function.
+        WrongArguments: The text has another form.
+        CommandError: There is no such module or function.
     """
     module_name, _, name = target.partition(":")
     if not module_name or not name:
-        raise CommandError(f"{target}: write it as module:function, such as train:make_loader")
+        raise WrongArguments(f"{target}: write it as module:function, such as train:make_loader")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
-from shmloader.cli.command import CommandError, HelpFormatter
+from shmloader.cli.command import CommandError, HelpFormatter, require_folder_of
+from shmloader.cli.output import ReaderLeft
 from shmloader.metrics.trace import NothingToTrace, Traced, write_trace
 
 _EPILOG = """\
@@ -60,10 +61,13 @@ def trace_process(pid: int, path: Path) -> int:
         CommandError: There is no such training, it has returned no batch yet, or the file cannot
             be written.
     """
+    require_folder_of(path)
     trainer = find(pid)
     traced = [Traced(each.loader, each.label, each.records) for each in trainer.loaders]
     try:
         batches = write_trace(path, traced, layout())
+    except BrokenPipeError as error:  # such as `-o /dev/stdout | head`
+        raise ReaderLeft(error) from None
     except (NothingToTrace, OSError) as error:
         raise CommandError(f"no trace of process {pid} was written: {error}") from None
     # Beside the trace, not in it, if that goes to standard output.

@@ -45,16 +45,16 @@ def tune(make_loader: str, step: str | None, step_seconds: float | None, seconds
     Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader.
 
     MODULE:FUNCTION makes the loader: torch's class, a subclass or shmloader's. It is run several
-    times with other options, with the step behind each batch. Without a step it is tuned for the
+    times with other options, with the step after each batch. Without a step it is tuned for the
     rate of the data alone.
     """
-    from shmloader.tuning import NotTunable, TooFewBatches
-    from shmloader.tuning import tune as run
-
     if step is not None and step_seconds is not None:
         raise click.UsageError("--step and --step-seconds are two ways to say the same: give one")
     made = targets.load(make_loader)
     stepped = targets.load(step) if step is not None else step_seconds
+    from shmloader.tuning import NotTunable, TooFewBatches  # only now: it imports torch
+    from shmloader.tuning import tune as run
+
     try:
         with warnings.catch_warnings():
             # torch advises against as many workers as are tried; that is what is measured here.

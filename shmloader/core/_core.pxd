@@ -1,5 +1,6 @@
 # The faces of the parts: what each offers to those that are included after it in _core.pyx.
 
+include "layout.pxd"
 include "torch_fields.pxd"
 include "tensors.pxd"
 include "mapping.pxd"
@@ -9,7 +10,6 @@ include "requests.pxd"
 include "slot_memory.pxd"
 include "samples.pxd"
 include "gather.pxd"
-include "layout.pxd"
 include "stretches.pxd"
 include "numbers.pxd"
 include "numerals.pxd"

@@ -11,7 +11,6 @@ Python never sees a pointer. The parts, in the order in which they build on each
     children       the hooks of a fork, and which copy of a process this is
     plans          the indices of an epoch as numbers side by side, cut into requests
     delivered      which batches of an epoch were delivered, and a checksum of their indices
-    twister        the state of torch's random number generator in half the bytes, and permutations
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
     samples        the indices of the batch in hand, seen one by one by those who look
@@ -22,7 +21,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     sources        the leaves that are not in the slot yet, and the copy that brings them there
     encode         a batch into a slot: payload and layout; or a record into a buffer
     decode         a slot, or the blocks that it was copied out to, into a batch; or a record
-    records        records one behind the other into a file, and one by itself
+    records        records one after the other into a file, and one by itself
     record_lists   such a file, mapped, as a sequence
     sample_cache   samples that were fetched once, in a file of their own
     lent           a batch that is leased and not decoded yet; copies of single tensors
@@ -45,7 +44,6 @@ include "mapping.pyx"
 include "children.pyx"
 include "plans.pyx"
 include "delivered.pyx"
-include "twister.pyx"
 include "requests.pyx"
 include "slot_memory.pyx"
 include "samples.pyx"

@@ -6,11 +6,11 @@ from libc.string cimport memcpy, memset
 
 from shmloader.core.csrc cimport (
     CACHE_MAGIC, CACHE_USERS, CACHE_VERSION, HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED,
-    SEGMENT_IDLE, SEGMENT_LIVE, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN, VIEW_UNKNOWN_INDEX,
-    VIEW_VERSION, VIEW_WHOLE_BATCH, WORKER_IDLE, clock_read, histogram, histogram_middle,
+    SEGMENT_IDLE, SEGMENT_LIVE, VIEW_ABOUT_BYTES, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN,
+    VIEW_UNKNOWN_INDEX, VIEW_WHOLE_BATCH, WORKER_IDLE, clock_copy, histogram, histogram_middle,
     ledger_collect, log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment,
-    nameplate, segment_record, segment_worker, view_fields, view_fields_count, view_read,
-    worker_block, worker_view,
+    nameplate, segment_record, segment_worker, view_fields, view_fields_count, view_layout_sum,
+    view_read, worker_block, worker_clock, worker_view,
 )
 
 cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
@@ -21,10 +21,10 @@ def view_layout():
     Describe the bytes that viewers may read of a segment.
 
     Returns:
-        A dict: `version`, `magic`, the numbers that stand for what is `unknown`, under `cache` the
-        same of a file of samples and how many `users` it notes, and under `parts` for each struct
-        its `bytes` and `fields`, {name: (numpy's format, offset in bytes)}. The parts `control`,
-        `worker` and `cache` say where other structs begin in a block.
+        A dict: `checksum` of what follows, `magic`, the numbers that stand for what is `unknown`,
+        under `cache` the version and magic of a file of samples and how many `users` it notes, and
+        under `parts` for each struct its `bytes` and `fields`, {name: (numpy's format, offset in
+        bytes)}. The parts `control`, `worker` and `cache` say where other structs begin in a block.
     """
     cdef size_t i
     parts = {}
@@ -36,7 +36,7 @@ def view_layout():
     unknown = {"number": <uint64_t>VIEW_UNKNOWN, "index": <int64_t>VIEW_UNKNOWN_INDEX,
                "position": <uint32_t>VIEW_WHOLE_BATCH}
     cache = {"version": CACHE_VERSION, "magic": <uint64_t>CACHE_MAGIC, "users": CACHE_USERS}
-    return {"version": VIEW_VERSION, "magic": <uint64_t>VIEW_MAGIC, "unknown": unknown,
+    return {"checksum": view_layout_sum(), "magic": <uint64_t>VIEW_MAGIC, "unknown": unknown,
             "cache": cache, "parts": parts}
 
 
@@ -59,20 +59,17 @@ cdef class BatchLog:
 
         Args:
             about: `loader`, its number in its process from 1; `owner_pid`; `owner_start`, when that
-                process began, in clock ticks after boot, or 0; `prefetch_factor`; `in_order`;
-                `chosen_slots`, 0 if the user chose none; `is_dynamic`; `may_be_dynamic`;
-                `may_have_threads`; `is_nice`; `label`,
-                UTF-8, of which 64 bytes are kept.
+                process began, in clock ticks after boot, or 0; `label` and `about`, bytes, of which
+                48 and 512 are kept.
         """
         cdef nameplate known
         cdef bytes label = about["label"][:VIEW_LABEL_BYTES]
+        cdef bytes text = about["about"][:VIEW_ABOUT_BYTES]
         memset(&known, 0, sizeof(nameplate))
         known.loader, known.owner_pid = about["loader"], about["owner_pid"]
-        known.owner_start, known.in_order = about["owner_start"], about["in_order"]
-        known.prefetch_factor, known.chosen_slots = about["prefetch_factor"], about["chosen_slots"]
-        known.is_dynamic, known.may_be_dynamic = about["is_dynamic"], about["may_be_dynamic"]
-        known.may_have_threads, known.is_nice = about["may_have_threads"], about["is_nice"]
+        known.owner_start = about["owner_start"]
         memcpy(known.label, PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label))
+        memcpy(known.about, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
         log_name(self.ledger.table, &known)
 
     def show_as(self, str state):
@@ -165,25 +162,23 @@ cdef class BatchLog:
         return read_histogram(&notes.nexts), read_histogram(&notes.steps)
 
     def clocks(self):
-        """List per worker what it did since the segment was made, in ns, batches and bytes."""
+        """Copy out the clocks of all workers, which run since the segment was made."""
         cdef uint32_t worker
         cdef worker_block *block
         cdef list found = []
         for worker in range(self.ledger.table.geometry.workers):
             block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)
-            found.append((clock_read(&block.clock.fetching_ns),
-                          clock_read(&block.clock.collating_ns),
-                          clock_read(&block.clock.starved_ns),
-                          clock_read(&block.clock.blocked_ns), clock_read(&block.clock.batches),
-                          clock_read(&block.clock.bytes)))
-        return found
+            sums = PyBytes_FromStringAndSize(NULL, sizeof(worker_clock))
+            clock_copy(&block.clock, <uint64_t *>PyBytes_AS_STRING(sums))
+            found.append(sums)
+        return b"".join(found)
 
     def replayed(self, uint32_t worker):
         """
         Look up how many batches a worker that was resumed has fetched again.
 
         Returns:
-            Done and total; both 0 before it has begun and behind it, or if they change just now.
+            Done and total; both 0 before it has begun and after it, or if they change just now.
         """
         cdef worker_block *block
         cdef worker_view view

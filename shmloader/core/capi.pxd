@@ -5,9 +5,6 @@ from cpython.object cimport PyObject
 
 
 cdef extern from "Python.h":
-    # Not -1 but anything else than 0 is its error, and Python 3.11 returns 1.
-    int Py_EnterRecursiveCall(const char *where) except *
-    void Py_LeaveRecursiveCall()
     void drop_reference "Py_DECREF"(void *)
 
     bint PyUnicode_IS_COMPACT_ASCII(object text)

@@ -8,11 +8,10 @@ cdef extern from "<stdbool.h>":
 
 
 cdef extern from "platform.h" nogil:
-    const char *PLATFORM_PARKING
     c_bool PLATFORM_HAS_STREAM
     int64_t platform_coarse_ns()
     int64_t platform_now_ns()
-    void platform_adopt_orphans()
+    c_bool platform_has_futex()
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
     void platform_leave_undumped(void *start, size_t bytes)
     void STEP(const char *name)
@@ -38,20 +37,6 @@ cdef extern from "words.h" nogil:
     uint64_t words_load(const void *start)
     void words_read(void *to, const void *start, size_t bytes)
     void STEP_WORDS(const char *name, void *to, const void *source, size_t bytes)
-
-
-cdef extern from "twister.h" nogil:
-    enum:
-        TWISTER_WORDS
-
-    struct twister:
-        uint32_t words[624]
-        uint32_t left
-        uint32_t next
-
-    c_bool twister_is_valid(const twister *self)
-    void twister_skip(twister *self, uint64_t draws)
-    void twister_permute(twister *self, int64_t *numbers, uint64_t count)
 
 
 cdef extern from "copy.h" nogil:
@@ -106,9 +91,9 @@ cdef extern from "mapped.h" nogil:
 
 cdef extern from "times.h" nogil:
     enum:
-        VIEW_VERSION
         VIEW_MAGIC
         VIEW_LABEL_BYTES
+        VIEW_ABOUT_BYTES
         VIEW_UNKNOWN
         VIEW_UNKNOWN_INDEX
         VIEW_WHOLE_BATCH
@@ -129,14 +114,8 @@ cdef extern from "times.h" nogil:
         uint64_t owner_pid
         uint64_t owner_start
         uint64_t loader
-        uint32_t prefetch_factor
-        uint32_t in_order
-        uint32_t chosen_slots
-        uint32_t is_dynamic
-        uint32_t may_be_dynamic
-        uint32_t may_have_threads
-        uint32_t is_nice
         char *label
+        char *about
 
     struct trainer_view:
         uint64_t sequence
@@ -183,6 +162,7 @@ cdef extern from "fields.h" nogil:
 
     const view_field *view_fields
     size_t view_fields_count
+    uint32_t view_layout_sum()
 
 
 cdef extern from "log.h" nogil:
@@ -231,6 +211,7 @@ cdef extern from "segment.h" nogil:
         ANSWER_END
         ANSWER_NOTHING
         ANSWER_KEPT
+        ANSWER_CYCLIC
         ORDER_COPY_IN
         ORDER_GUARDED
         ORDER_FORETOLD
@@ -271,12 +252,7 @@ cdef extern from "segment.h" nogil:
         uint64_t has_seed
 
     struct worker_clock:
-        uint64_t fetching_ns
-        uint64_t collating_ns
-        uint64_t starved_ns
-        uint64_t blocked_ns
-        uint64_t batches
-        uint64_t bytes
+        pass
 
     struct worker_block:
         doorbell doorbell
@@ -311,7 +287,7 @@ cdef extern from "segment.h" nogil:
     uint32_t cell_verb(uint32_t cell)
     uint32_t cell_slot(uint32_t cell)
     log_record *segment_record(uint8_t *base, const geometry *geometry, uint32_t place)
-    uint64_t clock_read(uint64_t *sum)
+    void clock_copy(worker_clock *clock, uint64_t *sums)
     void clock_add_starved(worker_clock *clock, uint64_t ns)
 
 

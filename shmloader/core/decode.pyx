@@ -25,7 +25,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from shmloader.core.capi cimport Py_EnterRecursiveCall, Py_LeaveRecursiveCall, decode_utf8
+from shmloader.core.capi cimport decode_utf8
 from shmloader.core.csrc cimport (
     CACHE_LINE, DLDataType, copy_plain, lease, lease_block_new, lease_block_start, lease_drop,
 )
@@ -61,6 +61,7 @@ cdef class Decoder:
     cdef object mover          # takes the plain tensors; None: leaves stay where they lie
     cdef bint moves            # the leaf taken now is the mover's; others are copied out
     cdef int pickles           # around the node that is read
+    cdef int depth             # containers around it
     cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
     cdef object Unpickler
@@ -175,7 +176,7 @@ cdef class Decoder:
         return alias.start
 
     cdef const Place *find_place(self, uint64_t offset, uint64_t length) except NULL:
-        """Find the place of a leaf; it is mostly the one behind that of the leaf before."""
+        """Find the place of a leaf; it is mostly the one after that of the leaf before."""
         cdef const Place *items = self.places.items
         cdef size_t low = self.place - items + 1
         cdef size_t high = self.places.count
@@ -219,6 +220,7 @@ cdef class Decoder:
     cdef object get(self):
         cdef int tag = self.take_tag()
         cdef double real
+        cdef object made
         if tag == TAG_TENSOR:
             return self.get_tensor()
         elif tag == TAG_ARRAY:
@@ -246,14 +248,26 @@ cdef class Decoder:
         elif tag == TAG_NUMBERED_BYTES:
             self.check_ordinal()
             return self.note(self.take_bytes())
-        Py_EnterRecursiveCall(b" while a batch is read")
-        try:
-            return self.get_container(tag)
-        finally:
-            Py_LeaveRecursiveCall()
+        elif tag == TAG_COMPLEX:
+            return self.get_complex()
+        elif tag == TAG_BIG_INT:
+            return int.from_bytes(self.take_bytes(), "little", signed=True)
+        elif tag == TAG_LARGE_BYTES:
+            return self.note(self.get_large_bytes())
+        elif tag == TAG_NAMED:
+            return self.get_named()
+        elif tag == TAG_SCALAR:
+            return self.get_scalar()
+        elif tag == TAG_STORAGE:
+            return self.get_storage()
+        elif self.depth == DEPTH:
+            self.broken(f"more than {DEPTH} levels")
+        self.depth += 1
+        made = self.get_container(tag)
+        self.depth -= 1
+        return made
 
     cdef object get_container(self, int tag):
-        cdef double parts[2]
         if tag == TAG_LIST:
             return self.get_list()
         if tag == TAG_DICT:
@@ -268,26 +282,18 @@ cdef class Decoder:
             return self.note(tuple(self.get_floats()))
         if tag == TAG_INT_TUPLE:
             return self.note(tuple(self.get_ints()))
-        if tag == TAG_LARGE_BYTES:
-            return self.note(self.get_large_bytes())
         if tag == TAG_TUPLE:
             return self.get_tuple()
         if tag == TAG_REDUCED:
             return self.get_reduced()
         if tag == TAG_PICKLED:
             return self.get_pickled()
-        if tag == TAG_NAMED:
-            return self.get_named()
-        if tag == TAG_SCALAR:
-            return self.get_scalar()
-        if tag == TAG_BIG_INT:
-            return int.from_bytes(self.take_bytes(), "little", signed=True)
-        if tag == TAG_COMPLEX:
-            memcpy(parts, self.take(16), 16)
-            return complex(parts[0], parts[1])
-        if tag == TAG_STORAGE:
-            return self.get_storage()
         self.broken(f"tag {tag}")
+
+    cdef object get_complex(self):
+        cdef double parts[2]
+        memcpy(parts, self.take(16), 16)
+        return complex(parts[0], parts[1])
 
     cdef object get_again(self):
         cdef uint32_t number
@@ -641,7 +647,7 @@ cdef class Decoder:
             self.get()   # a leaf that the pickle refers to
         self.pickles -= 1
         if self.take_tag() != TAG_PICKLE:
-            self.broken("no pickle behind its leaves")
+            self.broken("no pickle after its leaves")
         self.memo[number] = self.get_pickle()
         return self.memo[number]
 

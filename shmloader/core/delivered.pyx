@@ -11,7 +11,7 @@ import marshal
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t, uint64_t
 
-from shmloader.core.csrc cimport platform_coarse_ns, platform_now_ns
+from shmloader.core.csrc cimport platform_coarse_ns
 
 cdef enum:
     CHUNK = 4096   # requests that are replayed before the caller is asked again,
@@ -143,7 +143,7 @@ cdef class Delivered:
         return self.gaps[task] if task < gaps else self.base + task - gaps
 
     def draw(self, int64_t task, index, bytes state=None):
-        """Note what was drawn for a task, and the sampler's state behind it."""
+        """Note what was drawn for a task, and the sampler's state after it."""
         if self.is_numbered:
             self.sums[task] = sum_request(index)
             if state is not None:
@@ -159,7 +159,7 @@ cdef class Delivered:
         if self.task < 0:
             return
         self.has_last = True
-        self.worker_before, self.ns_before = self.last_worker, self.last_ns
+        self.worker_before = self.last_worker
         self.sampler_before, self.sampler_at_before = self.sampler, self.sampler_at
         if self.is_numbered:
             number = self.number(self.task)
@@ -176,7 +176,6 @@ cdef class Delivered:
         self.task = -1
         self.count += 1
         self.last_worker = self.worker
-        self.last_ns = platform_now_ns()
         self.by_worker[self.worker] += 1
         self.snapshot_before = self.snapshots[self.worker]
         if self.snapshot is not None:
@@ -213,7 +212,6 @@ cdef class Delivered:
         made.count = self.count - 1
         made.snapshots = list(self.snapshots)
         made.snapshots[self.last_worker] = self.snapshot_before
-        made.last_ns = self.ns_before
         made.sampler, made.sampler_at = self.sampler_before, self.sampler_at_before
         if self.is_numbered:
             made.low, made.high = self.low_before, self.high_before
@@ -221,10 +219,6 @@ cdef class Delivered:
             made.early = self.early.union(range(self.low_before, self.low))
             made.early.discard(self.last_number)
         return made
-
-    def elapsed_ms(self, int64_t began_ns):
-        """Milliseconds from a moment of the monotonic clock to the last delivery; 0 without one."""
-        return (self.last_ns - began_ns) // 1_000_000 if self.last_ns > began_ns else 0
 
     def missing(self):
         """List the numbers below `high` that were not delivered."""

@@ -9,13 +9,14 @@ from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from posix.unistd cimport getpid
 
 from shmloader.core.csrc cimport (
-    ANSWER_BATCH, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING, ORDER_FORETOLD,
-    ORDER_NUMBERED, ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
+    ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
+    ORDER_FORETOLD, ORDER_NUMBERED,
+    ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
     VERB_READY, VERB_RESUME, VERB_RESUMED, VERB_UNDO, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE,
     cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
     desk_begin_sample, desk_end_batch, desk_has_order,
     desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
-    doorbell_ring, geometry, platform_adopt_orphans, platform_now_ns, segment_slot_offset,
+    doorbell_ring, geometry, platform_now_ns, segment_slot_offset,
     slot_answer, watch_start, words_read, worker_resume,
 )
 
@@ -37,12 +38,12 @@ def watch_process(int pid):
     """
     cdef int error = watch_start(pid)
     if error != 0:
-        raise OSError(-error, f"cannot watch process {pid} ({errno_name(-error)})")
-
-
-def adopt_orphans():
-    """Let this process be the parent of each descendant whose own parent ends, where it can."""
-    platform_adopt_orphans()
+        raise OSError(
+            -error,
+            f"process {getpid()} cannot start the thread that watches process {pid}, because the "
+            f"system call clone3 or clone fails ({errno_name(-error)}): raise `ulimit -u`, or "
+            "allow it in the sandbox or its seccomp profile"
+        )
 
 
 @cython.final
@@ -300,7 +301,7 @@ cdef class Desk:
     @property
     def walks(self):
         """True if samples may be collated natively here and now: they are not nested too deep."""
-        return self.memory.slot >= 0 and levels < MAX_LEVELS and get_ident() == self.thread
+        return self.memory.slot >= 0 and levels < DEPTH and get_ident() == self.thread
 
     def leave_slot(self):
         """Forget the order in hand: this is a forked child, the slot is its parent's."""
@@ -341,7 +342,7 @@ cdef class Desk:
 
     def write_snapshot(self, bytes snapshot):
         """
-        Write behind the answer where a replacement of this worker would go on.
+        Write after the answer where a replacement of this worker would go on.
 
         Raises:
             BatchTooLarge, OutOfSharedMemory, Stopping: As `write`; the answer in hand is then
@@ -372,8 +373,13 @@ cdef class Desk:
         STEP("nothing: begun")
         draft.kind = kind
         draft.payload_bytes = draft.layout_bytes = draft.pickled_bytes = 0
-        draft.layout_offset = draft.snapshot_bytes = 0
+        draft.layout_offset = draft.snapshot_bytes = draft.flags = 0
         return 0
+
+    @property
+    def is_cyclic(self):
+        """True if the batch that was written contains itself."""
+        return (self.memory.draft.flags & ANSWER_CYCLIC) != 0
 
     def commit(self):
         """
@@ -387,13 +393,12 @@ cdef class Desk:
         cdef uint32_t slot = memory.slot
         draft.ticket = memory.ticket
         draft.pages_bytes = memory.pages
-        draft.flags = 0
         if draft.kind == ANSWER_BATCH:
             memory.usual = answer_end(draft)
         if memory.guarded and (draft.kind == ANSWER_BATCH or draft.kind == ANSWER_ERROR):
             memory.put_canary(answer_end(draft))
         if memory.close():
-            draft.flags = ANSWER_KEPT
+            draft.flags |= ANSWER_KEPT
             STEP("commit: kept")
         STEP_WORDS("commit: half an answer", memory.answer(), draft, sizeof(slot_answer))
         STEP("commit: answer")

@@ -10,6 +10,12 @@ cdef enum:
     NO_NAME = 0xFFFF   # instead of a key's number: the key itself follows
 
 
+# A container that is being written, and that around it.
+cdef struct Open:
+    const Open *outer
+    int64_t number
+
+
 @cython.final
 @cython.internal
 cdef class Encoder:
@@ -25,6 +31,8 @@ cdef class Encoder:
     cdef int64_t numbered      # objects so far
     cdef int64_t leaves        # beside the pickle that is being made
     cdef int depth
+    cdef const Open *open      # the container that is being written
+    cdef bint is_cyclic        # something refers to a container around it
     cdef dict reducible        # type -> is_reducible() of it
     cdef SlotMemory memory     # None: a record is written
     cdef bint is_record
@@ -50,7 +58,9 @@ cdef class Encoder:
     cdef int put(self, object value) except -1
     cdef int put_whole(self, object value) except -1
     cdef int put_double(self, double value) except -1
+    cdef void note_reference(self, int64_t number) noexcept
     cdef int put_container(self, object value, object kind) except -1
+    cdef int put_object(self, object value, object kind) except -1
     cdef int put_int(self, object value) except -1
     cdef int put_str(self, object value) except -1
     cdef int put_raw(self, object value) except -1

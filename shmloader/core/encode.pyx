@@ -41,7 +41,7 @@ from shmloader.core.capi cimport (
     NPY_HALF, PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
 )
 from shmloader.core.csrc cimport (
-    CACHE_LINE, STEP, STEP_COPY, DLTensor, round_up, slot_answer,
+    ANSWER_CYCLIC, CACHE_LINE, STEP, STEP_COPY, DLTensor, round_up, slot_answer,
 )
 
 cdef object generic = numpy.generic
@@ -51,7 +51,6 @@ cdef frozenset ATOMS = frozenset([int, float, bool, NoneType])   # are never num
 cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
 
 cdef enum:
-    DEPTH = 100         # of nested nodes; what is deeper is pickled, which the trainer reads flatly
     # A storage may have been resized under its tensors. To ask takes as long as to copy 4 KiB, so
     # it is asked for these alone: a given-up storage begins at address 0.
     LARGE_BYTES = 4096
@@ -64,6 +63,9 @@ cdef enum:
     RECORD_UNIT_MAX = 16   # what no item of a number type is longer than
     LARGE_LEAF = 1024      # of a record: begins on a cache line
     DENSE = 2              # elements between a tensor's first and last, for each of its own
+
+
+DEPTH_MAX = DEPTH
 
 
 class _Unfinished(Exception):
@@ -183,6 +185,7 @@ cdef class Encoder:
         self.used = self.sources.count = self.stretches.count = 0
         self.pickled_bytes = 0
         self.numbered = self.depth = 0
+        self.open, self.is_cyclic = NULL, False
         self.pickler = None
         forget_numbers(&self.numbers)
         return 0
@@ -282,8 +285,20 @@ cdef class Encoder:
             raise _Unfinished()
         if known == INSIDE:
             return self.put_pickled(value)
+        if known < 0:
+            known = number_of_pickled(known)
+        self.note_reference(known)
         self.put_tag(TAG_AGAIN)
-        return self.put_ordinal(known if known >= 0 else number_of_pickled(known))
+        return self.put_ordinal(known)
+
+    cdef void note_reference(self, int64_t number) noexcept:
+        """Note that the object with a number is met again."""
+        cdef const Open *around = self.open
+        while around != NULL:
+            if around.number == number:
+                self.is_cyclic = True
+                return
+            around = around.outer
 
     cdef int put(self, object value) except -1:
         cdef object kind = type(value)
@@ -308,12 +323,14 @@ cdef class Encoder:
             self.put_tag(TAG_COMPLEX)
             self.put_double(value.real)
             self.put_double(value.imag)
-        elif self.depth >= DEPTH:
-            self.put_pickled(value)
-        else:
-            self.depth += 1
+        elif kind is list or kind is dict or kind is tuple:
             self.put_container(value, kind)
-            self.depth -= 1
+        elif isinstance(value, (type, FunctionType)) or is_builtin_function(value):
+            self.put_named(value)
+        elif issubclass(kind, generic) and kind.__module__ == "numpy":
+            self.put_scalar(value)
+        else:
+            self.put_container(value, kind)
         return 0
 
     cdef int put_whole(self, object value) except -1:
@@ -322,25 +339,33 @@ cdef class Encoder:
             return self.put(value)
         except _Unfinished:
             self.begin_again()
-            return self.put_pickled(value)
+        self.is_cyclic = True   # only a container around it is unfinished
+        return self.put_pickled(value)
 
     cdef int put_double(self, double value) except -1:
         memcpy(self.extend(8), &value, 8)
         return 0
 
     cdef int put_container(self, object value, object kind) except -1:
-        cdef object reducible
+        cdef Open here = Open(self.open, self.numbered)   # which is its number if it is new
+        if self.depth == DEPTH:
+            raise RecursionError(f"nested deeper than the {DEPTH} levels that a batch may have")
+        self.depth += 1
+        self.open = &here
         if kind is list:
-            return self.put_list(value)
-        if kind is dict:
-            return self.put_dict(value)
-        if kind is tuple:
-            return self.put_tuple(value)
-        if isinstance(value, (type, FunctionType)) or is_builtin_function(value):
-            return self.put_named(value)
-        if issubclass(kind, generic) and kind.__module__ == "numpy":
-            return self.put_scalar(value)
-        reducible = self.reducible.get(kind)
+            self.put_list(value)
+        elif kind is dict:
+            self.put_dict(value)
+        elif kind is tuple:
+            self.put_tuple(value)
+        else:
+            self.put_object(value, kind)
+        self.depth -= 1
+        self.open = here.outer
+        return 0
+
+    cdef int put_object(self, object value, object kind) except -1:
+        cdef object reducible = self.reducible.get(kind)
         if reducible is None:
             reducible = self.reducible[kind] = is_reducible(kind)
         return self.put_reduced(value) if reducible else self.put_pickled(value)
@@ -616,8 +641,8 @@ cdef class Encoder:
         items = list(parts[3]) if len(parts) > 3 and parts[3] is not None else []
         pairs = dict(parts[4]) if len(parts) > 4 and parts[4] is not None else {}
         self.kept.append((items, pairs))
-        self.put_list(items)
-        return self.put_dict(pairs)
+        self.put(items)
+        return self.put(pairs)
 
     cdef int put_pickled(self, object value) except -1:
         """Write what no node can say as a pickle whose leaves and buffers lie in the payload."""
@@ -661,6 +686,7 @@ cdef class Encoder:
             return None
         known = self.known(value)
         if known[0] >= 0:
+            self.note_reference(known[0])
             return known[0]
         if known[0] == UNFINISHED:
             raise _Unfinished()
@@ -730,7 +756,7 @@ cdef class Encoder:
         return stretches_length(&self.stretches)
 
     cdef int finish(self, slot_answer *draft) except -1:
-        """Copy what is not in the slot yet, write the layout behind it and describe both."""
+        """Copy what is not in the slot yet, write the layout after it and describe both."""
         cdef uint64_t payload = place_sources(&self.sources, self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef uint64_t head = self.join_stretches(payload)
@@ -750,11 +776,12 @@ cdef class Encoder:
         draft.layout_offset = layout
         draft.layout_bytes = head + self.used
         draft.pickled_bytes = self.pickled_bytes
+        draft.flags = ANSWER_CYCLIC if self.is_cyclic else 0
         self.memory.cursor = layout + head + self.used
         return 0
 
     cdef uint64_t place_record(self, uint64_t position) except? 0:
-        """Give the leaves their offsets behind the stream; returns the record's length."""
+        """Give the leaves their offsets after the stream; returns the record's length."""
         cdef uint64_t end = place_sources(&self.sources, position + self.used)
         cdef size_t i
         for i in range(self.sources.count):

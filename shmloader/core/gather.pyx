@@ -14,9 +14,6 @@ from shmloader.core.csrc cimport (
     STEP, DLDataType, DLTensor, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt, kDLUInt,
 )
 
-cdef enum:
-    MAX_LEVELS = 500   # of containers; samples that are nested deeper are collated by torch
-
 cdef int levels = 0    # that the walk is inside of; it is the worker's main thread alone that walks
 
 
@@ -214,7 +211,7 @@ cdef object collate_samples(SlotMemory memory, samples, dict functions, original
         return original(samples, collate_fn_map=functions)
     kind = type(samples[0])
     if kind is tuple or kind is list or kind is dict:
-        if levels == MAX_LEVELS:
+        if levels == DEPTH:
             return original(samples, collate_fn_map=functions)
         levels += 1
         try:

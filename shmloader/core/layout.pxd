@@ -8,6 +8,13 @@
 # written, and a count, a length or an int takes as few bytes as it needs (numerals.pyx). What is
 # patched in later, and the shapes of tensors and arrays, take 8 bytes in both.
 
+# All walks, that of the collating too, go down a level with each container, on the stack of C and
+# not of Python: a batch that could be written can be read however deep in Python the trainer is.
+
+cdef enum:
+    # As deep as Python's own C code goes by default (its recursion limit); at most 0.5 MB of stack.
+    DEPTH = 1000
+
 cdef enum Tag:
     TAG_NONE
     TAG_TRUE

@@ -26,10 +26,11 @@ cdef class Ledger:
     cdef int64_t memory_looked_ns   # when is_time_to_look() said so
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
     cdef list resuming          # per worker: how many resumes it has not answered
+    cdef set owing              # dead workers with a resume that their replacements are told again
     cdef list seeds             # per worker: the seed of the resume it was told last
     cdef public bint heals
     cdef public bint follows
-    cdef public bint needs_snapshots
+    cdef public bint publishes
     cdef public uint32_t scarce_slots
     cdef list snapshots         # per slot: the snapshot of its answer, or None
     cdef readonly list progress   # per worker: the Progress from which another would go on

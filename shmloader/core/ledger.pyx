@@ -9,8 +9,9 @@ from posix.mman cimport munmap
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    ANSWER_KEPT, ORDER_COPY_IN, ORDER_FORETOLD, ORDER_NUMBERED, SLOT_FORKED, SLOT_FREE, SLOT_LEASED,
-    SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
+    ANSWER_CYCLIC, ANSWER_KEPT, ORDER_COPY_IN, ORDER_FORETOLD, ORDER_NUMBERED, SLOT_FORKED,
+    SLOT_FREE, SLOT_LEASED, SLOT_PLACED,
+    SLOT_READY, SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
     VERB_UNDO, VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget, children_look,
     children_look_now, children_watch, demand_peak, doorbell, doorbell_arm, doorbell_disarm,
     doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close, ledger_collect,
@@ -90,7 +91,7 @@ cdef class Ledger:
             out of its slot, which then comes back when its largest leaves are gone.
         heals: True if the progress of workers is kept, so that they can be replaced.
         follows: True if the snapshots that come with answers are kept, because a run is resumable.
-        needs_snapshots: True if a replacement needs the snapshots that workers publish for that.
+        publishes: True if each answer must have a snapshot: no replacement goes on without one.
         progress: For each worker, the `Progress` from which its replacement would go on.
         recalled: Ticket -> worker, for the unanswered requests of dead workers, until they are
             placed again.
@@ -239,18 +240,25 @@ cdef class Ledger:
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
         self.resuming[worker] += 1
         self.seeds[worker] = seed
-        self.progress[worker].owes_resume = False
-
-    def share_seed(self, seed):
-        """Note the seed that all data pipes share in the first epoch; None without one."""
-        for progress in self.progress:
-            progress.seed = seed
+        self.owing.discard(worker)
 
     def tell_resumes_again(self):
         """Tell replacements the resumes that their dead workers had not answered."""
-        for worker, progress in enumerate(self.progress):
-            if progress.owes_resume and worker not in self.recalled.values():
-                self.tell_resume(worker, self.seeds[worker])
+        for worker in self.owing.difference(self.recalled.values()):
+            self.tell_resume(worker, self.seeds[worker])
+
+    def answer_resume(self, uint32_t worker):
+        """
+        Answer a resume for a dead worker that was idle: its replacement begins in that epoch.
+
+        Returns:
+            True if it was answered now; False if the worker owes none, or other answers before it.
+        """
+        if worker not in self.owing or worker in self.recalled.values():
+            return False
+        self.owing.discard(worker)
+        self.begin_epoch(worker)
+        return True
 
     def tell_undo(self, uint32_t worker):
         """Tell a worker to draw as if it had answered no foretold request since the last other."""
@@ -312,9 +320,9 @@ cdef class Ledger:
         self.resuming = [0] * self.table.geometry.workers
         self.seeds = [None] * self.table.geometry.workers
         self.progress = [Progress() for _ in range(self.table.geometry.workers)]
-        self.recalled = {}
+        self.recalled, self.owing = {}, set()
         self.snapshots = [None] * self.table.geometry.ranges
-        self.heals = self.follows = self.needs_snapshots = False
+        self.heals = self.follows = self.publishes = False
 
     def receive(self):
         """
@@ -358,27 +366,24 @@ cdef class Ledger:
         cdef char *start
         progress = self.progress[worker]
         progress.has_answered = True
-        progress.is_known = answer.snapshot_bytes > 0 or not self.needs_snapshots
         self.snapshots[slot] = None
-        if answer.snapshot_bytes > 0:
+        if self.publishes or answer.snapshot_bytes > 0:
             start = self.open(slot)
             start += answer.layout_offset + answer.layout_bytes
+            progress.before = progress.latest
             progress.latest = PyBytes_FromStringAndSize(start, answer.snapshot_bytes)
             self.snapshots[slot] = progress.latest
-            progress.answered = True
 
     def snapshot_of(self, uint32_t slot):
-        """The snapshot that came with the answer in a slot; None if there was none."""
+        """The snapshot that came with the answer in a slot; None if none had to."""
         return self.snapshots[slot] if slot < self.table.geometry.ranges else None
 
     cdef begin_epoch(self, uint32_t worker):
         """Note that a worker has answered a resume."""
         progress = self.progress[worker]
-        progress.epoch = progress.latest
-        progress.epoch_is_known = progress.is_known
-        progress.seed = self.seeds[worker]
-        progress.answered = False
-        progress.has_resumed = True
+        if progress.latest is not None or not self.publishes:
+            progress.begun, progress.latest, progress.seeds = progress.latest, None, ()
+        progress.seeds += (self.seeds[worker],)
 
     cdef str ticket_named(self, const news *heard):
         """Name the ticket for which the worker writes the slot that it names, if it does."""
@@ -561,7 +566,7 @@ cdef class Ledger:
         """Free the slots of a reaped worker and drop its pending requests."""
         for ticket in [ticket for ticket, owner in self.recalled.items() if owner == worker]:
             del self.recalled[ticket]
-        self.progress[worker].owes_resume = False
+        self.owing.discard(worker)
         self.free_slots_of(worker)
 
     cdef free_slots_of(self, uint32_t worker):
@@ -581,7 +586,7 @@ cdef class Ledger:
                 if self.table.entries[slot].worker == worker:
                     self.recalled[self.table.entries[slot].ticket] = worker
         if self.resuming[worker] > 0:
-            self.progress[worker].owes_resume = True
+            self.owing.add(worker)
         self.free_slots_of(worker)
 
     def unanswered(self, uint32_t worker):
@@ -596,7 +601,7 @@ cdef class Ledger:
 
     def is_resuming(self, uint32_t worker):
         """Returns True if a worker owes the answer to a resume, even one to be told again."""
-        return self.resuming[worker] > 0 or self.progress[worker].owes_resume
+        return self.resuming[worker] > 0 or worker in self.owing
 
     @property
     def wanting(self):
@@ -668,6 +673,10 @@ cdef class Ledger:
     def is_kept(self, uint32_t slot):
         """Returns True if the worker that wrote a ready slot still has an alias of it."""
         return (self.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
+
+    def is_cyclic(self, uint32_t slot):
+        """Returns True if the batch in a ready slot contains itself."""
+        return (self.table.entries[slot].answer.flags & ANSWER_CYCLIC) != 0
 
     def has_plenty(self, uint32_t slot, uint32_t reserve):
         """

@@ -12,8 +12,8 @@ from posix.mman cimport (
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    HUGE_BYTES, PLATFORM_HAS_STREAM, PLATFORM_PARKING, SEGMENT_WORKERS_MAX, SLOTS_MAX,
-    extent_holds, geometry, geometry_init, platform_leave_undumped,
+    HUGE_BYTES, PLATFORM_HAS_STREAM, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
+    geometry_init, platform_has_futex, platform_leave_undumped,
 )
 
 
@@ -65,8 +65,12 @@ def is_behind_lease(size_t address):
 
 
 def parking():
-    """Say how processes park here: "futex", or "sleep" without one (SHMLOADER_PORTABLE=1)."""
-    return PLATFORM_PARKING.decode()
+    """
+    Say how processes park here: "futex", or "sleep" without one.
+
+    Without one: built with SHMLOADER_PORTABLE=1, or under a filter of system calls that refuses it.
+    """
+    return "futex" if platform_has_futex() else "sleep"
 
 
 def streams():

@@ -10,13 +10,20 @@ keeps torch's own reducers.
 import copyreg
 import io
 import pickle
+import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
+
+from shmloader.core._core import DEPTH_MAX
+
+_STEPS_SHOWN = 8  # of a path, at its begin and at its end
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80  # of a key
 
 
 class Pickler(pickle.Pickler):
@@ -51,8 +58,13 @@ class Pickler(pickle.Pickler):
 
         Raises:
             Exception: The error of the object's own reduction.
+            RecursionError: It nests deeper than pickle can follow.
         """
-        self.dump(value)
+        try:
+            self.dump(value)
+        except RecursionError as error:
+            limit = sys.getrecursionlimit()
+            raise RecursionError(f"{error} (the recursion limit is {limit})") from None
         pickled, buffers = b"".join(self._chunks), self._buffers[:]
         self._chunks.clear()
         self._buffers.clear()
@@ -164,33 +176,61 @@ def find_unsendable(
     batch: Any, name: str = "batch", kind: type[Pickler] = Pickler
 ) -> tuple[str, Any] | None:
     """
-    Find the first leaf of a batch that a kind of pickler cannot pickle.
+    Find the first leaf of a batch that is nested too deep or a kind of pickler cannot pickle.
 
     Args:
         name: What the batch is called.
 
     Returns:
-        (path, leaf), the path written as Python would reach it, or None.
+        (path, leaf), the path written as Python would reach it, the middle of a long one left out;
+        or None.
     """
-    return _find_unsendable(batch, name, kind, {})
+    for steps, value in _walk(batch, name):
+        is_too_deep = len(steps) > DEPTH_MAX and _children(value)
+        if is_too_deep or not _is_sendable(value, kind):
+            return _path_of(steps), value
+    return None
 
 
-def _find_unsendable(
-    value: Any, path: str, kind: type[Pickler], seen: dict[int, Any]
-) -> tuple[str, Any] | None:
-    if id(value) in seen:
-        return None
-    seen[id(value)] = value
-    for step, child in _children(value):
-        found = _find_unsendable(child, path + step, kind, seen)
-        if found:
-            return found
-    return None if _is_sendable(value, kind) else (path, value)
+def find_deepest(batch: Any, name: str = "batch") -> tuple[str, Any]:
+    """Find the leaf that is nested deepest; its path and itself, as `find_unsendable`."""
+    deepest: list[str] = []
+    leaf = batch
+    for steps, value in _walk(batch, name):
+        if len(steps) > len(deepest):
+            deepest, leaf = steps.copy(), value
+    return _path_of(deepest), leaf
+
+
+def _walk(batch: Any, name: str) -> Iterator[tuple[list[str], Any]]:
+    """Yield each object of a batch once, those inside it first, with the steps that lead to it."""
+    # Not by recursion: a batch that is nested too deep is one of those that are looked at.
+    steps, seen = [name], {id(batch): batch}
+    around = [(batch, iter(_children(batch)))]
+    while around:
+        value, children = around[-1]
+        for step, child in children:
+            if id(child) not in seen:
+                seen[id(child)] = child
+                inside = _children(child) if len(steps) < DEPTH_MAX else []
+                steps.append(step)
+                around.append((child, iter(inside)))
+                break
+        else:
+            yield steps, value
+            around.pop()
+            steps.pop()
+
+
+def _path_of(steps: list[str]) -> str:
+    if len(steps) <= 2 * _STEPS_SHOWN:
+        return "".join(steps)
+    return "".join([*steps[:_STEPS_SHOWN], "...", *steps[-_STEPS_SHOWN:]])
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        return [(f"[{key!r}]", child) for key, child in value.items()]
+        return [(f"[{_SHORT.repr(key)}]", child) for key, child in value.items()]
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
         return [(f"[{index}]", child) for index, child in enumerate(value)]
     if is_dataclass(value) and not isinstance(value, type):

@@ -71,7 +71,7 @@ cdef class Plan:
 
         Args:
             draw: Returns all indices, a contiguous int64 ndarray (n,); called for the first batch.
-            end: Called once when an index behind the last one is asked for.
+            end: Called once when an index after the last one is asked for.
         """
         self.draw, self.size, self.drop_last, self.end = draw, batch_size, drop_last, end
 

@@ -1,9 +1,9 @@
-# Records one behind the other into a file that is written from its beginning to its end, and one
+# Records one after the other into a file that is written from its beginning to its end, and one
 # record by itself into any buffer.
 #
-# The file is the header, which comes last; then records, and behind each BLOCK_RECORDS of them a
+# The file is the header, which comes last; then records, and after each BLOCK_RECORDS of them a
 # block of the index: the int64 offset of each, and the end of the last one. So the index of any
-# number of records needs no memory while they are written. Behind all records come the names, which
+# number of records needs no memory while they are written. After all records come the names, which
 # are one more record, and the table of the blocks.
 #
 # A record is the stream of its nodes, and then its leaves, each aligned to its items in the file.
@@ -49,7 +49,7 @@ cdef int forget_record(Encoder encoder) except -1:
 @cython.final
 cdef class RecordWriter:
     """
-    Writes records one behind the other; needs a megabyte, however many there are.
+    Writes records one after the other; needs a megabyte, however many there are.
 
     Attributes:
         count: Of the records so far.
@@ -105,7 +105,7 @@ cdef class RecordWriter:
 
     def finish(self):
         """
-        Write what comes behind the records.
+        Write what comes after the records.
 
         Returns:
             Where in the file the names lie, the length of their record and its checksum; where the

@@ -34,7 +34,7 @@ cdef object write_request(index, tuple numbers, Request *request):
 
 
 cdef object describe_indices(Request *request, Indices indices, tuple numbers):
-    """Describe planned indices where they stand; behind numbers they are copied."""
+    """Describe planned indices where they stand; after numbers they are copied."""
     cdef bytes kept
     if numbers is not None:
         kept = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>ORDER_NUMBERS_BYTES + 8 * indices.count)
@@ -56,7 +56,7 @@ cdef bytes describe(Request *request, int kind, bytes kept):
 
 
 cdef bytes pack_ints(list values, tuple numbers):
-    """Pack exact ints as int64 behind the numbers; None if one is something else or too large."""
+    """Pack exact ints as int64 after the numbers; None if one is something else or too large."""
     cdef Py_ssize_t count = len(values), before = 0 if numbers is None else 2, i
     cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * (before + count))
     cdef int64_t *words = <int64_t *>PyBytes_AS_STRING(packed)

@@ -13,7 +13,7 @@ cdef class Samples:
     """
     The indices of a batch for torch's fetcher, which takes one and then fetches its sample.
 
-    Viewers are shown each index as it is taken; behind the last one collating begins.
+    Viewers are shown each index as it is taken; after the last one collating begins.
 
     Attributes:
         position: How many were taken; the last of them is the one that is fetched.

@@ -28,9 +28,9 @@ cdef class SlotMemory:
     cdef uint64_t grant
     cdef uint64_t pages
     cdef uint64_t expected
-    cdef uint64_t cursor       # behind what was handed out
+    cdef uint64_t cursor       # after what was handed out
     cdef bint copy_in
-    cdef bint guarded          # a canary stands behind what was handed out so far
+    cdef bint guarded          # a canary stands after what was handed out so far
     cdef uint64_t canary       # how long it is; 0: none
     cdef slot_answer draft     # what will be answered, until it is published
     cdef bint forked           # user code forked while memory of the slot was handed out

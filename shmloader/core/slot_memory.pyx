@@ -1,4 +1,4 @@
-# The memory of the slot in hand: leaves are allocated from it one behind the other, pages are added
+# The memory of the slot in hand: leaves are allocated from it one after the other, pages are added
 # within the trainer's grant, and a larger grant is asked for. Nothing here knows what a batch is.
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -205,7 +205,7 @@ cdef class SlotMemory:
         return 0
 
     cdef void put_canary(self, uint64_t end) noexcept:
-        """Put a canary behind the slot's first end bytes, as far as its pages reach."""
+        """Put a canary after the slot's first end bytes, as far as its pages reach."""
         self.canary = canary_bytes(end, self.pages)
         canary_write(<uint8_t *>self.start + end, self.canary, self.ticket, self.slot)
 

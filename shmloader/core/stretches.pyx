@@ -174,7 +174,7 @@ cdef int read_stretches(Places *places, char *payload, bytes layout) except -1:
         memcpy(&stretch, list_ + i * sizeof(Stretch), sizeof(Stretch))
         if stretch.start < end or stretch.end <= stretch.start or stretch.end > payload_bytes:
             free(items)
-            refuse_stretches(f"one from {stretch.start} to {stretch.end} behind one to {end} in a "
+            refuse_stretches(f"one from {stretch.start} to {stretch.end} after one to {end} in a "
                              f"payload of {payload_bytes}")
         items[i] = Place(stretch.start, stretch.end, payload + stretch.start, places.slot)
         end = stretch.end

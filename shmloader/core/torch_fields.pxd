@@ -1,11 +1,17 @@
-# If autograd needs a tensor, and if its values are to be negated.
+# If autograd needs a tensor, if its values are to be negated, and if it has a kind of memory that
+# DLPack refuses.
 
 from shmloader.core.capi cimport PyCFunction, PyGetSetDef
+
+cdef enum:
+    FOREIGN_MAX = 8   # sets of keys: the kinds that batches have, twice over
 
 cdef Py_ssize_t impl_at
 cdef Py_ssize_t keys_at
 cdef Py_ssize_t autograd_at
 cdef size_t negative_key
+cdef size_t foreign_keys[FOREIGN_MAX]
+cdef int foreign_count
 cdef PyCFunction is_neg_of
 cdef PyGetSetDef *requires_grad_of
 
@@ -22,6 +28,21 @@ cdef inline bint is_negated(object tensor) except -1:
     if keys_at != 0:
         return word_at(impl_of(tensor), keys_at) & negative_key != 0
     return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
+
+
+cdef inline bint is_foreign(object tensor) noexcept:
+    cdef size_t keys
+    cdef int i
+    if foreign_count == 0:
+        return False
+    keys = word_at(impl_of(tensor), keys_at)
+    for i in range(foreign_count):
+        if foreign_keys[i] == keys:
+            return True
+    return False
+
+
+cdef int note_foreign(object tensor) except -1
 
 
 cdef inline bint needs_grad(object tensor) except -1:

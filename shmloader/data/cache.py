@@ -1,5 +1,7 @@
 """`cached()`: what a dataset returned once is copied from shared memory from then on."""
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,7 +15,7 @@ from shmloader.metrics import CacheStats
 Sample = TypeVar("Sample")
 
 
-class Cached(Dataset[Any]):
+class Cached(Dataset):  # type: ignore[type-arg]
     """
     A dataset whose samples are fetched once. Made by `cached`.
 

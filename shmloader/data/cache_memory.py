@@ -11,7 +11,7 @@ from torch.utils.data import get_worker_info
 
 from shmloader.core import MISSING, SampleCache
 from shmloader.core.pickling import Unpickler, ValuePickler, find_unsendable
-from shmloader.errors import OutOfSharedMemory, warn
+from shmloader.errors import REFUSALS, OutOfSharedMemory, warn
 from shmloader.memory import limits, maker, room, segment, ulimits
 from shmloader.memory.account import account
 from shmloader.metrics import CacheStats
@@ -56,6 +56,8 @@ class CacheMemory:
         try:
             self._open(descriptor, indices, most_bytes, described)
         except OSError as error:
+            if error.errno in REFUSALS:
+                raise
             raise OutOfSharedMemory(
                 f"a cache of {most_bytes / 1e6:.1f} MB cannot be mapped ({error.strerror}): lower "
                 "max_bytes, or raise the limits that `ulimit -a` and /dev/shm show"
@@ -71,7 +73,7 @@ class CacheMemory:
             self._samples = SampleCache(descriptor, indices, most_bytes, page_bytes, about)
         finally:
             os.close(descriptor)  # the cache has one of its own
-        self._room = _Room()
+        self._room = _FreeMemory()
         self._says = True  # nothing was said yet about samples that cannot be kept
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -149,7 +151,7 @@ class CacheMemory:
         self._samples.close()
 
 
-class _Room:
+class _FreeMemory:
     """Says whether a piece may be added, so that no process is killed for want of memory."""
 
     def __init__(self) -> None:
@@ -178,6 +180,8 @@ def _create(most_bytes: int) -> int:
     try:
         return segment.BACKINGS[segment.backing_name()](most_bytes)
     except OSError as error:
+        if error.errno in REFUSALS:
+            raise
         raise OutOfSharedMemory(
             f"a cache of {most_bytes / 1e6:.1f} MB cannot be made ({error.strerror}): lower "
             "max_bytes, or raise the limits that `ulimit -a` and /dev/shm show"

@@ -24,7 +24,7 @@ class Counts:
     def __init__(self, path: str) -> None:
         """Count in a file, which may be gone: then nothing is counted."""
         self._path = path
-        self._line: _Line | None = None
+        self._line: _OwnLine | None = None
 
     @classmethod
     def made_in(cls, folder: str) -> "Counts":
@@ -43,7 +43,7 @@ class Counts:
         """Count, on any thread."""
         line = self._line
         if line is None or line.pid != os.getpid():  # first use here, or in a forked child
-            line = self._line = _Line(self._path)
+            line = self._line = _OwnLine(self._path)
         line.add(hits, misses)
 
     def totals(self) -> tuple[int, int]:
@@ -58,7 +58,7 @@ class Counts:
         return sum(hits for hits, _ in lines), sum(misses for _, misses in lines)
 
 
-class _Line:
+class _OwnLine:
     """
     A process's own line; threads that come first at once may have one each.
 

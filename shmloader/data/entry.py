@@ -7,6 +7,7 @@ The checksum begins with the file's name, so a file that has another one's name 
 import contextlib
 import os
 import struct
+import time
 import zlib
 
 _HEADER = struct.Struct("<8sQI4x")  # magic, length, checksum
@@ -62,9 +63,14 @@ def _is_whole(header: bytes, value: bytes, name: str) -> bool:
 
 
 def _touch(descriptor: int) -> None:
+    # The kernel's own time is that of its last tick, which may be before this run began.
+    now_ns = time.time_ns()
     # Another user's file, or a disk that became read-only: it seems older than it is.
     with contextlib.suppress(OSError):
-        os.utime(descriptor)
+        try:
+            os.utime(descriptor, ns=(now_ns, now_ns))
+        except PermissionError:  # who may write it may set no other time than the kernel's
+            os.utime(descriptor)
 
 
 def _checksum(value: bytes, name: str) -> int:
@@ -78,11 +84,7 @@ def write(descriptor: int, name: str, value: bytes) -> None:
     Raises:
         OSError: The disk is full, or fails.
     """
-    parts = [_HEADER.pack(_MAGIC, len(value), _checksum(value, name)), value]
-    views = [memoryview(part) for part in parts]
-    while views:
-        count = os.writev(descriptor, views)
-        while views and count >= len(views[0]):
-            count -= len(views.pop(0))
-        if views:
-            views[0] = views[0][count:]
+    for part in (_HEADER.pack(_MAGIC, len(value), _checksum(value, name)), value):
+        left = memoryview(part)
+        while left:
+            left = left[os.write(descriptor, left) :]

@@ -5,7 +5,7 @@ A record is written before its file is, and taken away after its file is deleted
 a record never exists, and whatever is killed when, the files take at most what the records say. A
 record without a file counts until it is the oldest; that is all that a kill costs.
 
-The header says which records count. It is written by one call behind them, so a kill leaves the
+The header says which records count. It is written by one call after them, so a kill leaves the
 header before or the header after. It names the machine's boot: after a crash of the system, which
 may keep later writes and lose earlier ones, and after damage, the records are made anew from the
 files. All functions want the folder's lock, except `total_bytes`.
@@ -31,7 +31,7 @@ class DamagedIndex(Exception):
     """A record is not what was written. The index is empty now, and made anew at its next use."""
 
 
-class Record(NamedTuple):
+class KeptValue(NamedTuple):
     """A value that may be kept."""
 
     name: str
@@ -68,7 +68,7 @@ class Index:
         """How many records there are."""
         return self._end - self._first
 
-    def replace(self, records: Iterator[Record]) -> None:
+    def replace(self, records: Iterator[KeptValue]) -> None:
         """Put these records in the place of all that there are."""
         fresh = Index(f"{self._path}.new")
         os.ftruncate(fresh._file, 0)
@@ -80,14 +80,14 @@ class Index:
         self._file = fresh._file
         self._first, self._end, self.total_bytes = fresh._first, fresh._end, fresh.total_bytes
 
-    def append(self, record: Record) -> None:
+    def append(self, record: KeptValue) -> None:
         """Add a record as the newest."""
         packed = _RECORD.pack(bytes.fromhex(record.name), record.taken_bytes)
         os.pwrite(self._file, _summed(packed), self._offset(self._end))
         self._end += 1
         self.total_bytes += record.taken_bytes
 
-    def take_oldest(self) -> Record:
+    def take_oldest(self) -> KeptValue:
         """
         Take the oldest record away, and return it.
 
@@ -107,13 +107,13 @@ class Index:
         header = _HEADER.pack(_MAGIC, _boot(), self._first, self._end, self.total_bytes)
         os.pwrite(self._file, _summed(header), 0)
 
-    def _read(self, number: int) -> Record:
+    def _read(self, number: int) -> KeptValue:
         packed = os.pread(self._file, _RECORD_BYTES, self._offset(number))
         if len(packed) < _RECORD_BYTES or packed != _summed(packed[: _RECORD.size]):
             os.ftruncate(self._file, 0)
             raise DamagedIndex
         name, taken_bytes = _RECORD.unpack_from(packed)
-        return Record(name.hex(), taken_bytes)
+        return KeptValue(name.hex(), taken_bytes)
 
     def _offset(self, number: int) -> int:
         return _HEADER_BYTES + number * _RECORD_BYTES

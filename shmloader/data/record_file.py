@@ -1,7 +1,7 @@
 """
 Files of records: built in memory or on a disk, opened, and on their way to other processes.
 
-core/records.pyx says what lies in a file behind its header. The header is written last, and a file
+core/records.pyx says what lies in a file after its header. The header is written last, and a file
 on a disk gets its name last, so there is none that is half written.
 """
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from shmloader.core import RecordFile, RecordList
 from shmloader.data import record_file
+from shmloader.data.unchanging import Unchanging
 
 Record = TypeVar("Record", covariant=True)
 
 
-class SharedList(RecordList, Sequence[Record]):
+class SharedList(Unchanging, RecordList, Sequence[Record]):
     """
     A list whose records lie once in memory, for all processes that read it.
 

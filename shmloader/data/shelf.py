@@ -24,7 +24,8 @@ import time
 from collections.abc import Iterator
 
 from shmloader.data import entry
-from shmloader.data.index import DamagedIndex, Index, Record, total_bytes
+from shmloader.data.index import DamagedIndex, Index, KeptValue, total_bytes
+from shmloader.errors import naming
 
 _PATIENCE_S = 1.0  # for the lock; a value that does not get it is not kept
 _LONG_PATIENCE_S = 60.0  # when a run begins: the index may be made anew
@@ -105,7 +106,7 @@ class Shelf:
         Raises:
             OSError: The disk is full, or fails, or the folder is gone.
         """
-        record = Record(name, entry.taken_bytes(entry.file_bytes(len(value))))
+        record = KeptValue(name, entry.taken_bytes(entry.file_bytes(len(value))))
         if record.taken_bytes > self._max_bytes:
             return
         path = entry.path_of(self.folder, name)
@@ -128,7 +129,7 @@ class Shelf:
         finally:
             os.close(file)
 
-    def _begin(self, record: Record, path: str) -> int | None:
+    def _begin(self, record: KeptValue, path: str) -> int | None:
         """Make room and a record. Returns the file to write, or None if it is not to be kept."""
         with self._locked(_PATIENCE_S) as index:
             if index is None or os.path.exists(path) or _is_in_hand(path + _NEW):
@@ -189,20 +190,21 @@ class Shelf:
         while index.total_bytes > most_bytes:
             self._delete(index.take_oldest())
 
-    def _is_used(self, record: Record) -> bool:
+    def _is_used(self, record: KeptValue) -> bool:
         try:
             used_ns = os.stat(entry.path_of(self.folder, record.name)).st_mtime_ns
         except OSError:
             return False
         return used_ns >= self._started_ns
 
-    def _delete(self, record: Record) -> None:
+    def _delete(self, record: KeptValue) -> None:
         path = entry.path_of(self.folder, record.name)
-        for each in (path, path + _NEW):
+        # In the order in which a writer names it, which may be between its steps.
+        for each in (path + _NEW, path):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(each)
 
-    def _found(self) -> Iterator[Record]:
+    def _found(self) -> Iterator[KeptValue]:
         """List the values that are there, the oldest first, and delete what dead processes left."""
         found = []
         for part in os.scandir(self.folder):
@@ -211,7 +213,7 @@ class Shelf:
         return (record for _, record in sorted(found))
 
 
-def _look_at(file: os.DirEntry[str]) -> tuple[int, Record] | None:
+def _look_at(file: os.DirEntry[str]) -> tuple[int, KeptValue] | None:
     """Return when a file was last used, and its record; None for one that is no value."""
     if not _FILE_NAME.fullmatch(file.name):
         return None
@@ -222,7 +224,7 @@ def _look_at(file: os.DirEntry[str]) -> tuple[int, Record] | None:
     except FileNotFoundError:
         return None
     name = os.path.basename(os.path.dirname(file.path)) + file.name.removesuffix(_NEW)
-    return about.st_mtime_ns, Record(name, entry.taken_bytes(about.st_size))
+    return about.st_mtime_ns, KeptValue(name, entry.taken_bytes(about.st_size))
 
 
 def _lock(file: int, patience_s: float) -> bool:
@@ -239,7 +241,8 @@ def _lock(file: int, patience_s: float) -> bool:
 
 def _try_lock(file: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with naming("flock", "or fetch without downloaded()"):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -254,7 +257,8 @@ def _is_in_hand(path: str) -> bool:
     try:
         if not _try_lock(file):
             return True
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):  # it has got its own name meanwhile
+            os.unlink(path)
         return False
     finally:
         os.close(file)

@@ -16,7 +16,7 @@ from shmloader.memory import limits
 _IDLE_PART = 4
 
 
-class Owner(Protocol):
+class SegmentOwner(Protocol):
     """An owner of segments, some of which may be idle. Any thread may ask it."""
 
     @property
@@ -44,7 +44,7 @@ class Account:
 
     def __init__(self) -> None:
         self._generation = generation()
-        self._owners: weakref.WeakValueDictionary[int, Owner] = weakref.WeakValueDictionary()
+        self._owners: weakref.WeakValueDictionary[int, SegmentOwner] = weakref.WeakValueDictionary()
         self._keepers: weakref.WeakValueDictionary[int, Keeper] = weakref.WeakValueDictionary()
 
     @property
@@ -52,7 +52,7 @@ class Account:
         """True in a forked child: the segments are its parent's."""
         return self._generation != generation()
 
-    def enter(self, owner: Owner) -> None:
+    def enter(self, owner: SegmentOwner) -> None:
         """Count an owner's segments for as long as the owner lives."""
         self._owners[id(owner)] = owner
 
@@ -76,11 +76,11 @@ class Account:
             max(0, keeper.most_bytes - keeper.taken_bytes) for keeper in self._keepers_alive()
         )
 
-    def _others(self, owner: Owner | None) -> list[Owner]:
+    def _others(self, owner: SegmentOwner | None) -> list[SegmentOwner]:
         living = (reference() for reference in self._owners.valuerefs())
         return [other for other in living if other is not None and other is not owner]
 
-    def make_room(self, owner: Owner, available_bytes: int | None = None) -> None:
+    def make_room(self, owner: SegmentOwner, available_bytes: int | None = None) -> None:
         """
         Have all other owners give their idle pages back, if those are much of what there is.
 
@@ -97,7 +97,7 @@ class Account:
             for other in others:
                 other.give_back(while_running=False)
 
-    def end_shortage(self, owner: Owner | None) -> None:
+    def end_shortage(self, owner: SegmentOwner | None) -> None:
         """Have all other owners, or all, give back every page that no batch lies in."""
         for other in self._others(owner):
             other.give_back(while_running=True)

@@ -33,7 +33,7 @@ def read_text(path: str) -> str:
 
 
 def read_fields(path: str) -> dict[str, int]:
-    """Read a file of "name number" lines; a unit behind the number is not looked at."""
+    """Read a file of "name number" lines; a unit after the number is not looked at."""
     lines = (line.split() for line in read_text(path).splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
 
@@ -143,16 +143,13 @@ def groups() -> list[Group]:
     return _groups(PROC, read_text(f"{PROC}/self/cgroup"))
 
 
-def folders(controller: str, process: int | None = None) -> list[str]:
+def folders(controller: str) -> list[str]:
     """
-    List the folders of a process's groups for a controller such as "cpu", the outermost first.
+    List the folders of this process's groups for a controller such as "cpu", the outermost first.
 
     Those of version 2 are there for any controller, and may have no files of this one.
-
-    Args:
-        process: Default: this process.
     """
-    found = _find(PROC, read_text(f"{PROC}/{process or 'self'}/cgroup"), controller)
+    found = _find(PROC, read_text(f"{PROC}/self/cgroup"), controller)
     return [folder for mount, name in found for folder in mount.folders(name)]
 
 

@@ -39,10 +39,7 @@ class Growing:
             what: Names it in errors, as in "a list".
         """
         self._what = what
-        self._is_memfd = segment.backing_name() == "memfd"
-        self.descriptor = (
-            segment.open_memfd("shmloader-list") if self._is_memfd else segment.open_posix()
-        )
+        self.descriptor = segment.open_object("shmloader-list")
         self.written_bytes = 0
         self._room_until = 0  # as far as there was room at the last look
 
@@ -68,9 +65,7 @@ class Growing:
 
     def seal(self) -> None:
         """Have no process change it any more."""
-        if self._is_memfd:
-            seals = sum(getattr(fcntl, name) for name in _SEALS)
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+        segment.seal(self.descriptor, sum(getattr(fcntl, name) for name in _SEALS))
 
     def close(self) -> None:
         """Give the memory up."""

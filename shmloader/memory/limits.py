@@ -8,24 +8,10 @@ from shmloader.memory import groups
 _RANKS = "LOCAL_WORLD_SIZE"
 
 
-def ranks(process: int | None = None) -> int:
-    """
-    How many ranks of a training share this machine: what torchrun and Ray Train tell each of them.
-
-    Args:
-        process: One of them; default: this process.
-    """
-    told = os.environ.get(_RANKS) if process is None else _told(process)
+def ranks() -> int:
+    """How many ranks of a training share this machine, as torchrun and Ray Train tell each."""
+    told = os.environ.get(_RANKS)
     return max(1, int(told)) if told and told.isdecimal() else 1
-
-
-def _told(process: int) -> str | None:
-    """Read what another process was started with; None if it may not be looked at."""
-    for line in groups.read_text(f"{groups.PROC}/{process}/environ").split("\0"):
-        name, _, value = line.partition("=")
-        if name == _RANKS:
-            return value
-    return None
 
 
 class Available(NamedTuple):

@@ -5,15 +5,19 @@ import itertools
 import weakref
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+
+import numpy
 
 from shmloader import log
-from shmloader.core import BatchLog, Ledger, generation
+from shmloader.core import BatchLog, Ledger, generation, view_layout
 from shmloader.memory import maker
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
 from shmloader.metrics import Held, Stats, WorkerStats
 from shmloader.metrics.history import History
+from shmloader.metrics.layout import Layout, in_seconds
+
+LAYOUT = Layout(view_layout())
 
 _numbers = itertools.count(1)
 
@@ -39,9 +43,8 @@ class SegmentPool:
         advice: Against more of them, for the user; None once it was given.
         history: What the loader's epochs did.
         name: The loader's, in what the logger is told.
-        about: What viewers are told of the loader beside its number: a `label` of its dataset,
-            `prefetch_factor`, `in_order`, `chosen_slots`, 0 for none, `is_dynamic`, and
-            `may_be_dynamic`, `may_have_threads`, `is_nice`.
+        label: The name of its dataset's class, for viewers.
+        about: What viewers are told that the loader is run with.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
@@ -49,16 +52,7 @@ class SegmentPool:
         self.keeps_pages = keep_pages
         self.number = next(_numbers)
         self.name = f"loader {self.number}"
-        self.about: dict[str, Any] = {
-            "label": "",
-            "prefetch_factor": 0,
-            "in_order": True,
-            "chosen_slots": 0,
-            "is_dynamic": False,
-            "may_be_dynamic": True,
-            "may_have_threads": False,
-            "is_nice": False,
-        }
+        self.label, self.about = "", b""
         self._start()
 
     def _start(self) -> None:
@@ -100,8 +94,8 @@ class SegmentPool:
         self._lent[id(segment)] = segment
         BatchLog(segment.ledger).name(
             {
-                **self.about,
-                "label": self.about["label"].encode(errors="replace"),
+                "label": self.label.encode(errors="replace"),
+                "about": self.about,
                 "loader": self.number,
                 **maker.this_process(),
             }
@@ -292,7 +286,5 @@ def _stats_of(ledger: Ledger) -> Stats:
 
 def workers_of(notes: BatchLog) -> list[WorkerStats]:
     """Read what the workers of a segment did since it was made."""
-    return [
-        WorkerStats(fetching / 1e9, collating / 1e9, starved / 1e9, blocked / 1e9, batches, moved)
-        for fetching, collating, starved, blocked, batches, moved in notes.clocks()
-    ]
+    clocks = numpy.frombuffer(notes.clocks(), LAYOUT.dtype("worker_clock"))
+    return [WorkerStats(**in_seconds(LAYOUT.named(clock))) for clock in clocks]

@@ -9,7 +9,7 @@ from multiprocessing import reduction
 from typing import Any
 
 from shmloader.core import Desk, Ledger, segment_bytes
-from shmloader.errors import OutOfSharedMemory
+from shmloader.errors import REFUSALS, OutOfSharedMemory, if_allowed, naming
 from shmloader.memory import forks, limits, ulimits
 from shmloader.memory.account import account
 from shmloader.memory.room import Room
@@ -27,6 +27,7 @@ _PART_MIN = 8  # of the memory, is a loader's even if data is kept that takes ne
 _RANGE_AIM = 32 << 20  # if a limit keeps ranges shorter, fewer slots are the default
 
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
+_TOO_LONG_A_NAME = "x" * 250  # for a memfd: no file is made, and a refusal is told from that
 _HUGE_BYTES = 2 << 20  # csrc's: no page is longer than the unit of which ranges are made
 
 
@@ -81,14 +82,9 @@ class Shape:
         return segment_bytes(self.workers, self.ranges, self.range_bytes)
 
 
-def default_ring_bytes(ranks: int | None = None) -> int:
-    """
-    Half of the memory that this process could ever have, in bytes, beside what it keeps of data.
-
-    Args:
-        ranks: How many share the memory; default: those that torchrun started on this machine.
-    """
-    part = (limits.total_bytes() or 8 << 30) // (ranks or limits.ranks())
+def default_ring_bytes() -> int:
+    """Half of the memory that this process could ever have, in bytes, beside what it keeps."""
+    part = (limits.total_bytes() or 8 << 30) // limits.ranks()
     return max(part - account().kept_bytes, part // _PART_MIN) // 2
 
 
@@ -136,26 +132,35 @@ def _bounded(shape: Shape, total_bytes: int) -> Shape:
 def open_memfd(name: str) -> int:
     """Make an empty memfd that can be sealed; it has this name in /proc alone."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    # No line of ours is between the call and the caller: an interrupt there would lose the file.
     try:
         # With vm.memfd_noexec=2 the kernel refuses files that could be executed.
         return os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno == errno.EINVAL:
+            return os.memfd_create(name, flags)  # a kernel before 6.3
+        with naming("memfd_create", f"or set {BACKING_VARIABLE}=posix"):
             raise
-        return os.memfd_create(name, flags)  # a kernel before 6.3
 
 
 def _create_memfd(total_bytes: int) -> int:
     descriptor = open_memfd("shmloader")
     try:
-        os.fchmod(descriptor, 0o600)
-        os.ftruncate(descriptor, total_bytes)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        with if_allowed():
+            os.fchmod(descriptor, 0o600)
+        with naming("ftruncate"):
+            os.ftruncate(descriptor, total_bytes)
+        seal(descriptor, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def seal(descriptor: int, seals: int) -> None:
+    """Seal a memfd, as a guard against mistakes; other files and some systems have no seals."""
+    with if_allowed():
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
 
 
 def open_posix() -> int:
@@ -164,12 +169,14 @@ def open_posix() -> int:
         import posix_ipc
     except ModuleNotFoundError:
         raise ImportError(
-            "shmloader's posix backing needs posix_ipc, which is missing: pip install posix_ipc",
+            "shmloader's posix backing, which serves where memfd_create is refused, needs "
+            "posix_ipc, which is missing: pip install posix_ipc",
             name="posix_ipc",
         ) from None
 
     flags = posix_ipc.O_CREX
-    memory = posix_ipc.SharedMemory(None, flags=flags, mode=0o600)
+    with naming("openat for a file in /dev/shm"):
+        memory = posix_ipc.SharedMemory(None, flags=flags, mode=0o600)
     # Unlinked at birth: whichever process dies from here on, no name is left behind.
     memory.unlink()
     descriptor: int = memory.fd
@@ -179,7 +186,8 @@ def open_posix() -> int:
 def _create_posix(total_bytes: int) -> int:
     descriptor = open_posix()
     try:
-        os.ftruncate(descriptor, total_bytes)
+        with naming("ftruncate"):
+            os.ftruncate(descriptor, total_bytes)
     except OSError:
         os.close(descriptor)
         raise
@@ -190,11 +198,29 @@ BACKINGS = {"memfd": _create_memfd, "posix": _create_posix}
 
 
 def backing_name() -> str:
-    """The backing to use: $SHMLOADER_BACKING if set, otherwise memfd if available, or posix."""
-    name = os.environ.get(BACKING_VARIABLE) or ("memfd" if hasattr(os, "memfd_create") else "posix")
+    """The backing to use: $SHMLOADER_BACKING if set, otherwise memfd if it is allowed, or posix."""
+    name = os.environ.get(BACKING_VARIABLE) or ("memfd" if has_memfd() else "posix")
     if name not in BACKINGS:
         raise ValueError(f"{BACKING_VARIABLE}={name}: choose one of {', '.join(BACKINGS)}")
     return name
+
+
+def has_memfd() -> bool:
+    """Returns True if this Python has memfds and the system does not refuse them."""
+    if not hasattr(os, "memfd_create"):
+        return False
+    try:
+        os.memfd_create(_TOO_LONG_A_NAME, os.MFD_CLOEXEC)
+    except OSError as error:
+        if _is_of_a_handler(error):
+            raise
+        return error.errno not in REFUSALS
+    raise AssertionError("no kernel takes that name")
+
+
+def open_object(name: str) -> int:
+    """Make an empty shared-memory object of the kind that is used here, without a name."""
+    return open_memfd(name) if backing_name() == "memfd" else open_posix()
 
 
 def is_guarded() -> bool:
@@ -247,7 +273,7 @@ def _create_and_map(shape: Shape) -> tuple[Shape, Ledger]:
             shape = replace(shape, page_bytes=page_bytes(descriptor))
             return shape, _map(shape, descriptor, guarded)
         except OSError as error:
-            if _is_of_a_handler(error):
+            if _is_of_a_handler(error) or error.errno in REFUSALS:
                 raise
             if not _is_for_size(error) or shape.range_bytes // 2 < _RANGE_MIN:
                 raise _cannot_map(shape, error) from error
@@ -273,7 +299,8 @@ def _map(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
     # Workers inherit this mapping and make one of their own: both must fit into RLIMIT_AS.
     with mmap.mmap(descriptor, shape.total_bytes) as trial:
         if hasattr(mmap, "MADV_DONTDUMP"):
-            trial.madvise(mmap.MADV_DONTDUMP)
+            with if_allowed():
+                trial.madvise(mmap.MADV_DONTDUMP)
         return Ledger(descriptor, shape, guarded)
 
 
@@ -281,7 +308,10 @@ def _is_for_size(error: OSError) -> bool:
     return error.errno in (errno.ENOMEM, errno.EFBIG, errno.EINVAL)
 
 
-def _cannot_map(shape: Shape, error: OSError) -> OutOfSharedMemory:
+def _cannot_map(shape: Shape, error: OSError) -> Exception:
+    if not _is_for_size(error) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        # Such as a lack of descriptors, which fewer slots would not help.
+        return OSError(error.errno, f"cannot create a segment of shared memory: {error.strerror}")
     return OutOfSharedMemory(
         f"cannot create {shape.slots} slots in a segment of {shape.total_bytes / 1e6:.1f} MB "
         f"({shape.bound or error.strerror}): lower slots or prefetch_factor, or raise the limits "

@@ -4,6 +4,7 @@ import mmap
 import resource
 from typing import NamedTuple
 
+from shmloader.errors import if_allowed
 from shmloader.memory import groups
 
 # Of the addresses that are left: a forked worker inherits the trainer's mapping and makes one of
@@ -45,7 +46,9 @@ def _mapped_bytes() -> int:
 
 
 def _limit(which: int) -> int | None:
-    limit, _ = resource.getrlimit(which)
+    limit = resource.RLIM_INFINITY
+    with if_allowed():
+        limit, _ = resource.getrlimit(which)
     return None if limit == resource.RLIM_INFINITY else limit
 
 

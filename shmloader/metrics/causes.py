@@ -1,5 +1,5 @@
 """
-The cause of a loop's waiting.
+The causes of a loop's waiting: how each is known, what is said of it, and what cures it.
 
 The waits are played again by the model without each possible cause in turn. The cause is what the
 waiting goes away with; what is measured directly, such as copies and waits for pages, comes first.
@@ -9,148 +9,143 @@ from dataclasses import replace
 
 import numpy
 
+from shmloader.metrics import advice
+from shmloader.metrics.advice import FREE, Advice, cores_of
 from shmloader.metrics.case import Case
-from shmloader.metrics.words import cores, duration, percent, size, times
+from shmloader.metrics.record import Spill
+from shmloader.metrics.words import duration, percent, size, times
 
-FREE = 0.05  # a loop that waits less than this part of its time is not limited by its data
+Found = tuple[str, str, Advice]  # a cause, what is said of it, and what to change
+
 _MOST = 0.5  # of the waiting: what a cause has to explain
+_COMPUTES = 0.5  # of a worker's time: who computes less mostly waits for a network or a disk
+_THREADS = 8  # a beginning
+_FOR_BYTES = (Spill.TOO_FEW_BYTES, Spill.FOR_AN_EARLIER_BATCH)
 
 
-def cause_of(case: Case) -> tuple[str, str]:
-    """Name the cause, and say it in a line for people."""
-    facts, timeline, setting = case.facts, case.timeline, case.setting
-    waits = f"the trainer waits {percent(case.wait_share)} of the time"
-    fetching, collating, use = (
-        duration(facts[name]) for name in ("fetching_s", "collating_s", "step_s")
-    )
-    made = f"a batch takes {fetching} to fetch, {collating} to collate and {use} to use"
-    if case.wait_share < 2 * FREE and facts["step_delayed_share"] > 0.25 < facts["delayed_share"]:
-        return "cpu", (
-            f"cpu: {waits}; the training step finds no core for "
-            f"{percent(facts['step_delayed_share'])} of the time, beside "
-            f"{times(setting.workers, 'worker')} on {cores(setting.cores, setting.ranks)}; {made}"
+def judge(case: Case) -> Found:
+    """Name the cause, and say what to change."""
+    for row in _CAUSES:
+        found = row(case)
+        if found is not None:
+            return found
+    return _batches(case)
+
+
+def _step(case: Case) -> Found | None:
+    late = case.facts["step_delayed_share"]
+    if case.wait_share < 2 * FREE and min(late, case.facts["delayed_share"]) > 0.25:
+        words = (
+            f"; the training step finds no core for {percent(late)} of the time, beside "
+            f"{times(case.setting.workers, 'worker')} on {cores_of(case)}; {_made(case)}"
         )
+        return "cpu", words, advice.other_workers(case)
     if case.wait_share < FREE:
-        return "step", f"step: {waits}; {made}. Faster data would change nothing"
-    own_s = float((timeline.next - timeline.parked).sum())
-    if _is_short_of_bytes(case):
-        return "memory", (
-            f"memory: {waits}; ring_bytes is {size(setting.ring_bytes)}, too few for the batches "
-            f"on their way: a worker waits {duration(facts['blocked_s'])} a batch for pages, and "
-            f"{percent(facts['spilled_share'])} of the batches were copied out for room"
-        )
-    if facts["spilled_share"] > 0.2 and own_s > 0.3 * float(timeline.next.sum()):
-        share = percent(facts["spilled_share"])
-        return "held", (
-            f"held: {waits}, much of it for copies: {share} of the batches were copied out of "
-            f"their slots, because {_spill_reason(case)}"
-        )
-    if own_s > _MOST * float(timeline.next.sum()):
-        share = percent(own_s / float(timeline.next.sum()))
-        return "transport", (
-            f"transport: {waits}, and {share} of that is work of its own in next(): drawing "
-            "indices, building the batch, pinning it"
-        )
-    return _cause_of_parking(case, waits, made)
+        return "step", f"; {_made(case)}. Faster data would change nothing", ({}, [])
+    return None
 
 
-def _cause_of_parking(case: Case, waits: str, made: str) -> tuple[str, str]:
-    facts, setting, making = case.facts, case.setting, case.making
-    if _is_short_of_slots(case):
-        return "held", (
-            f"held: {waits}; {times(setting.workers, 'worker')} with "
-            f"{times(setting.slots, 'slot')} have no order "
-            f"{percent(1 - facts['busy_share'])} of the time"
-        )
-    if facts["blocked_s"] > 0.2 * float(making.mean()):
-        return "memory", (
-            f"memory: {waits}; a worker waits {duration(facts['blocked_s'])} a batch for pages of "
-            f"its slot (ring_bytes is {size(setting.ring_bytes)})"
-        )
-    slow = slow_worker(case)
-    if slow is not None:
-        worker, longer = slow
-        return "worker", (
-            f"worker: {waits}, mostly for worker {worker}, which takes {longer:.1f} times as "
-            "long for a batch as the others"
-        )
-    delayed = facts["delayed_share"]
-    if delayed > 0.2 and case.removes(making * (1 - delayed)) > _MOST:
-        return "cpu", (
-            f"cpu: {waits}; the workers are ready to run but find no core for "
-            f"{percent(facts['delayed_share'])} of their time: "
-            f"{times(setting.workers, 'worker')} and "
-            f"the trainer on {cores(setting.cores, setting.ranks)}; {made}"
-        )
-    bad = _bad_samples(case)
-    if bad is not None:
-        return "sample", f"sample: {waits}, mostly for {bad}; {made}"
-    name = "collating" if facts["collating_s"] > facts["fetching_s"] else "fetching"
-    shared = (
-        "1 worker does all of it"
-        if setting.workers == 1
-        else (f"{setting.workers} workers share that")
+def _few_bytes(case: Case) -> Found | None:
+    blocked_s, most = case.facts["blocked_s"], _most_spills(case)
+    if blocked_s <= (0.05 if most in _FOR_BYTES else 0.2) * float(case.making.mean()):
+        return None
+    words = (
+        f"; ring_bytes is {size(case.setting.ring_bytes)}, too few for the batches on their way: a "
+        f"worker waits {duration(blocked_s)} a batch for pages"
     )
-    return name, f"{name}: {waits}; {made}; {shared}"
+    if most in _FOR_BYTES:
+        words += f", and {percent(case.facts['spilled_share'])} of the batches were copied out for"
+        words += " room"
+    return "memory", words, advice.more_bytes(case, "lower prefetch_factor or batch_size")
 
 
-def _is_short_of_bytes(case: Case) -> bool:
-    """Returns True if ring_bytes is too small for what is on its way, not for what is kept."""
-    is_for_bytes = most_spills(case) in ("too_few_bytes", "for_an_earlier_batch")
-    blocked = case.facts["blocked_s"] > 0.05 * float(case.making.mean())
-    return is_for_bytes and blocked
+def _copies(case: Case) -> Found | None:
+    spilled, most = case.facts["spilled_share"], _most_spills(case)
+    if spilled <= 0.2 or case.facts["parked_share"] >= 0.7 or most is None:
+        return None
+    words = (
+        f", much of it for copies: {percent(spilled)} of the batches were copied out of their "
+        f"slots, because {most.why}"
+    )
+    return "held", words, _less_held(case)
 
 
-def most_spills(case: Case) -> str | None:
-    """The reason for which most batches were copied out of their slots."""
-    reasons = case.epoch.spills
-    return max(reasons, key=lambda reason: reasons[reason]) if reasons else None
+def _next(case: Case) -> Found | None:
+    own, copies = 1 - case.facts["parked_share"], case.facts["copy_share"]
+    if own <= _MOST:
+        return None
+    words = (
+        f", and {percent(own)} of that is work of its own in next(): drawing indices, building the "
+        "batch, pinning it"
+    )
+    line = "time the sampler, and pin_memory if it is used: next() runs them in the trainer"
+    if copies > _MOST:
+        line = (
+            f"{percent(copies)} of next() are copies into pinned memory or to the device, which "
+            "the training thread makes or starts: docs/gpu.md says which way costs it least"
+        )
+    return "transport", words, ({}, [line])
 
 
-def _spill_reason(case: Case) -> str:
-    most = most_spills(case)
-    if most is None:
-        return "too much is held"
-    return {
-        "kept_by_worker": "the workers keep what they collate",
-        "too_few_slots": "more are held than slots can be spared",
-        "for_children": "forked processes may still read slots",
-        "too_few_bytes": "more bytes are held than ring_bytes can spare",
-        "for_an_earlier_batch": "an earlier batch needed the room",
-    }.get(most, most)
+def _few_slots(case: Case) -> Found | None:
+    setting, busy = case.setting, case.facts["busy_share"]
+    enough = replace(setting, slots=setting.ahead + 2)
+    if setting.slots >= enough.slots or busy > 0.85:
+        return None
+    if case.play(case.making, enough).wait_share >= (1 - _MOST) * case.base.wait_share:
+        return None
+    words = (
+        f"; {times(setting.workers, 'worker')} with {times(setting.slots, 'slot')} have no order "
+        f"{percent(1 - busy)} of the time"
+    )
+    return "held", words, _less_held(case)
 
 
-def _is_short_of_slots(case: Case) -> bool:
-    """Returns True if the workers lack orders because the slots are used up."""
-    setting = case.setting
-    ahead = setting.workers * setting.prefetch_factor
-    if setting.slots >= ahead + 2 or case.facts["busy_share"] > 0.85:
-        return False
-    played = case.play(case.making, replace(setting, slots=ahead + 6))
-    return played.wait_share < _MOST * case.base.wait_share
+def _less_held(case: Case) -> Advice:
+    most = _most_spills(case)
+    if most in _FOR_BYTES:
+        return advice.more_bytes(case, "drop batches sooner")
+    if most in (Spill.KEPT_BY_WORKER, Spill.CYCLIC):
+        return {}, [most.cure]
+    return advice.more_slots(case)
 
 
-def slow_worker(case: Case) -> tuple[int, float] | None:
+def _slow_worker(case: Case) -> Found | None:
     """Find the worker without whose slowness most of the waiting would be gone."""
-    worker, making = case.timeline.worker, case.making
-    numbers = numpy.unique(worker)
-    if len(numbers) < 2 or min(int((worker == each).sum()) for each in numbers) < 3:
+    worker, making, parked = case.timeline.worker, case.making, case.timeline.parked
+    numbers, counts = numpy.unique(worker, return_counts=True)
+    if len(numbers) < 2 or counts.min() < 3:
         return None
     medians = {int(each): float(numpy.median(making[worker == each])) for each in numbers}
     slowest = max(medians, key=lambda each: medians[each])
     others = float(numpy.median([medians[each] for each in medians if each != slowest]))
     if others <= 0 or medians[slowest] < 1.4 * others:
         return None
-    cured = numpy.where(worker == slowest, making * others / medians[slowest], making)
-    parked = case.timeline.parked
+    as_long = medians[slowest] / others
+    cured = numpy.where(worker == slowest, making / as_long, making)
     share = float(parked[worker == slowest].sum() / parked.sum())
     if case.removes(cured) < _MOST and share < 0.8:
         return None
-    return slowest, medians[slowest] / others
+    words = f", mostly for worker {slowest}, which takes {as_long:.1f} times as long for a batch "
+    options, lines = advice.more_workers(case, (slowest, as_long))
+    lines = ["look at that process: its node, its core, its share of the data", *lines]
+    return "worker", f"{words}as the others", (options, lines)
 
 
-def _bad_samples(case: Case) -> str | None:
-    """Describe the few samples without which most of the waiting would be gone."""
+def _few_cores(case: Case) -> Found | None:
+    delayed = case.facts["delayed_share"]
+    if delayed <= 0.2 or case.removes(case.making * (1 - delayed)) <= _MOST:
+        return None
+    words = (
+        f"; the workers are ready to run but find no core for {percent(delayed)} of their time: "
+        f"{times(case.setting.workers, 'worker')} and the trainer on {cores_of(case)}; "
+        f"{_made(case)}"
+    )
+    return "cpu", words, advice.other_workers(case)
+
+
+def _slow_samples(case: Case) -> Found | None:
+    """Find the few samples without which most of the waiting would be gone."""
     timeline, making = case.timeline, case.making
     typical = float(numpy.median(making))
     is_seen = ~numpy.isnan(timeline.longest)
@@ -159,18 +154,49 @@ def _bad_samples(case: Case) -> str | None:
         # The batch is long because of one sample, not because all are.
         is_bad &= timeline.longest > 0.5 * (making - typical)
     share = float(is_bad.mean())
-    if not 0 < share <= 0.3:
-        return None
-    cured = numpy.where(is_bad, typical, making)
-    if case.removes(cured) < _MOST:
+    if not 0 < share <= 0.3 or case.removes(numpy.where(is_bad, typical, making)) < _MOST:
         return None
     worst = numpy.argsort(making)[::-1][: min(3, int(is_bad.sum()))]
     indices = [int(timeline.longest_index[each]) for each in worst]
+    words = f"{percent(share)} of the batches, which take {duration(float(making[worst[0]]))}"
     if is_seen.all() and min(indices) >= 0:
-        times = ", ".join(
-            f"{index} ({duration(float(timeline.longest[each]))})"
-            for index, each in zip(indices, worst, strict=True)
-        )
         case.facts["samples"] = indices
-        return f"single slow samples, such as dataset index {times}"
-    return f"{percent(share)} of the batches, which take {duration(float(making[worst[0]]))}"
+        longest = [duration(float(timeline.longest[each])) for each in worst]
+        said = ", ".join(f"{index} ({took})" for index, took in zip(indices, longest, strict=True))
+        words = f"single slow samples, such as dataset index {said}"
+    return "sample", f", mostly for {words}; {_made(case)}", advice.more_ahead(case)
+
+
+def _batches(case: Case) -> Found:
+    facts, workers = case.facts, case.setting.workers
+    name = "collating" if facts["collating_s"] > facts["fetching_s"] else "fetching"
+    share = "1 worker does all of it" if workers == 1 else f"{workers} workers share that"
+    options, lines = advice.more_workers(case)
+    computes = facts["worker_cpu_share"]
+    waits = 0 < computes + facts["delayed_share"] < _COMPUTES
+    if name == "fetching" and waits and case.setting.may_have_threads:
+        lines = [
+            *lines,
+            f"samples mostly wait: workers compute {percent(computes)} of the time they fetch, so "
+            f"fetch_threads={_THREADS} would do more with fewer of them, if the dataset is safe "
+            "for threads: see shmloader doctor --threads; then shmloader.tune() finds the best "
+            "number",
+        ]
+    return name, f"; {_made(case)}; {share}", (options, lines)
+
+
+# The first one that fits is named, otherwise what all batches need.
+_CAUSES = (_step, _few_bytes, _copies, _next, _few_slots, _slow_worker, _few_cores, _slow_samples)
+
+
+def _made(case: Case) -> str:
+    fetching, collating, use = (
+        duration(case.facts[name]) for name in ("fetching_s", "collating_s", "step_s")
+    )
+    return f"a batch takes {fetching} to fetch, {collating} to collate and {use} to use"
+
+
+def _most_spills(case: Case) -> Spill | None:
+    """The reason for which most batches were copied out of their slots."""
+    reasons = case.epoch.spills
+    return Spill[max(reasons, key=reasons.__getitem__).upper()] if reasons else None

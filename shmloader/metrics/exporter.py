@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
-from shmloader.metrics.record import Stats, Times
+from shmloader.metrics.record import Stats, Times, WorkerStats
 
 try:
     from prometheus_client.metrics_core import (
@@ -38,7 +39,12 @@ BUCKETS_S = (
     *(1.0, 2.0, 5.0),
     *(10.0, 20.0, 50.0, 100.0),
 )
-_WORKER_STATES = ("fetching", "collating", "starved", "blocked")
+# Of a loader's whole life; times on the processor are known of single epochs only.
+_WORKER_STATES = tuple(
+    each.name.removesuffix("_s")
+    for each in fields(WorkerStats)
+    if each.name.endswith("_s") and each.name not in ("cpu_s", "delayed_s")
+)
 
 
 class Counted(Protocol):
@@ -105,7 +111,7 @@ _COUNTERS = (
         lambda stats: [
             ((str(number), state), getattr(worker, f"{state}_s"))
             for number, worker in enumerate(stats.workers)
-            for state in ("fetching", "collating", "starved", "blocked")
+            for state in _WORKER_STATES
         ],
     ),
     _Series(

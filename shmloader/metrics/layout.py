@@ -18,7 +18,7 @@ class Layout:
     The structs that viewers may read, by name.
 
     Attributes:
-        version: Of the layout.
+        checksum: Of all that follows; equal ones are equal layouts.
         magic: What the first struct of a segment says.
         cache_magic, cache_version, cache_users: The same of caches, and how many loaders one notes.
         no_number, no_index, no_position: What stands for values that are not known.
@@ -26,7 +26,7 @@ class Layout:
 
     def __init__(self, described: Mapping[str, Any]) -> None:
         """Take over the table of `core.view_layout()`."""
-        self.version: int = described["version"]
+        self.checksum: int = described["checksum"]
         self.magic: int = described["magic"]
         cache = described["cache"]
         self.cache_magic: int = cache["magic"]
@@ -55,14 +55,26 @@ class Layout:
 
     def values(self, part: str, data: bytes) -> dict[str, Any]:
         """Read the fields of one struct."""
-        dtype = self.dtype(part)
-        struct = numpy.frombuffer(data, dtype, count=1)[0]
-        return {name: struct[name].tolist() for name in dtype.names or ()}
+        return self.named(numpy.frombuffer(data, self.dtype(part), count=1)[0])
+
+    @staticmethod
+    def named(struct: numpy.void) -> dict[str, Any]:
+        """Name the values of a struct."""
+        return {name: struct[name].tolist() for name in struct.dtype.names or ()}
 
     def records(self, data: bytes) -> Records:
         """Read the records of a log that was copied in one piece, oldest first."""
         found = numpy.frombuffer(data, self.dtype("log_record"))
         return in_order(found)
+
+
+def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn fields in nanoseconds, whose names end in `_ns`, into those in seconds, `_s`."""
+    found = {}
+    for name, value in values.items():
+        stem = name.removesuffix("_ns")
+        found.update({name: value} if stem == name else {f"{stem}_s": value / 1e9})
+    return found
 
 
 def in_order(records: Records) -> Records:

@@ -6,12 +6,14 @@ cannot be read to the end is "busy", and what is out of range is no segment.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy
 
+from shmloader.metrics.case import Setting
 from shmloader.metrics.layout import Layout, Read, Records, read_log, read_struct
+from shmloader.metrics.record import CacheStats
 
 SEGMENT_STATES = ("", "live", "idle", "closed")
 TRAINER_STATES = ("between", "stepping", "waiting")
@@ -44,12 +46,7 @@ class Plate:
         owner_pid: The trainer, as it knows itself.
         owner_start: When that began, in clock ticks after boot; 0: unknown.
         loader: The loader's number in its process.
-        prefetch_factor, in_order, chosen_slots, ring_bytes: Its options; chosen_slots is None if
-            the user chose none.
-        is_dynamic: True if each request goes to the worker with the fewest unanswered ones.
-        may_be_dynamic: True if its dataset and its other options allow that.
-        may_have_threads: True if they allow fetching threads, and it has none.
-        is_nice: True if its workers are nicer than the trainer.
+        setting: What it is run with; None if that cannot be read.
     """
 
     owner_pid: int
@@ -63,14 +60,7 @@ class Plate:
     answers_offset: int
     log_offset: int
     log_records: int
-    prefetch_factor: int
-    in_order: bool
-    chosen_slots: int | None
-    ring_bytes: int
-    is_dynamic: bool
-    may_be_dynamic: bool
-    may_have_threads: bool
-    is_nice: bool
+    setting: Setting | None
 
 
 @dataclass(frozen=True)
@@ -122,27 +112,17 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class LiveCache:
+class LiveCache(CacheStats):
     """
-    What a cache of samples did so far, in all processes that have it.
+    What a cache of samples did so far, as in `CacheStats`, and whose it is.
 
     Attributes:
         owner_pid: The process that made it, as it knows itself.
-        number: Which cache of that process it is, from 1.
         users: Process ids, as these know themselves, and numbers of the loaders that read it.
-        hits, misses, entries, bytes, max_bytes, refused: As in `CacheStats`.
     """
 
     owner_pid: int
-    number: int
-    label: str
     users: tuple[tuple[int, int], ...]
-    hits: int
-    misses: int
-    entries: int
-    bytes: int
-    max_bytes: int
-    refused: int
 
 
 @dataclass(frozen=True)
@@ -161,28 +141,29 @@ class LiveLoader:
         slots: How many are in each state, as of the last `next()`.
         records: What the log has of the last batches.
         plate: Its options, among others.
-        view: The trainer's own numbers of this epoch, in ns; None if they could not be read.
+        view: The trainer's own numbers of this epoch, in ns. None if they could not be read: then
+            nothing from `trainer` on is known.
         caches: Those of its dataset.
     """
 
     loader: int
     label: str
     state: str
-    trainer: str
-    since_s: float | None
-    epoch: int | None
-    batch: int | None
-    length: int | None
-    ahead: int | None
-    made: int | None
-    slots: dict[str, int]
-    spilled: int | None
-    resident_bytes: int | None
     pace: Pace
     workers: tuple[LiveWorker, ...]
     records: Records
     plate: Plate
-    view: dict[str, Any] | None
+    trainer: str = BUSY
+    since_s: float | None = None
+    epoch: int | None = None
+    batch: int | None = None
+    length: int | None = None
+    ahead: int | None = None
+    made: int | None = None
+    slots: dict[str, int] = field(default_factory=dict)
+    spilled: int | None = None
+    resident_bytes: int | None = None
+    view: dict[str, Any] | None = None
     caches: tuple[LiveCache, ...] = ()
 
 
@@ -201,38 +182,22 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
     begin = read(dtype.itemsize, 0)
     if len(begin) < dtype.itemsize or layout.values("nameplate", begin)["magic"] != layout.magic:
         raise NoSegment("it is no segment of shmloader's")
-    version = layout.values("nameplate", begin)["version"]
-    if version != layout.version:
+    if layout.values("nameplate", begin)["layout"] != layout.checksum:
         raise NotReadable(
-            f"it was made by another version of shmloader: its layout is {version}, and this "
-            f"version reads {layout.version}; use the shmloader of that program's environment"
+            "it was made by another version of shmloader, with another layout: use the shmloader "
+            "of that program's environment"
         )
     plate = read_struct(read, layout, "nameplate", 0)
     if plate is None:
         raise NotReadable("its owner died while it wrote its name")
     if not _is_sound(plate, total_bytes, layout):
         raise NotReadable("what it says of itself is damaged")
-    return Plate(
-        owner_pid=plate["owner_pid"],
-        owner_start=plate["owner_start"],
-        loader=plate["loader"],
-        label=printable(plate["label"].decode(errors="replace")),
-        state=SEGMENT_STATES[plate["state"]],
-        workers=plate["workers"],
-        worker_offset=plate["worker_offset"],
-        worker_stride=plate["worker_stride"],
-        answers_offset=plate["answers_offset"],
-        log_offset=plate["log_offset"],
-        log_records=plate["log_records"],
-        prefetch_factor=plate["prefetch_factor"],
-        in_order=bool(plate["in_order"]),
-        chosen_slots=plate["chosen_slots"] or None,
-        ring_bytes=plate["ring_bytes"],
-        is_dynamic=bool(plate["is_dynamic"]),
-        may_be_dynamic=bool(plate["may_be_dynamic"]),
-        may_have_threads=bool(plate["may_have_threads"]),
-        is_nice=bool(plate["is_nice"]),
-    )
+    plate["label"] = printable(plate["label"].decode(errors="replace"))
+    plate["state"] = SEGMENT_STATES[plate["state"]]
+    setting = Setting.from_bytes(plate["about"])
+    # A forged one must not have the model play for ever.
+    plate["setting"] = setting if setting and setting.workers == plate["workers"] else None
+    return Plate(**{each.name: plate[each.name] for each in fields(Plate)})
 
 
 def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
@@ -266,14 +231,10 @@ def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
     table = numpy.frombuffer(lines, counts)
     sums = {name: int(table[name].sum()) for name in counts.names or ()}
     users = numpy.frombuffer(read(8 * layout.cache_users, layout.offset("cache", "users")), "<u8")
-    return LiveCache(
-        owner_pid=plate["owner_pid"],
-        number=plate["number"],
-        label=printable(plate["label"].decode(errors="replace")),
-        users=tuple((int(user) >> 32, int(user) & 0xFFFFFFFF) for user in users if user),
-        max_bytes=plate["total_bytes"],
-        **sums,
-    )
+    plate["label"] = printable(plate["label"].decode(errors="replace"))
+    plate["users"] = tuple((int(user) >> 32, int(user) & 0xFFFFFFFF) for user in users if user)
+    plate |= {"max_bytes": plate["total_bytes"], **sums}
+    return LiveCache(**{each.name: plate[each.name] for each in fields(LiveCache)})
 
 
 def _is_sound(plate: dict[str, Any], total_bytes: int, layout: Layout) -> bool:
@@ -313,18 +274,13 @@ def read_loader(
         _worker(read, plate, layout, now_ns, number, pace, hangs_after_s)
         for number in range(plate.workers)
     )
-    named: dict[str, Any] = {"loader": plate.loader, "label": plate.label, "state": plate.state}
-    rest: dict[str, Any] = {"pace": pace, "workers": workers, "records": records}
-    rest |= {"plate": plate, "view": view}
+    seen = LiveLoader(plate.loader, plate.label, plate.state, pace, workers, records, plate)
     if view is None:
-        unread: dict[str, Any] = dict.fromkeys(
-            ("since_s", "epoch", "batch", "length", "ahead", "made", "spilled", "resident_bytes")
-        )
-        return LiveLoader(**named, **rest, **unread, trainer=BUSY, slots={})
+        return seen
     slots = dict(zip(SLOT_STATES, view["counts"], strict=False))
-    return LiveLoader(
-        **named,
-        **rest,
+    return replace(
+        seen,
+        view=view,
         trainer=TRAINER_STATES[view["state"]],
         since_s=_seconds(now_ns, view["since_ns"]),
         epoch=view["epoch"],

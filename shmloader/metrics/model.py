@@ -9,6 +9,7 @@ with the fewest orders that it has not answered.
 """
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -23,13 +24,13 @@ class Played:
 
     Attributes:
         waits_s: Seconds of waiting before each batch.
-        steps_s: Seconds of the step behind each.
+        steps_s: Seconds of the step after each.
         workers: Who made each batch, in the order of their requests.
     """
 
     waits_s: tuple[float, ...]
     steps_s: tuple[float, ...]
-    workers: tuple[int, ...] = ()
+    workers: tuple[int, ...]
 
     def after(self, count: int) -> "Played":
         """Leave out the first batches."""
@@ -48,57 +49,43 @@ class Played:
 
 class _Workers:
     """
-    The workers of a loop that is played, and what each was told.
+    The workers of a loop that is played.
 
     Args:
         paces: How many times as long as a batch's own time each takes for it.
-        share: The most undelivered batches of one worker; None: any number.
+        share: The most undelivered batches of one worker.
         is_dynamic: Orders go to who has the fewest unanswered ones, not in turn.
     """
 
-    def __init__(self, paces: Sequence[float], share: int | None, is_dynamic: bool) -> None:
+    def __init__(self, paces: Sequence[float], share: int, is_dynamic: bool) -> None:
         self._paces, self._share, self._is_dynamic = paces, share, is_dynamic
         self._free_at = [0.0] * len(paces)  # when each has made what it was told
-        self._undelivered = [0] * len(paces)
-        self._unanswered = [0] * len(paces)
+        self.undelivered, self._unanswered = [0] * len(paces), [0] * len(paces)
         self._answers: list[tuple[float, int]] = []  # to come: when, and whose
         self._last = -1
-        self.of_batch: list[int] = []  # who was told to make each
 
-    def order(self, making_s: float, now: float) -> float:
-        """Order the next batch; when it will be there."""
-        worker = self._choose(now)
-        self._last = worker
-        self.of_batch.append(worker)
+    def order(self, making_s: float, now: float) -> tuple[float, int]:
+        """Order a batch; when it will be there, and who makes it."""
+        self._last = worker = self._with_fewest(now) if self._is_dynamic else self._in_turn()
         self._free_at[worker] = max(self._free_at[worker], now) + making_s * self._paces[worker]
-        if self._share is not None:
-            self._undelivered[worker] += 1
+        self.undelivered[worker] += 1
         if self._is_dynamic:
             self._unanswered[worker] += 1
             heapq.heappush(self._answers, (self._free_at[worker], worker))
-        return self._free_at[worker]
+        return self._free_at[worker], worker
 
-    def deliver(self, number: int) -> None:
-        """A batch was returned."""
-        self._undelivered[self.of_batch[number]] -= 1
+    def _in_turn(self) -> int:
+        worker = (self._last + 1) % len(self._paces)
+        while self.undelivered[worker] >= self._share:
+            worker = (worker + 1) % len(self._paces)
+        return worker
 
-    def _choose(self, now: float) -> int:
-        if self._is_dynamic:
-            while self._answers and self._answers[0][0] <= now:
-                self._unanswered[heapq.heappop(self._answers)[1]] -= 1
-            if self._share is None:
-                return self._unanswered.index(min(self._unanswered))
-            return min(filter(self._has_room, self._turns(0)), key=self._unanswered.__getitem__)
-        if self._share is None:
-            return (self._last + 1) % len(self._paces)
-        return next(filter(self._has_room, self._turns(self._last + 1)))
-
-    def _turns(self, first: int) -> list[int]:
-        count = len(self._paces)
-        return [(first + turn) % count for turn in range(count)]
-
-    def _has_room(self, worker: int) -> bool:
-        return self._share is None or self._undelivered[worker] < self._share
+    def _with_fewest(self, now: float) -> int:
+        while self._answers and self._answers[0][0] <= now:
+            self._unanswered[heapq.heappop(self._answers)[1]] -= 1
+        pairs = zip(self._unanswered, self.undelivered, strict=True)
+        orders = [count if told < self._share else math.inf for count, told in pairs]
+        return orders.index(min(orders))
 
 
 def play(
@@ -127,26 +114,26 @@ def play(
         paces: How many times as long each worker takes; default: all as long.
     """
     count = batches or len(making_s)
-    costs = list(islice(cycle(making_s), count))
-    steps = list(islice(cycle(step_s), count))
+    costs, steps = (tuple(islice(cycle(each), count)) for each in (making_s, step_s))
     ahead = workers * prefetch_factor
     if slots is not None:
         ahead = max(1, min(ahead, slots - 1))  # one is in the user's hands
-    share = None if in_order else prefetch_factor
+    share = count if in_order else prefetch_factor
     crew = _Workers(paces or [1.0] * workers, share, assignment == DYNAMIC)
-    ready_at = [crew.order(cost, 0.0) for cost in costs[:ahead]]
-    made = [(ready, number) for number, ready in enumerate(ready_at)]
-    heapq.heapify(made)
-    now, waits = 0.0, []
-    for number in range(count):
-        ready, returned = (ready_at[number], number) if in_order else heapq.heappop(made)
-        waits.append(max(0.0, ready - now))
-        now = max(now, ready)
-        if not in_order:
-            crew.deliver(returned)
-        if number + ahead < count:
-            ready_at.append(crew.order(costs[number + ahead], now))
-            if not in_order:
-                heapq.heappush(made, (ready_at[-1], number + ahead))
-        now += steps[number]
-    return Played(tuple(waits), tuple(steps), tuple(crew.of_batch))
+    now = 0.0
+    waits: list[float] = []
+    of_batch: list[int] = []  # who makes each
+    made: list[tuple[float, int, float]] = []  # the least one is returned next
+    for number in range(count + ahead):
+        if number >= ahead:
+            _, returned, ready = heapq.heappop(made)
+            waits.append(max(0.0, ready - now))
+            now = max(now, ready)
+            crew.undelivered[of_batch[returned]] -= 1
+        if number < count:
+            ready, worker = crew.order(costs[number], now)
+            of_batch.append(worker)
+            heapq.heappush(made, (number if in_order else ready, number, ready))
+        if number >= ahead:
+            now += steps[number - ahead]
+    return Played(tuple(waits), steps, tuple(of_batch))

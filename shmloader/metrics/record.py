@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from itertools import zip_longest
 from typing import Any, Self
 
@@ -20,7 +21,8 @@ class Times:
         total_s: Seconds it took, all times together.
         p50_s, p90_s, p99_s: Seconds that 50, 90 and 99 of 100 times did not exceed.
         longest_s: Seconds of the longest time.
-        counts: Pairs of nanoseconds and how often it took about so long, shortest first.
+        counts: Pairs of nanoseconds and how often it took about so long, shortest first; not
+            printed.
     """
 
     count: int = 0
@@ -29,7 +31,7 @@ class Times:
     p90_s: float = 0.0
     p99_s: float = 0.0
     longest_s: float = 0.0
-    counts: _Counts = ()
+    counts: _Counts = field(default=(), repr=False)
 
     @classmethod
     def of(cls, total_ns: float, longest_ns: float, counts: _Counts) -> Self:
@@ -98,6 +100,51 @@ def _pairs(one: WorkerStats, other: WorkerStats) -> list[tuple[Any, Any]]:
     return [(getattr(one, each.name), getattr(other, each.name)) for each in fields(WorkerStats)]
 
 
+class Spill(Enum):
+    """
+    Why a batch is copied out of its slot.
+
+    Attributes:
+        why: The reason, in words.
+        cure: What to do about it; numbers are filled in by who says it.
+        number: What stands for it in the log of batches, from 1.
+    """
+
+    KEPT_BY_WORKER = (
+        "the workers keep what they collate, as in a cache",
+        "have the dataset and collate_fn drop or copy it",
+    )
+    TOO_FEW_SLOTS = (
+        "more are held than slots can be spared",
+        "raise slots (now {slots}) by the number of batches that you keep, or drop them sooner",
+    )
+    FOR_CHILDREN = (
+        "processes that were forked while batches were in use may still read {forked} slots",
+        "fork before you iterate, end those processes, or raise slots (now {slots}) by that number",
+    )
+    TOO_FEW_BYTES = (
+        "more bytes are held than ring_bytes can spare",
+        "raise ring_bytes (now {ring_bytes}) or drop batches sooner",
+    )
+    FOR_AN_EARLIER_BATCH = (
+        "an earlier one needed the room",
+        "raise ring_bytes (now {ring_bytes}) or lower prefetch_factor",
+    )
+    CYCLIC = (
+        "a batch that contains itself is held until Python's garbage collector finds it",
+        "build batches without references back to their own containers",
+    )
+
+    def __init__(self, why: str, cure: str) -> None:
+        self.why, self.cure = why, cure
+        self.number = 1 + len(type(self).__members__)
+
+    @property
+    def label(self) -> str:
+        """The reason in one word, as users read it in counts."""
+        return self.name.lower()
+
+
 @dataclass(frozen=True)
 class Epoch:
     """
@@ -117,7 +164,7 @@ class Epoch:
         step: How long the user had each batch before asking for the next one.
         workers: For each worker what it did meanwhile.
         spills: Batches that were copied out of their slots, by reason: `kept_by_worker`,
-            `too_few_slots`, `for_children`, `too_few_bytes`, `for_an_earlier_batch`.
+            `too_few_slots`, `too_few_bytes`, `for_an_earlier_batch`, `cyclic`.
         restarts: Workers that died and were replaced.
         trainer_cpu_s: Seconds of processor time that the training process used, all its threads.
         trainer_delayed_s: Seconds the thread that began the epoch was ready to run and no core was
@@ -178,6 +225,8 @@ class Stats:
     """
     Counts over all epochs of a loader since it was made; the sum of two is that of both loaders.
 
+    Printed, it is its numbers alone: the records within it, from `next` on, are printed by name.
+
     Attributes:
         batches: Batches delivered.
         bytes: Bytes of their payload.
@@ -185,7 +234,7 @@ class Stats:
         worker_busy_s: Seconds workers fetched, collated and wrote, all workers together.
         worker_starved_s: Seconds workers were parked without an order: nothing asked of them.
         worker_blocked_s: Seconds workers waited for pages of their slots in mid-batch.
-        spilled: Batches copied to private memory because too many slots or bytes were held.
+        spilled: Batches copied to private memory, mostly because too many slots or bytes were held.
         restarts: Workers that died and were replaced.
         replaced: Workers replaced because their memory grew beyond `worker_bytes`.
         retired: Slots taken out of use because a worker kept an alias of its batch.
@@ -223,25 +272,22 @@ class Stats:
     spills: dict[str, int] = field(default_factory=dict)
     foretold: dict[str, int] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)
-    next: Times = Times()
-    step: Times = Times()
-    workers: tuple[WorkerStats, ...] = ()
-    caches: tuple[CacheStats, ...] = ()
-    epochs: tuple[Epoch, ...] = ()
+    next: Times = field(default=Times(), repr=False)
+    step: Times = field(default=Times(), repr=False)
+    workers: tuple[WorkerStats, ...] = field(default=(), repr=False)
+    caches: tuple[CacheStats, ...] = field(default=(), repr=False)
+    epochs: tuple[Epoch, ...] = field(default=(), repr=False)
 
     def __add__(self, other: "Stats") -> "Stats":
         """Count two records together."""
         together: dict[str, Any] = {
-            "slots": _sum_of(self.slots, other.slots),
-            "spills": _sum_of(self.spills, other.spills),
-            "foretold": _sum_of(self.foretold, other.foretold),
-            "copied": _sum_of(self.copied, other.copied),
             "workers": sums(self.workers, other.workers),
             "caches": _all_of(self.caches, other.caches),
         }
         for each in fields(self):
+            one, two = getattr(self, each.name), getattr(other, each.name)
             if each.name not in together:
-                together[each.name] = getattr(self, each.name) + getattr(other, each.name)
+                together[each.name] = _sum_of(one, two) if isinstance(one, dict) else one + two
         return Stats(**together)
 
     def past(self) -> "Stats":

@@ -1,17 +1,21 @@
 """What limits a loop, and what to change: a verdict on an epoch's record and its batches' times."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shmloader.metrics.advice import advice_for
+import numpy
+
 from shmloader.metrics.case import Case, Setting
-from shmloader.metrics.causes import FREE, cause_of
+from shmloader.metrics.causes import judge
 from shmloader.metrics.record import Epoch
 from shmloader.metrics.timeline import Timeline
 from shmloader.metrics.words import duration, percent
 
-FEWEST_BATCHES = 8  # to judge by
+FEWEST_BATCHES = 10  # to judge by
+_NO_STEP_S = 1e-4  # nothing trains in less
+_MOSTLY = 0.5  # of the epoch's time
+_LATE, _LATE_S = 0.2, 0.05  # a first batch that is later, as a part of the epoch, is worth a line
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Report:
 
     Attributes:
         cause: "fetching", "collating", "transport", "step", "held", "sample", "worker", "memory" or
-            "cpu"; None if it cannot be told yet.
+            "cpu"; None if the run was too short to judge.
         advice: Options to set, by name; empty if none would help.
         facts: The numbers behind it: seconds by `_s`, parts of one by `_share`.
         lines: What `str()` shows.
@@ -48,14 +52,44 @@ def report_on(epoch: Epoch | None, timeline: Timeline | None, setting: Setting |
     """
     if epoch is None or timeline is None or setting is None:
         return Report(None, lines=("nothing to report: no epoch was run with workers",))
-    if not is_enough(timeline, setting):
-        line = f"nothing to report yet: {len(timeline)} batches of epoch {epoch.number} are too few"
-        return Report(None, lines=(line,))
-    case = Case(epoch, _steady(timeline, setting), setting)
-    cause, line = cause_of(case)
-    advice, lines = advice_for(case, cause)
-    start = _start_of(case) or _whole_of(case, len(timeline))
-    return Report(cause, advice, case.facts, (line, *lines, *start))
+    reason = why_too_short(epoch, timeline, setting)
+    if reason is not None:
+        return Report(None, lines=(f"too short to judge: {reason}",))
+    case = case_of(epoch, timeline, setting)
+    report = judged(case)
+    late_s = (epoch.first_s or 0.0) - float(case.making.mean())
+    if not epoch.is_over or late_s < max(_LATE * epoch.wall_s, _LATE_S):
+        return report
+    return replace(report, lines=(*report.lines, _late_start(epoch, setting)))
+
+
+def case_of(epoch: Epoch, timeline: Timeline, setting: Setting) -> Case:
+    """Take an epoch without the batches for which workers were started."""
+    return Case(epoch, timeline.after(min(setting.ahead, len(timeline) // 4)), setting)
+
+
+def judged(case: Case) -> Report:
+    """Say what limits a loop, and what to change, whatever its start was."""
+    cause, words, (advice, lines) = judge(case)
+    line = f"{cause}: the trainer waits {percent(case.wait_share)} of the time{words}"
+    return Report(cause, advice, case.facts, (line, *lines))
+
+
+def why_too_short(epoch: Epoch, timeline: Timeline, setting: Setting) -> str | None:
+    """Say why an epoch cannot be judged; None if it can."""
+    fewest = max(FEWEST_BATCHES, 2 * setting.ahead)
+    if epoch.batches < fewest or len(timeline) < FEWEST_BATCHES:
+        seen = min(epoch.batches, len(timeline))
+        return f"epoch {epoch.number} has had {seen} batches, and it takes at least {fewest}"
+    step_s = float(numpy.median(timeline.step))
+    if step_s < _NO_STEP_S:
+        return (
+            f"the loop has no step, it asks for the next batch {duration(step_s)} after each, and "
+            "waits whatever the data does: report on a loop that trains"
+        )
+    if epoch.first_s is not None and epoch.first_s > _MOSTLY * epoch.wall_s:
+        return _late_start(epoch, setting)
+    return None
 
 
 def growth_lines(growth: Mapping[int, tuple[int, int, int]], worker_bytes: int | None) -> list[str]:
@@ -69,46 +103,12 @@ def growth_lines(growth: Mapping[int, tuple[int, int, int]], worker_bytes: int |
     limit = "" if worker_bytes is None else f" beyond worker_bytes={worker_bytes}"
     return [
         f"worker {worker} grows by {grown / max(1, batches) / 1e6:.1f} MB per batch, and was "
-        f"replaced {times} times as it grew{limit}: look for what the dataset keeps"
-        for worker, (times, grown, batches) in sorted(growth.items())
+        f"replaced {count} times as it grew{limit}: look for what the dataset keeps"
+        for worker, (count, grown, batches) in sorted(growth.items())
     ]
 
 
-def _whole_of(case: Case, seen: int) -> list[str]:
-    """Say what waiting there was with the start of the epoch, where that changes the picture."""
-    epoch = case.epoch
-    both_s = epoch.next.total_s + epoch.step.total_s
-    if not epoch.is_over or epoch.first_s is None or seen < epoch.batches or both_s <= 0:
-        return []
-    share = epoch.next.total_s / both_s
-    if share - case.wait_share < FREE:
-        return []
-    return [
-        f"in the whole epoch it waited {percent(share)}: the first batch came after "
-        f"{duration(epoch.first_s)} of {duration(epoch.wall_s)}"
-    ]
-
-
-def is_enough(timeline: Timeline, setting: Setting) -> bool:
-    """Returns True if an epoch can be judged by these batches."""
-    return len(_steady(timeline, setting)) >= FEWEST_BATCHES
-
-
-def _steady(timeline: Timeline, setting: Setting) -> Timeline:
-    """Leave out the batches for which workers were started."""
-    ahead = setting.workers * setting.prefetch_factor
-    return timeline.after(min(ahead, len(timeline) // 4))
-
-
-def _start_of(case: Case) -> list[str]:
-    """Say that starting workers costs much of each epoch, if it does."""
-    epoch = case.epoch
-    if case.setting.persistent or epoch.first_s is None or not epoch.is_over:
-        return []
-    late_s = epoch.first_s - float(case.making.mean())
-    if late_s < 0.2 * epoch.wall_s or late_s < 0.05:
-        return []
-    return [
-        f"the first batch of the epoch came after {duration(epoch.first_s)} of "
-        f"{duration(epoch.wall_s)}: persistent_workers=True keeps the workers for the next one"
-    ]
+def _late_start(epoch: Epoch, setting: Setting) -> str:
+    first, wall = duration(epoch.first_s or 0.0), duration(epoch.wall_s)
+    keep = "" if setting.persistent else ": persistent_workers=True keeps the workers for the next"
+    return f"the first batch of the epoch came after {first} of {wall}{keep}"

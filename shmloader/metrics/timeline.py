@@ -1,13 +1,12 @@
 """The log's records of one epoch as columns of seconds: when each batch made its moves."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
-from shmloader.metrics.layout import Layout, Records, in_order
+from shmloader.metrics.layout import Layout, Records
 
 Column = NDArray[numpy.float64]
 Numbers = NDArray[numpy.int64]
@@ -70,21 +69,6 @@ class Timeline:
     def after(self, count: int) -> "Timeline":
         """Leave out the first batches."""
         return Timeline(*(getattr(self, name)[count:] for name in self.__dataclass_fields__))
-
-
-def timeline_of(logs: Sequence[bytes], layout: Layout, epoch: int) -> Timeline:
-    """
-    Read the records of one epoch.
-
-    Args:
-        logs: Those of a loader's segments, as `BatchLog.records` copies them.
-        epoch: Its number.
-
-    Returns:
-        The batches of that epoch that are still in the logs.
-    """
-    found = in_order(numpy.frombuffer(b"".join(logs), layout.dtype("log_record")))
-    return timeline_over(found, layout, epoch)
 
 
 def timeline_over(records: Records, layout: Layout, epoch: int) -> Timeline:

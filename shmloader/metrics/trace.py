@@ -76,12 +76,12 @@ def _write_whole(path: Path, text: str) -> None:
     try:
         draft.write_text(text)
         draft.replace(path)
-    except BaseException as error:
-        if isinstance(error, OSError):
-            error.filename = str(path)  # the user knows of no draft
-            error.filename2 = None
-        draft.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        # The user knows of no draft.
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def events_of(traced: Iterable[Traced], layout: Layout) -> Iterator[_Event]:

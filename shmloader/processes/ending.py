@@ -26,7 +26,7 @@ _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
 _FIRST = 1 << 30  # a priority among multiprocessing's finalizers
 
 
-class Process(Protocol):
+class ProcessLike(Protocol):
     """What ends like a process of multiprocessing."""
 
     def is_alive(self) -> bool: ...
@@ -38,7 +38,7 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-class Owner(Protocol):
+class ProcessOwner(Protocol):
     """What has started processes that must not outlive the interpreter."""
 
     owner_pid: int  # of the process that started them
@@ -52,14 +52,14 @@ class Owner(Protocol):
         ...
 
 
-def join_all(processes: Iterable[Process], timeout_s: float) -> None:
+def join_all(processes: Iterable[ProcessLike], timeout_s: float) -> None:
     """Wait until all processes have ended, at most timeout_s seconds for all of them together."""
     deadline = time.monotonic() + timeout_s
     for process in processes:
         process.join(timeout=max(0.0, deadline - time.monotonic()))
 
 
-def end_all(processes: Sequence[Process]) -> None:
+def end_all(processes: Sequence[ProcessLike]) -> None:
     """End the processes that still run, even those that are stopped or deaf to SIGTERM."""
     try:
         for process in _running(processes):
@@ -72,22 +72,22 @@ def end_all(processes: Sequence[Process]) -> None:
         join_all(processes, _KILL_S)
 
 
-def _running(processes: Iterable[Process]) -> list[Process]:
+def _running(processes: Iterable[ProcessLike]) -> list[ProcessLike]:
     return [process for process in processes if process.is_alive()]
 
 
 class _Exit:
     def __init__(self) -> None:
         self.has_begun = False
-        self._owners: weakref.WeakValueDictionary[int, Owner] = weakref.WeakValueDictionary()
+        self._owners: weakref.WeakValueDictionary[int, ProcessOwner] = weakref.WeakValueDictionary()
         self._pid: int | None = None
 
-    def _living(self) -> list[Owner]:
+    def _living(self) -> list[ProcessOwner]:
         # Of references: no other thread can come between.
         living = [reference() for reference in self._owners.valuerefs()]
         return [owner for owner in living if owner is not None]
 
-    def add(self, owner: Owner) -> None:
+    def add(self, owner: ProcessOwner) -> None:
         self._owners[id(owner)] = owner
         if self._pid != os.getpid():
             self._pid = os.getpid()
@@ -113,7 +113,7 @@ _exit = _Exit()
 os.register_at_fork(after_in_child=_exit.disown)
 
 
-def end_at_exit(owner: Owner) -> None:
+def end_at_exit(owner: ProcessOwner) -> None:
     """End an owner's processes when the interpreter exits, if the owner is still alive then."""
     _exit.add(owner)
 

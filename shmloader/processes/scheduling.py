@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterable
 
+from shmloader.errors import REFUSALS
 from shmloader.memory import groups, limits
 
 
@@ -51,48 +52,40 @@ def yield_cores(nice: int) -> None:
         ) from error
 
 
-def cores(process: int | None = None) -> float:
+def cores() -> float:
     """
-    How many cores a process may use: those of its affinity, or its group's share of time.
+    How many cores this process may use: those of its affinity, or its group's share of time.
 
     Ranks of a training on one machine have an equal part each, at least one core; but a launcher
     may have given each a part already, and then its affinity is not its parent's.
-
-    Args:
-        process: One that may be looked at; default: this process.
-
-    Raises:
-        OSError: That process is gone.
     """
-    ranks = limits.ranks(process)
-    allowed = float(len(os.sched_getaffinity(process or 0)))
-    share = _group_share(process)
+    ranks = limits.ranks()
+    allowed, share = float(allowed_cores(0)), _group_share()
     if ranks == 1:
         return min(allowed, share)
-    shared = max(allowed, _cores_of_parent(process))
+    shared = allowed
+    with contextlib.suppress(OSError):  # the launcher of a rank is gone
+        shared = max(allowed, float(allowed_cores(os.getppid())))
     return min(allowed, _part(shared, ranks), _part(share, ranks))
+
+
+def allowed_cores(process: int) -> int:
+    """Count the cores of a process's affinity; 0 is this one. All, if the system does not tell."""
+    try:
+        return len(os.sched_getaffinity(process))
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        return os.cpu_count() or 1
 
 
 def _part(cores: float, ranks: int) -> float:
     return max(cores / ranks, min(cores, 1.0))
 
 
-def _cores_of_parent(process: int | None) -> float:
-    """How many cores the launcher of a rank may use; 0 if that is not to be seen."""
-    with contextlib.suppress(OSError, KeyError):
-        parent = os.getppid() if process is None else _parent(process)
-        return float(len(os.sched_getaffinity(parent)))
-    return 0.0
-
-
-def _parent(process: int) -> int:
-    return groups.read_fields(f"{groups.PROC}/{process}/status")["PPid:"]
-
-
-def _group_share(process: int | None) -> float:
-    """The least share of time that a control group of a process has, in cores."""
-    found = groups.folders("cpu", process)
-    return min((_share(folder) for folder in found), default=math.inf)
+def _group_share() -> float:
+    """The least share of time that a control group of this process has, in cores."""
+    return min((_share(folder) for folder in groups.folders("cpu")), default=math.inf)
 
 
 def _share(folder: str) -> float:

@@ -1,5 +1,5 @@
 """
-Start processes that are quiet about Ctrl-C.
+Start processes that are quiet about Ctrl-C, and whose end is seen even if something else reaps it.
 
 Note 1, Ctrl-C while a process starts. Ctrl-C reaches every process of the terminal, and the trainer
 handles it. A worker that imports, unpickles or enters its loop would print a traceback, so it is
@@ -14,23 +14,33 @@ born with SIGINT blocked and unblocks it once it can keep quiet about it. How it
   (`_Spawning.pid`). These are the two places at which multiprocessing calls our code.
 - forkserver: nothing. Its children are quiet while they start, and they inherit what the server
   blocks, which is not only ours.
+
+Note 2, children that something else reaps. If SIGCHLD is ignored, the kernel reaps them; so may a
+handler or a thread that waits for any child. multiprocessing then calls them alive for ever. But a
+child stays a child of this process until it is reaped, so that ECHILD says for sure that it has
+ended, with all of its threads; only its exit code is lost (`_Child.poll`). A process of a fork
+server is not concerned: the server reaps it.
 """
 
 import multiprocessing
 import os
 import signal
 import threading
-from multiprocessing import popen_spawn_posix
+from multiprocessing import popen_fork, popen_spawn_posix
 from typing import Any
+
+# The exit code of a process that something else has reaped; no process can exit with it.
+UNKNOWN_CODE = 256
 
 # While a process is forked: the trainer's handler of SIGINT, which the child gets back.
 _handler: Any = None
 
 
 def start(process: Any) -> None:
-    """Start a process of multiprocessing that is born with interrupts blocked (note 1)."""
+    """Start a process of multiprocessing, as notes 1 and 2 say."""
     method = method_of(process)
     if method == "fork":
+        process._Popen = _Child
         _start_by_fork(process)
         return
     if method == "spawn":
@@ -44,6 +54,18 @@ def method_of(process: Any) -> str:
     """Name the start method of a process of multiprocessing."""
     method: str = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
     return method
+
+
+def name_reaper() -> str:
+    """Say what in this process reaps children, or may, as a clause."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    if handler == signal.SIG_IGN:
+        return "SIGCHLD is ignored in this process, so the kernel reaps its children"
+    name = getattr(handler, "__qualname__", "")
+    named = name and f", {name},"
+    return (
+        f"a thread, a library or the handler of SIGCHLD{named} of this process waits for any child"
+    )
 
 
 def _start_by_fork(process: Any) -> None:
@@ -86,6 +108,25 @@ def _give_handler_back() -> None:
 os.register_at_fork(after_in_child=_give_handler_back)
 
 
+class _Child(popen_fork.Popen):
+    """How multiprocessing forks; its end is seen whatever reaps it (note 2)."""
+
+    returncode: int | None
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        """Return the exit code; None while the process runs."""
+        if self.returncode is None:
+            try:
+                reaped, status = os.waitpid(self.pid, flag)
+            except ChildProcessError:
+                self.returncode = UNKNOWN_CODE
+            except OSError:
+                return None  # a refused call: as multiprocessing has it
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if reaped else None
+        return self.returncode
+
+
 class _BlocksInterruptsWhenPickled:
     """Blocks SIGINT in the process that pickles it, once all user objects are pickled (note 1)."""
 
@@ -94,7 +135,7 @@ class _BlocksInterruptsWhenPickled:
         return _BlocksInterruptsWhenPickled, ()
 
 
-class _Spawning(popen_spawn_posix.Popen):
+class _Spawning(_Child, popen_spawn_posix.Popen):
     """How multiprocessing spawns, with interrupts blocked while the process is made (note 1)."""
 
     _made: int | None = None
@@ -107,7 +148,7 @@ class _Spawning(popen_spawn_posix.Popen):
             # No object will refer to the process, and it would complain about half a message.
             if self._made is not None:
                 os.kill(self._made, signal.SIGKILL)
-                os.waitpid(self._made, 0)
+                self.poll(0)
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)

@@ -6,33 +6,41 @@ import select
 from typing import Any
 
 from shmloader.core import watch_process
+from shmloader.errors import REFUSALS
 
 _THREADS, _STARTED = 17, 19  # in what _stat() returns
 _LOOK_AGAIN_S = 0.05  # where the kernel does not tell of an end
 
 
-def _stat(pid: int) -> list[str]:
-    """The kernel's record of a process, from its state on; empty where there is no such record."""
+def _stat(pid: int) -> list[str] | None:
+    """
+    The kernel's record of a process, from its state on; empty if there is no such process.
+
+    None if it cannot be read: this process may be out of descriptors or memory for a moment.
+    """
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
             return stat.read().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
+    except OSError:
+        return None
 
 
 def start_time(pid: int) -> str | None:
     """When a process started, in the kernel's ticks as text; None if the kernel does not say."""
-    return next(iter(_stat(pid)[_STARTED : _STARTED + 1]), None)
+    return next(iter((_stat(pid) or [])[_STARTED : _STARTED + 1]), None)
 
 
 def is_running(pid: int, started: str | None) -> bool:
     """
     Returns True if the process of that start time runs; a process to be reaped does not.
 
-    Without a start time, any process that has that pid is taken for it.
+    If a start time is not known, or not to be read now, any process that has that pid is taken for
+    it.
     """
-    if started is not None:
-        state = _stat(pid)
+    state = None if started is None else _stat(pid)
+    if state is not None:
         return state[_STARTED : _STARTED + 1] == [started] and not _is_zombie(state)
     try:
         os.kill(pid, 0)
@@ -55,13 +63,14 @@ def reap(pid: int, started: str | None) -> int | None:
     Returns:
         Its exit code, as multiprocessing has it; None if there was nothing to reap.
     """
-    state = _stat(pid)
+    state = _stat(pid) or []
     if started is None or state[_STARTED : _STARTED + 1] != [started] or not _is_zombie(state):
         return None
-    with contextlib.suppress(ChildProcessError):
+    try:
         reaped, status = os.waitpid(pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if reaped else None
-    return None
+    except ChildProcessError:  # it is another process's
+        return None
+    return os.waitstatus_to_exitcode(status) if reaped else None
 
 
 class Watch:
@@ -82,14 +91,14 @@ class Watch:
         with contextlib.suppress(OSError, AttributeError):
             self.descriptors.append(os.pidfd_open(pid))
         self.patience_s = None if self.descriptors else _LOOK_AGAIN_S
-        # Of a process that has the pid of an ended one.
-        self._is_other = started is not None and start_time(pid) != started
+        # Looked at after the descriptor, which may be that of a later process with this pid.
+        self._has_ended = not is_running(pid, started)
 
     @property
     def has_ended(self) -> bool:
         """True if it has ended."""
-        if self._is_other or not self.descriptors:
-            return self._is_other or not is_running(self.pid, self._started)
+        if self._has_ended or not self.descriptors:
+            return self._has_ended or not is_running(self.pid, self._started)
         end = select.poll()
         end.register(self.descriptors[0], select.POLLIN)
         return bool(end.poll(0))
@@ -108,7 +117,10 @@ class ParentWatch:
 
     Attributes:
         pid, started: The trainer and when it started.
+        failure: The refused system call without which this process cannot watch; None if it does.
     """
+
+    failure: OSError | None = None
 
     def __init__(self, pid: int) -> None:
         """Name the process to watch, which runs now."""
@@ -125,6 +137,16 @@ class ParentWatch:
         if self._watcher == os.getpid():
             return
         self._watcher = os.getpid()
-        watch_process(self.pid)
-        if start_time(self.pid) != self.started:
+        try:
+            watch_process(self.pid)
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                raise
+            self.failure = error
+        if not is_running(self.pid, self.started):
             os._exit(1)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if this process cannot watch, and finds that the trainer has ended."""
+        return self.failure is not None and not is_running(self.pid, self.started)

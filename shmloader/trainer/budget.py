@@ -4,12 +4,13 @@ How many slots and bytes there are, and what may be kept of them: one policy, in
 The ledger counts; the rules stand here. As many slots as torch would have in flight are reserved
 for the workers, and so are the bytes of as many batches. A batch that would eat into the reserve
 is spilled: copied out when it is delivered, so that its slot is free at once. A loop that drops its
-batches, but late, gets slots for as many as it holds.
+batches, but late, gets slots for as many as it holds. A batch that contains itself holds its slot
+until Python's garbage collector finds it, so that is run when slots or bytes are short.
 """
 
+import gc
 import time
 from collections import Counter
-from enum import Enum
 
 from shmloader import log
 from shmloader.core import Ledger
@@ -17,6 +18,7 @@ from shmloader.memory import limits
 from shmloader.memory.account import account
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes, fewer_slots
+from shmloader.metrics.record import Spill
 
 # Slots beyond what torch has in flight: for the batches that a training step holds, and the last
 # ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.
@@ -26,44 +28,6 @@ _WARN_AFTER_SPILLS = 16
 _SLACK_PART = 4
 _SHORTAGE_S = 1.0  # memory also comes back by itself, as when files are written
 _AWAY_S = 0.5  # between two looks: the user's code ran meanwhile, and nobody made room
-
-
-class Spill(Enum):
-    """Why a batch is copied out of its slot, in the words of the advice against it."""
-
-    KEPT_BY_WORKER = (
-        "the workers keep what they collate, as in a cache: have the dataset and collate_fn drop "
-        "or copy it"
-    )
-    TOO_FEW_SLOTS = (
-        "more are held than slots can be spared: raise slots (now {slots}) by the number of "
-        "batches that you keep, or drop them sooner"
-    )
-    FOR_CHILDREN = (
-        "processes that were forked while batches were in use may still read {forked} slots: fork "
-        "before you iterate, end those processes, or raise slots (now {slots}) by that number"
-    )
-    TOO_FEW_BYTES = (
-        "more bytes are held than ring_bytes can spare: raise ring_bytes (now {ring_bytes}) or "
-        "drop batches sooner"
-    )
-    FOR_AN_EARLIER_BATCH = (
-        "an earlier one needed the room: raise ring_bytes (now {ring_bytes}) or lower "
-        "prefetch_factor"
-    )
-
-    @property
-    def label(self) -> str:
-        """The reason in one word, as users read it in counts."""
-        return self.name.lower()
-
-
-_NUMBERS = {reason: number for number, reason in enumerate(Spill, start=1)}
-
-
-def number_of(reason: Spill) -> int:
-    """The number that stands for a reason in the log of batches, from 1."""
-    return _NUMBERS[reason]
 
 
 def shape_of(
@@ -164,11 +128,24 @@ class Budget:
         if ledger.is_kept(slot):
             # The trainer may work in place, and the worker's copy must not change.
             return Spill.KEPT_BY_WORKER
+        if ledger.is_cyclic(slot):
+            return None if self._has_plenty_once_collected(slot) else Spill.CYCLIC
         if ledger.idle_slots() <= self.reserve and not (self._grows and self._grow()):
             return Spill.TOO_FEW_SLOTS
         if ledger.wanting or not self._leaves_the_reserve(ledger.pages_bytes(slot) + 1):
             return Spill.TOO_FEW_BYTES
         return None
+
+    def _has_plenty_once_collected(self, slot: int) -> bool:
+        """Returns True if the batch may stay, now that those before it are collected."""
+        if not gc.isenabled():
+            return False  # the program collects when it wants to
+        # Not the old generation, which takes long: of the last batches there are few in it.
+        for generation in (0, 1):
+            gc.collect(generation)
+            if self._ledger.has_plenty(slot, self.reserve):
+                return True
+        return False
 
     def _grow(self) -> bool:
         """Put one slot more into use. Returns True if there is one more now."""
@@ -236,16 +213,16 @@ class Budget:
         return self._ledger.room(slot, want_bytes) >= want_bytes
 
     def note_spill(self, reason: Spill) -> None:
-        """Count a spill; several of them are worth advice, once."""
+        """Count a spill; several of them for want of room are worth advice, once."""
         self._pool.spills[reason.label] += 1
         self.spills[reason.label] += 1
         times = self.spills[reason.label]
-        together = self._pool.spills.total()
+        together = self._pool.spills.total() - self._pool.spills[Spill.CYCLIC.label]
         # Told the first time, the second, the fourth, the eighth: a loop may spill every batch.
         if times & (times - 1) == 0 and log.is_heard():
             name, cure = self._pool.name, self._cure(reason)
             log.tell("%s: batch spilled, number %d because %s", name, times, cure)
-        if together != _WARN_AFTER_SPILLS:
+        if together != _WARN_AFTER_SPILLS or reason is Spill.CYCLIC:
             return
         cure = self._cure(reason)
         # Kept for the next next(): a warning may be an error, which must not cost this batch.
@@ -260,4 +237,5 @@ class Budget:
         forked = self._ledger.counts()["forked"]
         if reason is Spill.TOO_FEW_SLOTS and forked > 0:
             reason = Spill.FOR_CHILDREN
-        return reason.value.format(slots=self._slots, ring_bytes=self._ring_bytes, forked=forked)
+        text = f"{reason.why}: {reason.cure}"
+        return text.format(slots=self._slots, ring_bytes=self._ring_bytes, forked=forked)

@@ -12,24 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import DistributedSampler
 
 from shmloader import draws
 from shmloader.core import Indices
+from shmloader.trainer.resuming.samplers import TORCHS, nested
 
-# These change nothing of their own by being iterated.
-_PURE = (
-    *(BatchSampler, DistributedSampler, RandomSampler),
-    *(SequentialSampler, SubsetRandomSampler, WeightedRandomSampler),
-    *(list, tuple, range),
-)
+_PURE = (*TORCHS, list, tuple, range)  # these change nothing of their own by being iterated
 _WRONG_IN_A_ROW = 2  # then a loader's order is not to be foretold
 # A guess pays while it takes no more of the processor than this, and this part of the epoch's time.
 _CHEAP_S, _DEAR = 2e-3, 0.01
@@ -91,21 +80,14 @@ def _changes_nothing(sampler: Any) -> bool:
     Even a copy of a user's sampler may draw from what it shares with the sampler itself: a module's
     generator, the dataset, other ranks. So it is never foretold.
     """
-    return all(type(each) in _PURE for each in _nested(sampler))
-
-
-def _nested(sampler: Any) -> Iterator[Any]:
-    """A sampler, and those that it draws from."""
-    while sampler is not None:
-        yield sampler
-        sampler = getattr(sampler, "sampler", None) if type(sampler) is BatchSampler else None
+    return all(type(each) in _PURE for each in nested(sampler))
 
 
 @contextmanager
 def _put_aside(sampler: Any) -> Iterator[None]:
     """Put every generator that may be drawn from back to where it was."""
     before = draws.random_states()
-    owned = [getattr(each, "generator", None) for each in _nested(sampler)]
+    owned = [getattr(each, "generator", None) for each in nested(sampler)]
     states = [(own, own.get_state()) for own in owned if isinstance(own, torch.Generator)]
     try:
         yield
@@ -117,8 +99,8 @@ def _put_aside(sampler: Any) -> Iterator[None]:
 
 @contextmanager
 def _in_next_epoch(sampler: Any) -> Iterator[None]:
-    """Let samplers that are told the number of the epoch be in the one behind theirs."""
-    told = [each for each in _nested(sampler) if isinstance(each, DistributedSampler)]
+    """Let samplers that are told the number of the epoch be in the one after theirs."""
+    told = [each for each in nested(sampler) if isinstance(each, DistributedSampler)]
     for each in told:
         each.epoch += 1
     try:

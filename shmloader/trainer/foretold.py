@@ -62,6 +62,10 @@ class Foretold:
         guesses = self._guesses.values()
         return next((guess.worker for guess in guesses if guess.number == number), None)
 
+    def count(self, worker: int) -> int:
+        """Count what a worker was sent."""
+        return sum(guess.worker == worker for guess in self._guesses.values())
+
     def spoil(self, ticket: int) -> None:
         """Note that a request could not be sent."""
         self.is_spoilt |= ticket in self._guesses

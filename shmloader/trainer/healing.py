@@ -13,10 +13,11 @@ from typing import Any
 from shmloader import log
 from shmloader.core import Indices, Progress
 from shmloader.errors import RestartWarning, warn
-from shmloader.processes.nursery import Nursery
+from shmloader.memory import shortages
+from shmloader.processes import starting
+from shmloader.processes.nursery import Nursery, Replacement
 from shmloader.trainer.transport import Transport
 from shmloader.worker import snapshot
-from shmloader.worker.growth import GREW
 
 _INDICES_SHOWN = 16
 
@@ -35,6 +36,8 @@ def describe_end(process: Any) -> str:
         return "could not be started" + (f" ({os.strerror(code)})" if code is not None else "")
     if code is None:
         return "ended"
+    if code == starting.UNKNOWN_CODE:
+        return f"ended (its exit code is not known: {starting.name_reaper()})"
     return f"was killed by {_name_of(-code)}" if code < 0 else f"exited with code {code}"
 
 
@@ -75,30 +78,56 @@ class Healer:
         self._workers = workers
         self._restarts = restarts
         self._used = 0
-        self._left_at: dict[int, bytes | None] = {}  # worker -> its snapshot when it left last
+        self._is_told = False  # of a new nursery
+        # Worker -> its snapshot when the last one in its place left, or another run's worker.
+        self._left_at = [progress.latest for progress in transport.ledger.progress]
 
     def begin_epoch(self) -> None:
         """Have all restarts again."""
         self._used = 0
 
+    def tend(self) -> bool:
+        """
+        Have replacements ordered again whose nursery is gone, and warn once of a new one.
+
+        Returns:
+            True if it is not known yet which process each of them is.
+        """
+        ordered = [each for each in self._workers if isinstance(each, Replacement)]
+        for replacement in ordered:
+            replacement.start()
+        if self.nursery.count > 1 and not self._is_told:
+            self._is_told = True
+            self._tell_of_another()
+        return not all(replacement.is_decided() for replacement in ordered)
+
+    def _tell_of_another(self) -> None:
+        message = (
+            "the process that starts replacements of DataLoader workers died, and another was "
+            f"started (pid {self.nursery.process.pid}): they begin with the dataset as it is now "
+            "in this process, so no batch changes if it is as it was at iter()"
+        )
+        log.tell("%s: %s", self._transport.loader_name, message)
+        warn(message, RestartWarning)
+
     def can_heal(self, worker_id: int) -> bool:
-        """Returns True if restarts are left, the nursery lives and a replacement can go on."""
-        self.nursery.read()
-        has_restart = self._used < self._restarts and not self.nursery.is_lost
-        return has_restart and self._is_known(worker_id)
+        """Returns True if restarts are left and a replacement can go on."""
+        return self._used < self._restarts and self._is_known(worker_id)
 
     def _is_known(self, worker_id: int) -> bool:
         progress = self._transport.ledger.progress[worker_id]
-        return progress.is_known and progress.epoch_is_known
+        if not progress.is_known:
+            return False
+        # Fetching again leads there from the beginning of an epoch alone.
+        return progress.begun is None or not snapshot.lacks_state(progress.begun)
 
     def has_left(self, worker_id: int) -> bool:
-        """Returns True if a dead worker ended by itself, because its memory grew too much."""
-        self.nursery.read()
-        if self._workers[worker_id].exitcode != GREW or self.nursery.is_lost:
-            return False
+        """Returns True if a dead worker left and can be replaced: its memory grew too much."""
         self._transport.drain()  # its last answer, which says so, may still be in its ring
         latest = self._transport.ledger.progress[worker_id].latest
-        return latest is not None and latest is not self._left_at.get(worker_id)
+        if not latest or latest is self._left_at[worker_id]:
+            return False
+        return snapshot.says_that_it_leaves(latest)
 
     def replace(self, worker_id: int) -> None:
         """Replace a worker that has left; it costs no restart, and there is no warning."""
@@ -120,7 +149,7 @@ class Healer:
 
     def _start_another(self, worker_id: int, progress: Progress) -> None:
         # In its place before it starts: an interrupt must not leave a process that is not listed.
-        self._workers[worker_id] = self.nursery.replacement(worker_id, progress)
+        self._workers[worker_id] = Replacement(self.nursery, worker_id, progress)
         self._workers[worker_id].start()
 
     def heal(self, worker_id: int, cause: str | None = None) -> None:
@@ -155,15 +184,18 @@ class Healer:
             f"{who} {describe_end(dead)} with "
             f"{describe_request(self._transport.in_hand(worker_id))} in hand, "
         )
-        if self.nursery.is_lost:
-            return words + "and the process that starts replacements is gone too"
         if self._restarts == 0:
             return words + "and no restarts were asked for: restarts=n replaces workers that die"
         if not self._is_known(worker_id):
-            return words + "and its last answer had no room to say where another could go on"
+            return words + (
+                "and its last answer does not say where another could go on: its dataset's "
+                "state_dict() failed there, or left no room within ring_bytes"
+            )
         words += f"and all {self._restarts} restarts of this epoch are used: "
         if dead.pid is None:
-            return words + "processes, memory or files are short; free some, or raise restarts"
+            reason = shortages.describe(dead.exitcode)
+            words += reason or "processes, memory or files are short: free some"
+            return words + ", or raise restarts"
         return words + (
             "if it was this batch each time, look at these samples; otherwise raise restarts"
         )

@@ -24,11 +24,13 @@ from torch.utils.data.dataloader import (
     _DatasetKind,
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
+    _share_dist_seed,
 )
 
 from shmloader import log
 from shmloader.core import Delivered, Progress, generation, pack_request
 from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
+from shmloader.memory import shortages
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
@@ -38,11 +40,11 @@ from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.device import ways
 from shmloader.trainer.device.copies import Copies
 from shmloader.trainer.foretelling import Foreteller
-from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
+from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options, replaces
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.received import Failure, PendingBatch
 from shmloader.trainer.resuming.generators import Pinned
-from shmloader.trainer.resuming.record import Record, batches_of
+from shmloader.trainer.resuming.record import Record
 from shmloader.trainer.resuming.resumption import Resumption, share_seed
 from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.tally import Start, Tally, length_of
@@ -124,13 +126,15 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._guess: list[Any] | None = None
             self._plan: Iterator[Any] | None = None
             self._first_worker = 0
-            self._heals = options.replaces
+            self._heals = replaces(options)
             self._is_dynamic = options.assignment == DYNAMIC
             self._is_seeded = options.seed_by == BY_BATCH
+            self._publishes = self._has_place and (options.restarts > 0 or options.resumable)
             self._check_arguments(loader)
             if resumption is not None and pinned is not None:
                 self._take_over(resumption, pinned, loader)
-            self._open_transport(options, shape)
+            with shortages.explained():
+                self._open_transport(options, shape)
             self._deliver, self._copies = ways.choose(
                 options,
                 self._transport,
@@ -142,10 +146,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._waiting.copies = self._copies
             if resumption is not None and resumption.is_in_epoch:
                 self._waiting.replaying.update(resumption.replaying)
-            if options.overlap_epochs and self._dataset_kind == _DatasetKind.Map:
+            if options.overlap_epochs and loader.persistent_workers:
                 most = int(self._prefetch_factor) * self._num_workers
                 self._foreteller = Foreteller(self._index_sampler, most)
-            self._start_workers(loader, options)
+            with shortages.explained():
+                self._start_workers(loader, options)
             self._reset(loader, first_iter=True)
         finally:
             if pinned is not None and resumption is not None:
@@ -156,10 +161,22 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if resumption.keeps_base_seed:
             pinned.rewind()
             self._base_seed = resumption.base_seed(int(self._base_seed))
+            if not resumption.is_in_epoch:
+                resumption.shared_seed = self._next_shared_seed(loader.generator)
             share_seed(self, resumption.shared_seed)
         resumption.tell_epoch(self._index_sampler)
         self._drawn = resumption.draw(self._index_sampler, self.record.stateful, loader.generator)
         self._resumption = resumption
+
+    def _next_shared_seed(self, generator: torch.Generator | None) -> int | None:
+        """Return what torch will draw for the data pipes of the epoch that is about to begin."""
+        if not isinstance(self._dataset, IterDataPipe):
+            return None
+        source = torch.default_generator if generator is None else generator
+        before = source.get_state()
+        seed = int(_share_dist_seed(generator, self._pg))
+        source.set_state(before)
+        return seed
 
     def _check_arguments(self, loader: Any) -> None:
         self._prefetch_factor = loader.prefetch_factor
@@ -178,6 +195,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
             )
 
+    @property
+    def _has_place(self) -> bool:
+        """Returns True if what a worker answers depends on what it has answered before."""
+        is_map = self._dataset_kind == _DatasetKind.Map
+        return not (is_map and self._is_seeded) or is_stateful(self._dataset)
+
     def _open_transport(self, options: Options, shape: Shape) -> None:
         segment = self._pool.acquire(shape)
         in_flight = int(self._prefetch_factor) * shape.workers
@@ -188,6 +211,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             heals=self._heals,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
             is_seeded=self._is_seeded,
+            publishes=self._publishes,
             follows=options.resumable,
             grows=options.slots is None,
         )
@@ -207,10 +231,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
-        resumption, ledger = self._resumption, self._transport.ledger
-        publishes = self._heals and ledger.needs_snapshots
-        if options.resumable and (ledger.needs_snapshots or is_stateful(self._dataset)):
-            publishes = True
+        resumption = self._resumption
         spec = WorkerSpec(
             parent=ParentWatch(os.getpid()),
             worker_id=0,
@@ -225,11 +246,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             shared_seed=self._shared_seed,
             handle=self._segment.handle(),
             signal_mask={*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
-            publishes=publishes,
-            resumable=options.resumable,
+            publishes=self._publishes,
             is_seeded=self._is_seeded,
             fetch_threads=options.fetch_threads,
-            can_undo=options.overlap_epochs and not self._is_seeded,
+            can_undo=self._foreteller is not None and not self._is_seeded,
             nice=options.nice,
             worker_bytes=options.worker_bytes,
         )
@@ -315,9 +335,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._num_yielded = self._delivered.count
         else:
             record.enter(list(snapshots))
-        if self._dataset_kind == _DatasetKind.Iterable:
-            length = batches_of(self)
-            record.length = lambda: length  # which must not keep this iterator alive
 
     def _foretell(self, foreteller: Foreteller) -> None:
         """Send what the next epoch will probably ask for, in place of a request of this one."""
@@ -325,9 +342,17 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._guess = foreteller.guess()
         number = len(self._transport.foretold.current)
         if number < len(self._guess):
-            by_turns = number % self._num_workers
-            worker = self._transport.requests.by_load()[0] if self._is_dynamic else by_turns
-            self._transport.foretell(self._guess[number], worker)
+            self._transport.foretell(self._guess[number], self._worker_to_foretell(number))
+
+    def _worker_to_foretell(self, number: int) -> int:
+        """Returns which worker torch will ask for a batch, as far as that can be known."""
+        if not self._is_dynamic:
+            return number % self._num_workers
+        foretold, freest = self._transport.foretold.current, self._transport.requests.by_load()
+        if self._in_order:
+            return freest[0]
+        # torch asks no worker for more than its part of what it may ask for.
+        return next(each for each in freest if foretold.count(each) < self._prefetch_factor)
 
     # Answers
 
@@ -395,7 +420,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._watch_sampler()
         # As planned ones: packed here instead of when it is placed, and the checksum costs little.
         index = pack_request(super()._next_index())  # type: ignore[no-untyped-call]
-        self._delivered.draw(self._send_idx, index, self.record.stateful.state())
+        self._delivered.draw(self._send_idx, index, self.record.stateful.state(index))
         return index
 
     def _watch_sampler(self) -> None:
@@ -417,8 +442,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._worker_queue_idx_cycle = itertools.cycle(in_turn)
         sent = self._send_idx
         super()._try_put_index()
-        if self._send_idx == sent and self._dataset_kind == _DatasetKind.Map:
-            self.record.total = self._delivered.number_of(sent)
         is_drawn_out = self._send_idx == sent and not self._transport.foretold.current.is_compared
         if self._foreteller is not None and is_drawn_out:
             self._foretell(self._foreteller)

@@ -1,26 +1,159 @@
-"""Our options of a loader: one record, checked in one place."""
+"""
+Our options of a loader: one record, of which all functions that take options have them.
 
+A new option is a field of `Options` and a key of `Given`, with a paragraph in the docstring of
+`DataLoader`.
+"""
+
+from __future__ import annotations
+
+import inspect
 import numbers
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy
 
+from shmloader.memory import limits
+
+if TYPE_CHECKING:
+    import torch  # the command line reads options without it
+
 _RING_BYTES_MIN = 1 << 16
-_SLOTS_MAX = 1 << 20
+SLOTS_MAX = 1 << 20
 _BYTES_MAX = 1 << 62
+_THREADS = "an int, such as 8 (shmloader.tune() finds the best one)"
 _THREADS_MAX = 1 << 12
 _AHEAD_MAX = 1 << 10
 _NICE_MAX = 19  # the kernel has no more
 
+Assignment = Literal["cycle", "dynamic"]
+SeedBy = Literal["worker", "batch"]
+
 CYCLE, DYNAMIC = "cycle", "dynamic"
 BY_WORKER, BY_BATCH = "worker", "batch"
-AUTO = "auto"
 CPU = "cpu"
+
+Check = Callable[[str, Any], Any]  # of a name and a value; returns the value to keep
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
+class Device:
+    """
+    A device for batches, and what happens on the way there.
+
+    Args:
+        name: Such as "cuda" or "cuda:1"; "cpu" copies nothing.
+        prefetch: How many batches are copied before they are asked for, 0 to 1024. Each takes its
+            room on the device.
+        transform: Called on each batch on the device, on the stream of copies; what it returns is
+            the batch. To send bytes and make floats of them there.
+
+    Raises:
+        TypeError: One is of a wrong type.
+        ValueError: There can be no device of this name, or `prefetch` is out of range.
+    """
+
+    name: str | torch.device  # a str once it is checked
+    prefetch: int = 2
+    transform: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _device_name(self.name))
+        object.__setattr__(self, "prefetch", _count(0, _AHEAD_MAX)("prefetch", self.prefetch))
+        if self.transform is not None and not callable(self.transform):
+            raise TypeError(f"transform should be a callable or None, but got {self.transform!r}")
+
+    @property
+    def copies(self) -> bool:
+        """True if batches are copied; those for the CPU stay where they are."""
+        return self.name != CPU
+
+
+def _device_name(value: Any) -> str:
+    """Check what names a device; a text is kept, because it can be pickled and compared."""
+    import torch
+
+    if not isinstance(value, str | torch.device):
+        raise TypeError(
+            f"device should be a str, a torch.device or a shmloader.Device, but got {value!r}"
+        )
+    try:
+        device = torch.device(value)
+    except RuntimeError:
+        device = None
+    if device is None or device.type == "meta":
+        raise ValueError(f'device should be such as "cuda" or "cuda:1", but got {value!r}')
+    return CPU if device.type == CPU else str(device)  # which has one, with or without its index
+
+
+def _device(name: str, value: Any) -> Device | None:
+    return value if value is None or isinstance(value, Device) else Device(value)
+
+
+def _count(least: int, most: int | None, *others: None, kind: str = "an int") -> Check:
+    """Make a check of a number; as with torch's options, numpy's integers are as good."""
+
+    def check(name: str, value: Any) -> Any:
+        if value is None and others:
+            return value
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise TypeError(f"{name} should be {kind}{' or None' * len(others)}, but got {value!r}")
+        number = int(value)
+        if number < least:
+            raise ValueError(f"{name} should be at least {least}, but got {number}")
+        if most is not None and number > most:
+            raise ValueError(f"{name} should be at most {most}, but got {number}")
+        return number
+
+    return check
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise TypeError(f"{name} should be a bool, but got {value!r}")
+    return bool(value)
+
+
+def _one_of(*choices: str) -> Check:
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise TypeError(f"{name} should be a str, but got {value!r}")
+        if value not in choices:
+            raise ValueError(
+                f"{name} should be {' or '.join(map(repr, choices))}, but got {value!r}"
+            )
+        return value
+
+    return check
+
+
+def _option(default: Any, check: Check, help: str) -> Any:
+    """Describe an option: what checks it, and a line on it for the command line."""
+    return field(default=default, metadata={"check": check, "help": help})
+
+
+class Given(TypedDict, total=False):
+    """The options as keyword arguments, for type checkers."""
+
+    slots: int | None
+    slot_bytes: int | None
+    ring_bytes: int | None
+    keep_pages: bool
+    restarts: int
+    assignment: Assignment
+    seed_by: SeedBy
+    fetch_threads: int
+    overlap_epochs: bool
+    nice: int
+    worker_bytes: int | None
+    resumable: bool
+    device: Device | str | torch.device | None
+
+
+@dataclass  # not frozen: to type checkers a loader has these attributes, which may be set
 class Options:
     """
     What a loader may be told beyond torch's arguments; `DataLoader` says what each means.
@@ -30,107 +163,106 @@ class Options:
         ValueError: An option is out of range.
     """
 
-    slots: int | None = None
-    slot_bytes: int | None = None
-    ring_bytes: int | None = None
-    keep_pages: bool = True
-    restarts: int = 0
-    assignment: str = CYCLE
-    seed_by: str = BY_WORKER
-    fetch_threads: int | str = 0
-    overlap_epochs: bool = False
-    nice: int = 0
-    worker_bytes: int | None = None
-    resumable: bool = False
-    device: Any = None  # a str once it is checked
-    prefetch_to_device: int = 2
-    device_transform: Callable[[Any], Any] | None = None
+    slots: int | None = _option(None, _count(1, SLOTS_MAX, None), "slots of each loader")
+    slot_bytes: int | None = _option(
+        None, _count(1, _BYTES_MAX, None), "bytes touched ahead in each slot"
+    )
+    ring_bytes: int | None = _option(
+        None, _count(_RING_BYTES_MIN, _BYTES_MAX, None), "most bytes that all slots keep"
+    )
+    keep_pages: bool = _option(True, _flag, "keep memory for the next epoch")
+    restarts: int = _option(0, _count(0, None), "deaths of workers to heal in each epoch")
+    assignment: Assignment = _option(
+        CYCLE, _one_of(CYCLE, DYNAMIC), '"dynamic": ask the worker that has least to do'
+    )
+    seed_by: SeedBy = _option(
+        BY_WORKER, _one_of(BY_WORKER, BY_BATCH), '"batch": draws depend on the batch alone'
+    )
+    fetch_threads: int = _option(
+        0, _count(0, _THREADS_MAX, kind=_THREADS), "threads that fetch in each worker"
+    )
+    overlap_epochs: bool = _option(False, _flag, "fetch ahead from the next epoch")
+    nice: int = _option(0, _count(0, _NICE_MAX), "added to the niceness of each worker, 0 to 19")
+    worker_bytes: int | None = _option(
+        None, _count(1, _BYTES_MAX, None), "bytes of growth after which a worker is replaced"
+    )
+    resumable: bool = _option(False, _flag, "workers send with each batch where they are")
+    device: Device | None = _option(None, _device, '"cuda": where batches arrive; experimental')
 
     def __post_init__(self) -> None:
-        self._settle("restarts", _count("restarts", self.restarts, 0, None))
-        self._settle("slots", _count_or_none("slots", self.slots, 1, _SLOTS_MAX))
-        self._settle("slot_bytes", _count_or_none("slot_bytes", self.slot_bytes, 1, _BYTES_MAX))
-        ring_bytes = _count_or_none("ring_bytes", self.ring_bytes, _RING_BYTES_MIN, _BYTES_MAX)
-        self._settle("ring_bytes", ring_bytes)
-        if self.slot_bytes is not None and ring_bytes is not None and self.slot_bytes > ring_bytes:
-            raise ValueError(
-                f"slot_bytes of {self.slot_bytes} exceeds ring_bytes of {ring_bytes}: raise "
-                f"ring_bytes to at least {self.slot_bytes} or lower slot_bytes"
-            )
-
-        _choose("assignment", self.assignment, CYCLE, DYNAMIC)
-        _choose("seed_by", self.seed_by, BY_WORKER, BY_BATCH)
-        if not (isinstance(self.fetch_threads, str) and self.fetch_threads == AUTO):
-            kind = 'an int or "auto"'
-            threads = _count("fetch_threads", self.fetch_threads, 0, _THREADS_MAX, kind)
-            self._settle("fetch_threads", threads)
-        self._settle("overlap_epochs", _flag("overlap_epochs", self.overlap_epochs))
-        self._settle("nice", _count("nice", self.nice, 0, _NICE_MAX))
-        worker_bytes = _count_or_none("worker_bytes", self.worker_bytes, 1, _BYTES_MAX)
-        self._settle("worker_bytes", worker_bytes)
-        self._settle("device", _device_or_none(self.device))
-        ahead = _count("prefetch_to_device", self.prefetch_to_device, 0, _AHEAD_MAX)
-        self._settle("prefetch_to_device", ahead)
-        if self.device_transform is not None and not callable(self.device_transform):
-            raise TypeError(
-                f"device_transform should be a callable or None, but got {self.device_transform!r}"
-            )
-
-    @property
-    def replaces(self) -> bool:
-        """True if workers that die or grow are replaced."""
-        return self.restarts > 0 or self.worker_bytes is not None
-
-    def _settle(self, name: str, value: int | str | None) -> None:
-        object.__setattr__(self, name, value)  # as the dataclass itself does when it is frozen
-
-    def by_name(self) -> dict[str, Any]:
-        """Return the options as keyword arguments."""
-        # Not asdict(), which copies what it does not know, such as a module that transforms.
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        for each in fields(self):
+            value = each.metadata["check"](each.name, getattr(self, each.name))
+            setattr(self, each.name, value)
+        if self.slot_bytes is not None:
+            _check_slot(self.slot_bytes, self.ring_bytes)
 
 
-def _count(name: str, value: Any, least: int, most: int | None, kind: str = "an int") -> int:
-    """Check an option; integers of numpy are as good as Python's, as with torch's options."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} should be {kind}, but got {value!r}")
-    number = int(value)
-    if number < least:
-        raise ValueError(f"{name} should be at least {least}, but got {number}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} should be at most {most}, but got {number}")
-    return number
+def _check_slot(slot_bytes: int, ring_bytes: int | None) -> None:
+    if ring_bytes is not None and slot_bytes > ring_bytes:
+        raise ValueError(
+            f"slot_bytes of {slot_bytes} exceeds ring_bytes of {ring_bytes}: raise ring_bytes to "
+            f"at least {slot_bytes} or lower slot_bytes"
+        )
+    most_bytes = limits.total_bytes()
+    if most_bytes is not None and slot_bytes > most_bytes:
+        raise ValueError(
+            f"slot_bytes of {slot_bytes} exceeds the memory of this machine or control group, "
+            f"{most_bytes} bytes: lower it to what a batch needs, or leave it out"
+        )
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, numpy.bool_)):
-        raise TypeError(f"{name} should be a bool, but got {value!r}")
-    return bool(value)
+OPTIONS = {each.name: each for each in fields(Options)}
+# Options that went, each with what to write instead.
+_GONE = {
+    "prefetch_to_device": 'device=shmloader.Device("cuda", prefetch=2)',
+    "device_transform": 'device=shmloader.Device("cuda", transform=function)',
+}
 
 
-def _choose(name: str, value: Any, *choices: str) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} should be a str, but got {value!r}")
-    if value not in choices:
-        raise ValueError(f"{name} should be {' or '.join(map(repr, choices))}, but got {value!r}")
+def options_of(function: str, given: Mapping[str, Any]) -> Options:
+    """
+    Make the record of the options that a function was given.
+
+    Raises:
+        TypeError: As Python's, if it takes no such argument.
+    """
+    for name in given:
+        if name not in OPTIONS:
+            instead = f": pass {_GONE[name]}" if name in _GONE else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{instead}")
+    return Options(**given)
 
 
-def _count_or_none(name: str, value: Any, least: int, most: int) -> int | None:
-    return None if value is None else _count(name, value, least, most, "an int or None")
+def replaces(options: Options) -> bool:
+    """Returns True if workers that die or grow are replaced."""
+    return options.restarts > 0 or options.worker_bytes is not None
 
 
-def _device_or_none(value: Any) -> str | None:
-    """Check what names a device; a text is kept, because it can be pickled and compared."""
-    if value is None:
-        return None
-    import torch  # not above: the command line reads options without it
+def by_name(options: Options) -> dict[str, Any]:
+    """Return options as keyword arguments; not by asdict(), which copies what it does not know."""
+    return {name: getattr(options, name) for name in OPTIONS}
 
-    if not isinstance(value, str | torch.device):
-        raise TypeError(f"device should be a str, a torch.device or None, but got {value!r}")
-    try:
-        device = torch.device(value)
-    except RuntimeError:
-        device = None
-    if device is None or device.type == "meta":
-        raise ValueError(f'device should be such as "cuda" or "cuda:1", but got {value!r}')
-    return CPU if device.type == CPU else str(device)  # which has one, with or without its index
+
+def takes_options(function: _Function) -> _Function:
+    """Have inspect.signature() show a function's options instead of `**options`."""
+    signature = inspect.signature(function)
+    *named, _ = signature.parameters.values()
+    signed: Any = function
+    signed.__signature__ = with_options(signature.replace(parameters=named))
+    return function
+
+
+def with_options(signature: inspect.Signature) -> inspect.Signature:
+    """Add the options to a signature that it has not, with their defaults and types."""
+    named = [*signature.parameters.values()]
+    named += [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=Given.__annotations__[name].__forward_arg__,
+        )
+        for name, each in OPTIONS.items()
+        if name not in signature.parameters
+    ]
+    return signature.replace(parameters=sorted(named, key=lambda each: each.kind))

@@ -4,7 +4,8 @@ Requests of torch's own samplers drawn as arrays: the same indices from the same
 Drawing the indices of a batch one by one, and packing them into a request, costs the trainer more
 than all the rest of a large batch. So where the sampler is exactly one of torch's, its arithmetic
 is done here on arrays. Whether this torch still draws what is drawn here is looked at once in each
-process; if not, and for every other sampler, torch's own path is taken.
+process, and again if other code replaces `__iter__` of one; if not, and for every other sampler,
+torch's own path is taken.
 """
 
 import functools
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from shmloader.core import Plan
-from shmloader.trainer.permutations import permutation, skip_permutation
 
 _Indices = NDArray[numpy.int64]
 _BASE_SEEDS = (0, 2**31)
@@ -37,7 +37,7 @@ def plan(sampler: Any) -> Iterator[Any] | None:
 
 def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
     """
-    Begin an epoch behind so many requests; None for a sampler that has to draw them.
+    Begin an epoch after so many requests; None for a sampler that has to draw them.
 
     What these samplers draw depends on no generator, so nothing is to be drawn again.
     """
@@ -142,16 +142,17 @@ class _Shuffle:
 
     def draw(self) -> _Indices:
         length, generator = len(self._sampler.data_source), self._sampler.generator
-        if generator is not None:
+        if generator is None:
+            generator = _seeded(int(torch.empty((), dtype=torch.int64).random_().item()))
+        else:
             self._drawn = length, generator
-            return permutation(length, generator)
-        seed = int(torch.empty((), dtype=torch.int64).random_().item())
-        return permutation(length, _seeded(seed), is_own=True)
+        return torch.randperm(length, generator=generator).numpy()
 
     def end(self) -> None:
-        """As torch draws a second permutation, of which nothing is taken."""
+        """Draw a second permutation, of which nothing is taken, as torch does."""
         if self._drawn is not None:
-            skip_permutation(*self._drawn)
+            length, generator = self._drawn
+            torch.randperm(length, generator=generator)
 
 
 def _seeded(seed: int) -> torch.Generator:
@@ -171,7 +172,7 @@ def _order(sampler: DistributedSampler[Any]) -> torch.Tensor:
     if not sampler.shuffle:
         return torch.arange(length)
     generator = _seeded(sampler.seed + sampler.epoch)
-    return torch.from_numpy(permutation(length, generator, is_own=True))
+    return torch.randperm(length, generator=generator)
 
 
 def _dealt(sampler: DistributedSampler[Any], order: torch.Tensor) -> _Indices:
@@ -183,9 +184,14 @@ def _dealt(sampler: DistributedSampler[Any], order: torch.Tensor) -> _Indices:
     return order[:total][sampler.rank :: sampler.num_replicas].contiguous().numpy()
 
 
-@functools.cache
 def _draws_like_torch() -> bool:
-    """Compare with this torch, on samplers of a few indices with generators of their own."""
+    kinds = (BatchSampler, DistributedSampler, RandomSampler, SequentialSampler)
+    return _draw_as_here(*(kind.__iter__ for kind in kinds))
+
+
+@functools.cache
+def _draw_as_here(*ways: Callable[[Any], Any]) -> bool:
+    """Compare with this torch's ways, or a user's in their place, on samplers of a few indices."""
     return all(
         [request.tolist() for request in _plan(make()) or ()] == list(make())
         for make in _samplers_to_compare()

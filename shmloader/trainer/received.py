@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 from torch._utils import ExceptionWrapper
 
 from shmloader.core import BatchLog, Ledger, Lent, pickling
-from shmloader.trainer.budget import Budget, Spill, number_of
+from shmloader.errors import leave_out_levels
+from shmloader.metrics.record import Spill
+from shmloader.trainer.budget import Budget
 from shmloader.trainer.device.copies import Copies
 
 
@@ -34,6 +36,7 @@ class Failure(ExceptionWrapper):
     """An error of the trainer's own in a batch's place, for torch to raise; of which task."""
 
     def __init__(self, error: Exception, number: int | None = None) -> None:
+        leave_out_levels(error)
         self.error = error
         self.number = number
 
@@ -123,7 +126,7 @@ class Received:
         if self._ledger.follows:
             pending.snapshot = self._ledger.snapshot_of(pending.slot)
         try:
-            spill = 0 if reason is None else number_of(reason)
+            spill = 0 if reason is None else reason.number
             if self.copies is None:
                 pending.batch = self._ledger.deliver(
                     pending.slot, spill, pickling.Unpickler, self.mover

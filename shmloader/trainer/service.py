@@ -3,36 +3,32 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch.utils.data
 
-from shmloader.core import view_layout
 from shmloader.data.caches import caches_in
 from shmloader.errors import at_users_line, warn
 from shmloader.memory import limits, sending
-from shmloader.memory.pool import SegmentPool
+from shmloader.memory.pool import LAYOUT, SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
 from shmloader.metrics import Epoch, Held, Report, Stats
-from shmloader.metrics.case import Setting
-from shmloader.metrics.layout import Layout
+from shmloader.metrics.case import Setting, in_use
 from shmloader.metrics.picture import draw
-from shmloader.metrics.report import growth_lines, is_enough, report_on
-from shmloader.metrics.timeline import Timeline, timeline_of, timeline_over
+from shmloader.metrics.report import growth_lines, report_on, why_too_short
+from shmloader.metrics.timeline import Timeline, timeline_over
 from shmloader.metrics.trace import Traced
 from shmloader.processes import scheduling
 from shmloader.trainer import budget, together
 from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.options import CPU, DYNAMIC, Options
+from shmloader.trainer.options import Options
 from shmloader.trainer.resuming.record import Record
 from shmloader.trainer.resuming.resumption import Resumption
 from shmloader.trainer.resuming.samplers import epoch_of
 from shmloader.trainer.resuming.states import read
 from shmloader.trainer.single import SingleIterator
-
-LAYOUT = Layout(view_layout())
 
 Evidence = tuple[Epoch, Timeline, Setting]  # what `report_on` takes
 
@@ -55,6 +51,11 @@ class Service:
         self._loaded: Resumption | None = None  # for the next one
         self._resumed_at: int | None = None  # the sampler's epoch where the last one went on
 
+    @property
+    def loaded(self) -> dict[str, Any] | None:
+        """The state that was loaded, until an iterator goes on from it."""
+        return None if self._loaded is None else self._loaded.state.copy()
+
     def iterate_here(self, loader: Any, options: Options) -> SingleIterator:
         """Start an iterator of a loader without workers."""
         together.check(loader, options)
@@ -64,19 +65,29 @@ class Service:
         return iterator
 
     def state_dict(
-        self, loader: Any, options: Callable[[], Options], *, is_ahead: bool = False
+        self,
+        loader: Any,
+        options: Callable[[], Options],
+        *,
+        is_ahead: bool = False,
+        counted: int | None = None,
     ) -> dict[str, Any]:
         """
         Say where the loader is; what was loaded and not begun is where it is.
 
         Args:
             is_ahead: The loop has not seen the last batch, until the epoch is over.
+            counted: How many batches the loop takes, if it never asks for the end of an epoch.
         """
-        if self._loaded is not None:
-            return self._loaded.state.copy()
+        if self.loaded is not None:
+            return self.loaded
         if self._record is None:
-            self._record = Record(loader, options())
-        return self._record.state_before() if is_ahead else self._record.state_dict()
+            # A copy of a loader whose workers live on shares their iterator.
+            live = loader._iterator if isinstance(loader._iterator, RingIterator) else None
+            self._record = Record(loader, options()) if live is None else live.record
+        if is_ahead:
+            return self._record.state_before()
+        return self._record.state_dict(counted)
 
     def load_state_dict(self, loader: Any, options: Options, state: Any) -> int | None:
         """
@@ -94,16 +105,13 @@ class Service:
         loader._iterator = None
         return None if self._loaded is None else self._loaded.sampler_epoch
 
-    def iterate(
-        self, loader: Any, options: Options, kind: type[RingIterator] = RingIterator
-    ) -> RingIterator:
+    def iterate(self, loader: Any, options: Options) -> RingIterator:
         """
         Start an iterator of a loader with workers, as torch's `_get_iterator` does.
 
         Args:
             loader: A `torch.utils.data.DataLoader` with `num_workers > 0`.
             options: Those of the loader now.
-            kind: The iterator's class.
 
         Raises:
             TypeError: The workers are threads.
@@ -116,20 +124,12 @@ class Service:
         together.check(loader, options)
         sending.install()  # again: torch's init_reductions() takes it away
         shape = _shape_of(loader, options)
-        self.pool.about = {
-            "label": type(loader.dataset).__name__,
-            "prefetch_factor": int(loader.prefetch_factor or 0),
-            "in_order": bool(loader.in_order),
-            "chosen_slots": options.slots or 0,
-            "is_dynamic": options.assignment == DYNAMIC,
-            "may_be_dynamic": together.may_be_dynamic(loader, options),
-            "may_have_threads": together.may_have_threads(loader, options),
-            "is_nice": options.nice > 0,
-        }
+        self.pool.label = type(loader.dataset).__name__
+        self.pool.about = self.setting(loader, options).to_bytes()
         for cache in caches_in(loader.dataset):
             cache.note_user(self.pool.number)
         self._look_back(loader)
-        iterator = kind(loader, options, self.pool, shape, self._loaded)
+        iterator = RingIterator(loader, options, self.pool, shape, self._loaded)
         self._loaded, self._record = None, iterator.record
         self._iterators[id(iterator)] = iterator
         return iterator
@@ -153,18 +153,16 @@ class Service:
 
     def report(self, loader: Any, options: Options) -> Report:
         """Judge the last epoch; the options are those that it was run with."""
-        epochs = self.pool.history.epochs()
-        if not epochs or loader.num_workers == 0:
-            return report_on(None, None, None)
-        timeline = timeline_of(self.pool.logs(), LAYOUT, epochs[-1].number)
-        report = report_on(epochs[-1], timeline, self.setting(loader, options))
+        has_workers = loader.num_workers > 0
+        last = self.last_epoch(self.setting(loader, options)) if has_workers else None
+        report = report_on(*(last or (None, None, None)))
         grows = growth_lines(self.pool.growth, options.worker_bytes)
         return replace(report, lines=(*report.lines, *grows))
 
     def setting(self, loader: Any, options: Options) -> Setting:
-        """Say what a loader with workers is run with."""
+        """Say what a loader with workers is run with, when its iterator starts."""
         shape = _shape_of(loader, options)
-        slots = self._slots_now(shape.slots, options.slots)
+        by_default = _shape_of(loader, replace(options, slots=None))
         depth = int(loader.prefetch_factor)
         return Setting(
             workers=shape.workers,
@@ -173,38 +171,36 @@ class Service:
             assignment=options.assignment,
             may_be_dynamic=together.may_be_dynamic(loader, options),
             may_have_threads=together.may_have_threads(loader, options),
-            is_nice=options.nice > 0,
-            slots=slots,
+            slots=shape.slots,
             chosen_slots=options.slots,
+            extra_slots=max(0, by_default.slots - shape.workers * depth),
+            spare=budget.spare_slots(shape.workers, depth, shape.slots),
             ring_bytes=shape.ring_bytes,
+            most_bytes=default_ring_bytes(),
             cores=scheduling.cores(),
             ranks=limits.ranks(),
             persistent=bool(loader.persistent_workers),
-            spare=budget.spare_slots(shape.workers, depth, slots),
-            most_bytes=default_ring_bytes(),
         )
 
-    def _slots_now(self, slots: int, chosen: int | None) -> int:
-        """How many slots there are; more than at the start if the loader chose, and needed them."""
-        counts = self.pool.stats().slots
-        in_use = sum(counts[name] for name in ("free", "placed", "ready", "leased") if counts)
-        return max(slots, in_use) if chosen is None else slots
+    def last_epoch(self, setting: Setting) -> Evidence | None:
+        """Take what a report needs of the last epoch; None if none was run with workers."""
+        return next(self._epochs(setting), None)
 
     def evidence(self, setting: Setting) -> Evidence | None:
         """
-        Take what a report needs of the last epoch that is long enough, to judge it later.
+        Take what a report needs of the last epoch that can be judged, to judge it later.
 
         Args:
             setting: What `setting` returned; the loader need not live any more.
         """
-        slots = self._slots_now(setting.slots, setting.chosen_slots)
-        setting = replace(setting, slots=slots)
+        return next((each for each in self._epochs(setting) if not why_too_short(*each)), None)
+
+    def _epochs(self, setting: Setting) -> Iterator[Evidence]:
+        """List the epochs, the last one first, each with its batches and what it was run with."""
+        setting = setting.grown_to(in_use(self.pool.stats().slots))
         records = LAYOUT.records(b"".join(self.pool.logs()))
         for epoch in reversed(self.pool.history.epochs()):
-            timeline = timeline_over(records, LAYOUT, epoch.number)
-            if is_enough(timeline, setting):
-                return epoch, timeline, setting
-        return None
+            yield epoch, timeline_over(records, LAYOUT, epoch.number), setting
 
     def draw(self, path: str | os.PathLike[str], title: str) -> None:
         """Draw the waits and fetches of the last epoch's batches."""
@@ -216,9 +212,7 @@ class Service:
     def traced(self) -> list[Traced]:
         """List the last batches of each segment, for a trace."""
         pool = self.pool
-        return [
-            Traced(pool.number, pool.about["label"], LAYOUT.records(log)) for log in pool.logs()
-        ]
+        return [Traced(pool.number, pool.label, LAYOUT.records(log)) for log in pool.logs()]
 
     def held(self) -> list[Held]:
         """List the batches that still occupy a slot."""
@@ -243,7 +237,7 @@ def _shape_of(loader: Any, options: Options) -> Shape:
         options.slots,
         options.slot_bytes,
         options.ring_bytes,
-        0 if options.device in (None, CPU) else options.prefetch_to_device,
+        options.device.prefetch if options.device and options.device.copies else 0,
     )
 
 

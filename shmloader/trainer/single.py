@@ -8,12 +8,12 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from shmloader import draws
-from shmloader.core import Delivered, Samples
+from shmloader.core import Delivered, Indices, Samples
 from shmloader.errors import at_users_line
-from shmloader.trainer.device.single import way_to_device
+from shmloader.trainer.device.in_process import way_to_device
 from shmloader.trainer.options import BY_BATCH, Options
 from shmloader.trainer.resuming import telling
-from shmloader.trainer.resuming.record import Record, batches_of
+from shmloader.trainer.resuming.record import Record
 from shmloader.trainer.resuming.resumption import Resumption, share_seed
 from shmloader.trainer.resuming.samplers import Apart, Drawn
 from shmloader.worker import restoring, snapshot
@@ -98,9 +98,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         if self._stateful.is_here and self._delivered.sampler is None:
             self._delivered.start(self._stateful.state())
         is_iterable = self._dataset_kind == _DatasetKind.Iterable
-        length, sampler = batches_of(self), self._index_sampler
-        # Neither must keep this iterator alive, nor what it fetches with unless that is asked.
-        record.length = (lambda: length) if is_iterable else (lambda: _length_of(sampler))
+        # The record must not keep this iterator alive, nor what it fetches with unless it is asked.
         dataset, fetcher = self._dataset, self._dataset_fetcher
         own = fetcher.dataset_iter if is_iterable else None
         if snapshot.is_stateful(dataset) or snapshot.is_stateful(own):
@@ -111,9 +109,9 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     def _next_index(self) -> Any:
         index = super()._next_index()  # type: ignore[no-untyped-call]
         task, self._task = self._task, self._task + 1
-        self._delivered.draw(task, index, self._stateful.state())
+        self._delivered.draw(task, index, self._stateful.state(index))
         self._delivered.take(task, 0)
-        return index
+        return list(index) if type(index) is Indices else index  # as torch's samplers draw
 
     def _next_data(self) -> Any:
         batch = super()._next_data()  # type: ignore[no-untyped-call]
@@ -197,13 +195,6 @@ class SingleIterator(_SingleProcessDataLoaderIter):
 
 def _numbers(epoch: int, delivered: Delivered, task: int) -> tuple[int, int]:
     return epoch, delivered.number_of(task)
-
-
-def _length_of(sampler: Any) -> int | None:
-    try:
-        return len(sampler)
-    except Exception:
-        return None  # it has none, and need not have one
 
 
 def _ask(dataset: Any, fetcher: Any) -> tuple[Any, Any, bool]:

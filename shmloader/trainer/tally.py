@@ -7,29 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
-from torch.utils.data import (
-    BatchSampler,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler
 
 from shmloader import log
 from shmloader.core import BatchLog, Ledger
 from shmloader.memory.pool import SegmentPool, workers_of
 from shmloader.metrics import Epoch, Times, WorkerStats
 from shmloader.processes import scheduling
-
-# Their lengths are arithmetic; len() of another one may run code of the user's.
-_SAMPLERS = (
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from shmloader.trainer.resuming.samplers import TORCHS
 
 
 class Start(NamedTuple):
@@ -184,6 +169,6 @@ def length_of(loader: Any) -> int | None:
     """How many batches an epoch of a loader has; None if only user code could tell."""
     drawn: Any = loader.batch_sampler
     if drawn is None:
-        return len(loader.sampler) if type(loader.sampler) in _SAMPLERS else None
-    is_torchs = type(drawn) is BatchSampler and type(drawn.sampler) in _SAMPLERS
+        return len(loader.sampler) if type(loader.sampler) in TORCHS else None
+    is_torchs = type(drawn) is BatchSampler and type(drawn.sampler) in TORCHS
     return len(drawn) if is_torchs else None

@@ -1,20 +1,116 @@
 """
-Which options go together: every rule stands here, with its one message.
+Which options go together: one table of rules, and one of what each option needs.
+
+What is refused, what is left out where options are for all loaders, and what may be advised come
+from the table of rules, by trying options against it. docs/api.md shows it, and a test compares.
 
 Most rules are about workers, so a loader without any may have all options; but without workers too
 batches go to a device.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data.dataloader import _DatasetKind
 
-from shmloader.errors import warn
-from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
+from shmloader.errors import UnusedOptionWarning, warn
+from shmloader.trainer.options import BY_BATCH, DYNAMIC, OPTIONS, SLOTS_MAX, Options, replaces
 from shmloader.worker.snapshot import is_stateful
 
+
+class _Need(NamedTuple):
+    """What an option needs to do anything, and what to say if a loader lacks it."""
+
+    is_met: Callable[[Any], bool]
+    remedy: str
+
+
+_WORKERS = _Need(
+    lambda loader: loader.num_workers > 0,
+    "with num_workers=0 there are no workers: pass at least 1",
+)
+_PERSISTENT = _Need(
+    lambda loader: loader.persistent_workers,
+    "no worker lives on between epochs: pass persistent_workers=True",
+)
+# Each option with its needs. One that lacks a need does nothing, and every batch is the same.
+NEEDS: dict[str, tuple[_Need, ...]] = {
+    **dict.fromkeys(OPTIONS, (_WORKERS,)),
+    "overlap_epochs": (_WORKERS, _PERSISTENT),
+    "seed_by": (),
+    "device": (),
+}
+
+
+class Fact(NamedTuple):
+    """What may be true of a loader or its options, and how docs/api.md calls it."""
+
+    words: str
+    is_true: Callable[[Any, Options], bool]
+
+
+class Rule(NamedTuple):
+    """
+    Options that are refused while a fact is true.
+
+    Attributes:
+        options: Given together. The first is left out if they are for all loaders of a process.
+        fact: What must not be true then.
+        words: What the error says after them, in which {dataset} is the class of the dataset.
+    """
+
+    options: tuple[str, ...]
+    fact: Fact
+    words: str
+
+    def is_broken(self, loader: Any, options: Options) -> bool:
+        """Returns True if a loader may not have these options together."""
+        given = all(getattr(options, name) != getattr(Options, name) for name in self.options)
+        return given and self.fact.is_true(loader, options)
+
+
+_PINNED = Fact("`pin_memory=True`", lambda loader, options: bool(loader.pin_memory))
+_BY_WORKER = Fact('`seed_by="worker"`', lambda loader, options: options.seed_by != BY_BATCH)
+_ITERABLE = Fact("an iterable dataset", lambda loader, options: is_iterable(loader))
+_SAVED = Fact("a dataset with `state_dict()`", lambda loader, options: is_stateful(loader.dataset))
+
+_OF_DEVICES = (
+    Rule(
+        ("device",),
+        _PINNED,
+        "and pin_memory=True are two ways to the same device: leave out pin_memory, because "
+        "batches then come on the device, where nothing is pinned",
+    ),
+)
+_UNREPEATABLE = (
+    'needs seed_by="batch": threads draw random numbers in no certain order, so a replacement or '
+    "a resumed run could not repeat a worker's draws"
+)
+_NOT_UNDONE = (
+    'needs seed_by="batch": the draws of a wrong guess could not be undone, because no worker\'s '
+    "draws are in a certain order"
+)
+_GO_ON = ("resumable", "restarts", "worker_bytes")  # have other processes go on with a dataset
+_OF_OPTIONS = (
+    *(Rule(("fetch_threads", name), _BY_WORKER, _UNREPEATABLE) for name in _GO_ON),
+    Rule(("overlap_epochs", "assignment"), _BY_WORKER, _NOT_UNDONE),
+    Rule(("overlap_epochs", "fetch_threads"), _BY_WORKER, _NOT_UNDONE),
+)
 _FOR_MAPS = ("assignment", "fetch_threads", "overlap_epochs", "worker_bytes")
+_NO_REQUESTS = (
+    "is for map-style datasets, whose requests name their samples, but {dataset} is "
+    "iterable-style: leave it out"
+)
+_NO_STATE = (
+    "saves no state of a dataset, but {dataset} has state_dict(): threads fetch samples ahead, so "
+    "its state would be of those too; leave out one of both"
+)
+_OF_DATASETS = (
+    *(Rule((name,), _ITERABLE, _NO_REQUESTS) for name in _FOR_MAPS),
+    *(Rule(("fetch_threads", name), _SAVED, _NO_STATE) for name in _GO_ON),
+)
+RULES = (*_OF_DEVICES, *_OF_OPTIONS, *_OF_DATASETS)
 
 
 def check(loader: Any, options: Options) -> None:
@@ -24,35 +120,10 @@ def check(loader: Any, options: Options) -> None:
     Raises:
         ValueError: Two options contradict each other, or an option the dataset's kind.
     """
-    _check_transform(options)
-    if options.device is not None and loader.pin_memory:
-        raise ValueError(
-            f'pin_memory=True and device="{options.device}" are two ways to the same device: leave '
-            "out pin_memory, because batches then come on the device, where nothing is pinned"
-        )
-    if loader.num_workers > 0:
-        check_alone(options)
-        if options.overlap_epochs and not loader.persistent_workers:
-            raise ValueError(
-                "overlap_epochs=True is for workers that live on between epochs: pass "
-                "persistent_workers=True"
-            )
-        if is_iterable(loader):
-            _check_for_iterable(loader, options)
-        elif options.fetch_threads != 0 and _saves_dataset(loader, options):
-            raise ValueError(
-                f"fetch_threads={options.fetch_threads!r} with resumable=True saves no state of a "
-                f"dataset, but {type(loader.dataset).__name__} has state_dict(): threads fetch "
-                "samples ahead, so its state would be of those too; leave out one of both"
-            )
-
-
-def _check_transform(options: Options) -> None:
-    if options.device_transform is not None and options.device is None:
-        raise ValueError(
-            "device_transform is called on batches that are on a device: pass device= too, such as "
-            'device="cuda"'
-        )
+    has_workers = loader.num_workers > 0
+    _refuse(loader, options, RULES if has_workers else _OF_DEVICES)
+    if has_workers:
+        _check_depth(loader, options)
 
 
 def check_alone(options: Options) -> None:
@@ -62,42 +133,35 @@ def check_alone(options: Options) -> None:
     Raises:
         ValueError: Two options contradict each other.
     """
-    _check_transform(options)
-    if options.fetch_threads != 0 and options.restarts and options.seed_by != BY_BATCH:
+    _refuse(None, options, _OF_OPTIONS)
+
+
+def _refuse(loader: Any, options: Options, rules: Iterable[Rule]) -> None:
+    for rule in rules:
+        if rule.is_broken(loader, options):
+            given = " with ".join(f"{name}={getattr(options, name)!r}" for name in rule.options)
+            dataset = type(getattr(loader, "dataset", None)).__name__
+            raise ValueError(f"{given} {rule.words.format(dataset=dataset)}")
+
+
+def _check_depth(loader: Any, options: Options) -> None:
+    in_flight = int(loader.prefetch_factor or 0) * int(loader.num_workers)
+    if options.slots is None and in_flight > SLOTS_MAX:
         raise ValueError(
-            f"fetch_threads={options.fetch_threads!r} with restarts={options.restarts} needs "
-            'seed_by="batch": threads draw random numbers in no certain order, so a replacement '
-            "could not repeat a worker's draws"
+            f"prefetch_factor={loader.prefetch_factor} with num_workers={loader.num_workers} has "
+            f"{in_flight} batches on their way, each in a slot of its own, and there are at most "
+            f"{SLOTS_MAX} slots: lower prefetch_factor to {SLOTS_MAX // loader.num_workers} or less"
         )
-    if options.fetch_threads != 0 and options.worker_bytes and options.seed_by != BY_BATCH:
-        raise ValueError(
-            f"fetch_threads={options.fetch_threads!r} with worker_bytes={options.worker_bytes} "
-            'needs seed_by="batch": threads draw random numbers in no certain order, so a '
-            "replacement could not repeat a worker's draws"
-        )
-    if options.fetch_threads != 0 and options.resumable and options.seed_by != BY_BATCH:
-        raise ValueError(
-            f"fetch_threads={options.fetch_threads!r} with resumable=True needs "
-            'seed_by="batch": threads draw random numbers in no certain order, so a resumed run '
-            "could not repeat a worker's draws"
-        )
-    by_free_hand = {
-        'assignment="dynamic"': options.assignment == DYNAMIC,
-        f"fetch_threads={options.fetch_threads!r}": options.fetch_threads != 0,
-    }
-    for name in (name for name, is_given in by_free_hand.items() if is_given):
-        if options.overlap_epochs and options.seed_by != BY_BATCH:
-            raise ValueError(
-                f'overlap_epochs=True with {name} needs seed_by="batch": the draws of a wrong '
-                "guess could not be undone, because no worker's draws are in a certain order"
-            )
 
 
 def advise(loader: Any, options: Options) -> None:
-    """Warn of what is less exact with these options than a user may expect of them."""
+    """Warn of what does nothing here, or is less exact than a user may expect."""
+    for remedy, names in _unused(loader, options).items():
+        given = ", ".join(f"{name}={getattr(options, name)!r}" for name in names)
+        warn(f"without effect: {given}; {remedy}, or leave it out", UnusedOptionWarning)
     is_dynamic = options.assignment == DYNAMIC and options.seed_by != BY_BATCH
     again = "a resumed run" if options.resumable else ""
-    if options.replaces:
+    if replaces(options):
         again = "a restart"
     if loader.num_workers > 0 and is_dynamic and again:
         warn(
@@ -107,16 +171,23 @@ def advise(loader: Any, options: Options) -> None:
         )
 
 
+def _unused(loader: Any, options: Options) -> dict[str, list[str]]:
+    """List the given options that do nothing, by what would change that."""
+    found: dict[str, list[str]] = {}
+    for name, needs in NEEDS.items():
+        lacks = [need.remedy for need in needs if not need.is_met(loader)]
+        if lacks and getattr(options, name) != getattr(Options, name):
+            found.setdefault(lacks[0], []).append(name)
+    return found
+
+
 def fitting(loader: Any, options: Options) -> Options:
     """Leave out what a loader cannot have, where options are for all loaders of a process."""
-    left_out = _FOR_MAPS if is_iterable(loader) else ()
-    if _saves_dataset(loader, options):
-        left_out = (*left_out, "fetch_threads")
-    if not loader.persistent_workers:
-        left_out = (*left_out, "overlap_epochs")
-    if loader.pin_memory:
-        left_out = (*left_out, "device", "device_transform")
-    return replace(options, **{name: getattr(Options, name) for name in left_out})
+    for rule in RULES:
+        if rule.is_broken(loader, options):
+            name = rule.options[0]
+            options = replace(options, **{name: getattr(Options, name)})
+    return options
 
 
 def is_iterable(loader: Any) -> bool:
@@ -126,29 +197,17 @@ def is_iterable(loader: Any) -> bool:
 
 def may_be_dynamic(loader: Any, options: Options) -> bool:
     """Returns True if the assignment of a loader may be "dynamic", with its other options."""
-    has_turns = options.overlap_epochs and options.seed_by != BY_BATCH
-    return not is_iterable(loader) and not has_turns
+    return _accepts(loader, replace(options, assignment="dynamic"))
 
 
 def may_have_threads(loader: Any, options: Options) -> bool:
     """Returns True if a loader has no fetching threads and may, with its other options."""
-    # Threads draw in no certain order.
-    needs_order = (options.restarts or options.overlap_epochs) and options.seed_by != BY_BATCH
-    if is_iterable(loader) or options.fetch_threads or needs_order:
+    return not options.fetch_threads and _accepts(loader, replace(options, fetch_threads=1))
+
+
+def _accepts(loader: Any, options: Options) -> bool:
+    try:
+        check(loader, options)
+    except ValueError:
         return False
-    return not _saves_dataset(loader, options)
-
-
-def _saves_dataset(loader: Any, options: Options) -> bool:
-    """Returns True if a loader's states have one of its dataset."""
-    return options.resumable and is_stateful(loader.dataset)
-
-
-def _check_for_iterable(loader: Any, options: Options) -> None:
-    for name in _FOR_MAPS:
-        value = getattr(options, name)
-        if value != getattr(Options, name):
-            raise ValueError(
-                f"{name}={value!r} is for map-style datasets, whose requests name their samples, "
-                f"but {type(loader.dataset).__name__} is iterable-style: leave it out"
-            )
+    return True

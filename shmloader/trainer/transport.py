@@ -52,6 +52,7 @@ class Transport:
         heals: bool,
         is_iterable: bool,
         is_seeded: bool = False,
+        publishes: bool = False,
         follows: bool = False,
         grows: bool = False,
     ) -> None:
@@ -64,6 +65,7 @@ class Transport:
             heals: Keep requests until they are answered, because dead workers are replaced.
             is_iterable: Accept from workers that they have reached their end.
             is_seeded: Number each request, because the worker's draws are seeded by the batch.
+            publishes: Each answer must say where another worker can go on after it.
             follows: Keep the snapshots that come with answers, because the run is resumable.
             grows: Use more slots than the segment began with, if batches are dropped late.
         """
@@ -72,8 +74,7 @@ class Transport:
         self.ledger = segment.ledger
         self.ledger.heals = heals
         self.ledger.follows = follows
-        # A seeded batch of a map-style dataset depends on nothing that was drawn before it.
-        self.ledger.needs_snapshots = is_iterable or not is_seeded
+        self.ledger.publishes = publishes
         self.notes = BatchLog(self.ledger)
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         self.received = Received(self.ledger, self.budget, self.notes)
@@ -167,9 +168,9 @@ class Transport:
         self.drain()
         self.ledger.recall(worker)
         self.foretold.tell_undo_again(worker)
-        progress = self.ledger.progress[worker]
-        is_idle = not self.ledger.unanswered(worker)
-        return replace(progress, skips_epoch=progress.owes_resume and is_idle)
+        if self.ledger.answer_resume(worker):
+            self._drained.append((_ResumeIteration(), None))
+        return replace(self.ledger.progress[worker])
 
     def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
         """Count a worker that was replaced because it grew by so much in so many batches."""
@@ -207,7 +208,7 @@ class Transport:
         return self._epoch
 
     def resume(self, epoch: int, snapshots: list[bytes | None]) -> None:
-        """Go on behind another run: in the epoch after this one, from these snapshots."""
+        """Go on after another run: in the epoch after this one, from these snapshots."""
         self._epoch = epoch
         self.snapshots[:] = snapshots
 

@@ -29,7 +29,7 @@ from shmloader.worker.loop import WorkerSpec
 
 # Longest park of the trainer before it looks at its workers; within this a death is noticed.
 SLICE_S = 0.1
-# With workers that leave by themselves, whose batches nobody makes meanwhile.
+# With workers that leave by themselves, or replacements on their way: nobody makes their batches.
 _SHORT_SLICE_S = 0.01
 
 
@@ -57,7 +57,7 @@ class Workers:
         self.nursery: Nursery | None = None
         self.healer: Healer | None = None
         self.owner_pid = os.getpid()
-        self.slice_s = SLICE_S
+        self.slice_s = self._longest_slice_s = SLICE_S
         self._timeout_s = timeout_s
         self._pids_set = False
         self._all_started = False
@@ -90,7 +90,7 @@ class Workers:
             if known is not None:
                 transport.ledger.progress[worker_id] = known
         if spec.worker_bytes is not None:
-            self.slice_s = _SHORT_SLICE_S
+            self.slice_s = self._longest_slice_s = _SHORT_SLICE_S
         if restarts > 0 or spec.worker_bytes is not None:
             self._start_nursery(context, spec, transport, restarts)
         for worker_id in range(spec.num_workers):
@@ -132,7 +132,6 @@ class Workers:
         # Listed before it starts: an interrupt must not leave a nursery that is not ended.
         self.nursery = Nursery(context, spec, replacement.run)
         _start(self.nursery.start)
-        transport.ledger.share_seed(spec.shared_seed)
         self.healer = Healer(transport, self.nursery, self.by_id, restarts)
 
     def _watch(self) -> None:
@@ -160,6 +159,7 @@ class Workers:
 
     def dead(self, active: Sequence[bool]) -> list[int]:
         """List the dead workers among the active ones, which have more to give."""
+        self._tend()
         dead = [
             worker_id
             for worker_id, process in enumerate(self.by_id)
@@ -181,7 +181,13 @@ class Workers:
                 self.healer.heal(worker_id)
             else:
                 return False
+        self._tend()
         return True
+
+    def _tend(self) -> None:
+        """See to the replacements that are ordered and not there yet, also to what comes of it."""
+        if self.healer is not None and not ending.exit_has_begun():
+            self.slice_s = _SHORT_SLICE_S if self.healer.tend() else self._longest_slice_s
 
     def heal_now_and_then(self, active: Sequence[bool], transport: Transport) -> bool:
         """Replace dead workers even while batches are ready. Returns True if one was awaited."""
@@ -208,9 +214,6 @@ class Workers:
         if worker_id is None or not self.healer.can_heal(worker_id):
             return False
         process = self.by_id[worker_id]
-        if process.pid is None:
-            # A replacement that its nursery did not report in time.
-            return False
         process.kill()
         process.join(ending.LEAVE_S)
         if process.is_alive():
@@ -245,7 +248,7 @@ class Workers:
             ending.end_all(self.by_id)
         finally:
             if self.nursery is not None:
-                self._all_started = self.nursery.close() and self._all_started
+                self.nursery.close()
         # An interrupt in the middle of a start leaves a process that is not listed here.
         return self._all_started and not any(process.is_alive() for process in self.by_id)
 

@@ -2,7 +2,7 @@
 Looking ahead: a worker takes requests before their turn, and threads fetch their samples.
 
 Ahead are only requests, copied out of their slots; the slots are written in turn, by the worker's
-main thread. Looking ahead ends at an order of another kind, which holds for what comes behind it.
+main thread. Looking ahead ends at an order of another kind, which holds for what comes after it.
 """
 
 from collections import deque
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shmloader.core import Desk, Order, Samples, Taken
+from shmloader.worker.fetch_threads import FetchThreads, Task
 from shmloader.worker.seeds import Turn
-from shmloader.worker.threads import FetchThreads, Task
 
 _PLACE = Order.PLACE
 _SLICE_S = 1.0  # longest park before the worker looks again
@@ -20,12 +20,12 @@ _SLICE_S = 1.0  # longest park before the worker looks again
 class LookAhead:
     """Takes a worker's orders, has threads fetch the samples, and waits for them."""
 
-    def __init__(self, desk: Desk, count: int | None, base_seed: int | None) -> None:
+    def __init__(self, desk: Desk, count: int, base_seed: int | None) -> None:
         """
         Start the threads.
 
         Args:
-            count: How many; None: as many as pay.
+            count: How many.
             base_seed: From which `rng()` is made on the threads; None: there is none.
         """
         self._desk = desk
@@ -49,6 +49,13 @@ class LookAhead:
         self._fetch = fetch
         self._is_split = is_split
 
+    def end(self) -> None:
+        """Let go of the dataset; only a sample that is being fetched still holds it."""
+        self._fetch = None
+        for tasks in (self._in_hand, *(tasks for _, _, tasks in self._orders)):
+            for task in tasks:
+                task.drop()
+
     def take(self, timeout_s: float) -> Any:
         """Take the next order in hand, as `Desk.take`."""
         self._look_further()
@@ -59,7 +66,8 @@ class LookAhead:
             self._note(*order)
             self._look_further()
         # Of an order that was answered with the error of the worker's start.
-        self._threads.drop(self._in_hand)
+        for task in self._in_hand:
+            task.drop()
         verb, value, self._in_hand = self._orders.popleft()
         if verb is not _PLACE:
             self._looks = True
@@ -119,7 +127,8 @@ class LookAhead:
             shown = request if isinstance(request, Samples) else tasks
             return [self._result(task) for task, _ in zip(tasks, shown, strict=True)]
         finally:
-            self._threads.drop(tasks)
+            for task in tasks:
+                task.drop()
 
     def _result(self, task: Task) -> Any:
         self._awaited = task

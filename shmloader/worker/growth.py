@@ -17,8 +17,6 @@ import time
 
 from shmloader.memory import groups
 
-GREW = 83  # the exit code of a worker that leaves because of it
-
 _EVERY_S = 1.0
 _SHARE = 50  # a count may take this part of the time at most, unless there is reason for it
 

@@ -2,10 +2,10 @@
 
 import contextlib
 import functools
+import gc
 import operator
 import random
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -21,13 +21,13 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader import draws
 from shmloader.core import Order, Stopping, pickling
-from shmloader.errors import ShmloaderError, UnsendableBatch
+from shmloader.errors import ShmloaderError, UnsendableBatch, leave_out_levels
 from shmloader.memory.segment import Handle
 from shmloader.processes import scheduling
 from shmloader.processes.watching import ParentWatch
-from shmloader.worker import collate, generators, heap, snapshot, storages
+from shmloader.worker import collate, generator_states, heap, snapshot, storages
 from shmloader.worker.ahead import LookAhead
-from shmloader.worker.growth import GREW, Growth
+from shmloader.worker.growth import Growth
 from shmloader.worker.seeds import SeededFetcher, listed
 from shmloader.worker.snapshot import Position
 
@@ -54,9 +54,8 @@ class WorkerSpec:
     handle: Handle
     signal_mask: set[int]
     publishes: bool  # a snapshot goes with each answer
-    resumable: bool  # for a resumed run, which begins with a new copy of the dataset
     is_seeded: bool  # draws are seeded by the batch
-    fetch_threads: int | str  # threads that fetch samples; 0: none; "auto"
+    fetch_threads: int  # threads that fetch samples; 0: none
     can_undo: bool  # foretold requests may be undone, and draws with them
     nice: int  # added to the niceness that it starts with
     worker_bytes: int | None  # of growth after which a worker leaves, to be replaced
@@ -87,16 +86,15 @@ def run(spec: WorkerSpec) -> None:
 
 def work_as(kind: Callable[..., "Worker"], spec: WorkerSpec, *more: Any) -> None:
     """Be a worker of some kind until the trainer says quit, or is gone."""
+    worker = kind(spec, *more)
     interrupts = _Interrupts()
     try:
         try:
-            worker = kind(spec, *more)
             worker.prepare()
             worker.serve()
         finally:
             interrupts.are_wanted = False
-        if worker.has_left:
-            sys.exit(GREW)
+            worker.leave()
     except (KeyboardInterrupt, Stopping):
         # The trainer gets the interrupt too and handles it; or it wants this worker to leave.
         pass
@@ -111,9 +109,10 @@ class Worker:
     """
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Keep what it is started with; nothing has happened yet."""
+        """Take what it is started with; nothing has happened yet."""
         self._spec = spec
-        self._dataset = spec.dataset
+        # The process keeps the spec to its end, and the dataset must end with the worker.
+        self._dataset, spec.dataset = spec.dataset, None
         self._fetcher: Any = None
         self._watches = False  # torch fetches the samples of a request one by one
         self._ahead: LookAhead | None = None
@@ -137,7 +136,7 @@ class Worker:
         self._seed()
         # Not before: torch reads sources while it seeds, and an interrupt would leave them open.
         signal.pthread_sigmask(signal.SIG_SETMASK, spec.signal_mask)
-        self._share_seed(self._first_shared_seed)
+        self._share_seed(spec.shared_seed)
         torch_worker._worker_info = torch_worker.WorkerInfo(
             id=spec.worker_id,
             num_workers=spec.num_workers,
@@ -146,19 +145,19 @@ class Worker:
         )
         self._desk = spec.handle.sit_down(spec.worker_id)
         collate.install(self._desk)
-        self._initialise()
+        failure = spec.parent.failure
+        if failure is None:
+            self._initialise()
+        else:  # no user code, which the trainer's death would not end
+            where = type(failure), failure, failure.__traceback__
+            self._init_error = ExceptionWrapper(where, self._where)
         if spec.fetch_threads != 0:
             # Now: the threads take over the modes that the init function has set.
-            count = None if spec.fetch_threads == "auto" else int(spec.fetch_threads)
             seed = spec.base_seed if spec.is_seeded else None
-            self._ahead = LookAhead(self._desk, count, seed)
+            self._ahead = LookAhead(self._desk, spec.fetch_threads, seed)
             self._aim(self._ahead)
         if spec.worker_bytes is not None:
             self._growth = Growth(spec.worker_bytes)
-
-    @property
-    def _first_shared_seed(self) -> int | None:
-        return self._spec.shared_seed
 
     def _seed(self) -> None:
         base_seed, worker_id = self._spec.base_seed, self._spec.worker_id
@@ -166,7 +165,7 @@ class Worker:
         torch.manual_seed(base_seed + worker_id)
         numpy.random.seed(torch_worker._generate_state(base_seed, worker_id))
         if self._needs_seeds:
-            self._as_seeded = generators.pack_all()
+            self._as_seeded = generator_states.pack_all()
 
     @property
     def _needs_seeds(self) -> bool:
@@ -227,6 +226,8 @@ class Worker:
             if self._desk.stopping:
                 return
             if order is None:
+                if self._spec.parent.has_ended:
+                    return
                 continue
             verb, value = order
             if verb is _PLACE:
@@ -240,6 +241,12 @@ class Worker:
             else:
                 return
             del order, value
+
+    def leave(self) -> None:
+        """Leave no name of the dataset outside of this worker, so that both end together."""
+        torch_worker._worker_info = None
+        if self._ahead is not None:
+            self._ahead.end()
 
     def _resume(self, seed: int | None) -> None:
         # Acknowledge before creating the dataset's iterator, as torch does.
@@ -277,10 +284,15 @@ class Worker:
             self._init_error = None
         else:
             self._fetch_and_write(index)
-        if self._growth is not None and self._growth.is_too_much():
-            self.has_left = self._say_that_it_leaves(self._growth)
-        if self._spec.publishes and not self.has_left:
-            self._publish(index)
+        growth = self._growth
+        if growth is not None and growth.is_too_much():
+            self._position.grown = growth.taken_bytes, growth.batches
+        if self._spec.publishes or self._position.grown is not None:
+            is_written = self._publish(index)
+            self.has_left = is_written and self._position.grown is not None
+            self._position.grown = None  # or it leaves after a later answer
+        if self._desk.is_cyclic:
+            gc.collect(1)  # it refers to itself still; the old generation takes long
         # No name of ours refers to the batch any more, so an alias that is alive now is the user's.
         self._desk.commit()
 
@@ -298,7 +310,8 @@ class Worker:
         except StopIteration if self._is_iterable else ():  # noqa: B030
             self._position.is_exhausted = True
             self._desk.write_end()
-        except Exception:
+        except Exception as error:
+            leave_out_levels(error)
             return ExceptionWrapper(where=self._where)
         else:
             return self._write(batch)
@@ -336,18 +349,21 @@ class Worker:
         return None
 
     def _wrap_write_error(self, batch: Any, error: Exception) -> ExceptionWrapper:
+        leave_out_levels(error)
         try:
             if isinstance(error, (ShmloaderError, MemoryError, OSError)):
                 raise error
-            raise _explain(batch, error) from error
+            # Of endless recursion only the message: its frames are many pages.
+            cause = None if isinstance(error, RecursionError) else error
+            raise _explain(batch, error) from cause
         except Exception:
             return ExceptionWrapper(where=self._where)
         finally:
             # The error's traceback holds this frame, and the frame would hold the batch.
             del batch, error
 
-    def _publish(self, index: Any) -> None:
-        """Write the snapshot for a replacement of this worker behind the answer."""
+    def _publish(self, index: Any) -> bool:
+        """Write the snapshot for a replacement after the answer. Returns False if it has none."""
         position = self._position
         position.attempts += 1
         position.has_begun = self._fetcher is not None
@@ -357,32 +373,27 @@ class Worker:
         try:
             self._ask_dataset(position)
             self._write_snapshot()
-        except Exception:
-            self._publish_failure(ExceptionWrapper(where=self._where))
-
-    def _say_that_it_leaves(self, growth: Growth) -> bool:
-        """Write where a replacement goes on behind the last answer. Returns False without room."""
-        position = self._position
-        position.attempts += 1
-        position.has_begun = self._fetcher is not None
-        position.grown = growth.taken_bytes, growth.batches
-        try:
-            self._write_snapshot()
-        except ShmloaderError:
-            position.attempts -= 1
-            position.grown = None
-            return False  # behind a later answer, then
+        except Exception as error:
+            # A worker that only wants to leave can do so after an answer that leaves it room.
+            if self._spec.publishes or not isinstance(error, ShmloaderError):
+                self._publish_failure(ExceptionWrapper(where=self._where))
+            return False
         return True
 
     def _publish_failure(self, failure: ExceptionWrapper) -> None:
         """Answer with an error, such as a state that cannot be pickled, and go on without it."""
-        self._position.dataset = self._position.iterator = None
-        if not self._position.is_exhausted:
+        position = self._position
+        position.dataset = position.iterator = position.grown = None
+        position.lacks_state = self._fetcher is not None and snapshot.is_stateful(self._dataset)
+        if not position.is_exhausted:
             # The trainer must learn of the end: an error must not replace it.
             self._write_error(failure)
-        # Without room for a snapshot, this worker cannot be replaced until its next one.
-        with contextlib.suppress(ShmloaderError):
-            self._write_snapshot()
+        # Without room for a snapshot, or for a state that no fetches lead to, this worker cannot be
+        # replaced until its next one.
+        if self._is_iterable or not position.lacks_state:
+            with contextlib.suppress(ShmloaderError):
+                self._write_snapshot()
+        position.lacks_state = False
 
     def _write_snapshot(self) -> None:
         if self._spec.is_seeded and not self._is_iterable:
@@ -395,13 +406,11 @@ class Worker:
         """Store the state_dict() of a dataset, or of its iterator, if there is one."""
         if self._fetcher is None:
             return
+        position.dataset = snapshot.state_of(self._dataset)
         if not self._is_iterable:
-            if self._spec.resumable:
-                position.dataset = snapshot.state_of(self._dataset)
             return
         position.has_ended = bool(self._fetcher.ended)
         iterator = self._fetcher.dataset_iter
-        position.dataset = snapshot.state_of(self._dataset)
         if iterator is not self._dataset:
             position.iterator = snapshot.state_of(iterator)
 
@@ -428,6 +437,8 @@ def is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
 def _explain(batch: Any, error: Exception) -> UnsendableBatch:
     """Make an error that names the leaf that could not be written."""
     found = pickling.find_unsendable(batch)
+    if found is None and isinstance(error, RecursionError):
+        found = pickling.find_deepest(batch)  # an object and its state are two levels
     if found is None:
         return UnsendableBatch(f"the batch cannot be sent to the trainer: {error}")
     path, leaf = found

@@ -1,13 +1,16 @@
 """
-A worker that takes the place of another: it takes the state that this had at its last answer.
+A worker that takes the place of another one, in the state of that one's last answer.
 
 The other one died, or belonged to a run that is resumed.
 
-From the dataset as it was when the iterator was made it gets there in the same steps: the user's
-init function, the beginning of the epoch with the random states of that moment, and the fetches of
-this epoch or the dataset's state_dict(). Last come the random states of the last answer.
+What it does is what the other one did, from the dataset as it was when the iterator was made: the
+user's init function; then, in a later epoch, the place of the last answer before that, at which the
+order to begin the epoch reached it; the beginning of the epoch, with the random states of that
+moment; and the fetches of the epoch. A state_dict() of the dataset spares the fetches, and all
+before it. Last come the random states of the last answer.
 """
 
+import contextlib
 import functools
 from dataclasses import replace
 from typing import Any
@@ -23,7 +26,8 @@ from shmloader.worker.snapshot import Position
 
 def run(spec: WorkerSpec, worker_id: int, progress: Progress) -> None:
     """Be a worker from where a dead one left off, until the trainer says quit, or is gone."""
-    work_as(ReplacementWorker, replace(spec, worker_id=worker_id), progress)
+    spec.worker_id = worker_id
+    work_as(ReplacementWorker, spec, progress)
 
 
 class ReplacementWorker(Worker):
@@ -38,48 +42,84 @@ class ReplacementWorker(Worker):
     def _needs_seeds(self) -> bool:
         return True
 
-    @property
-    def _first_shared_seed(self) -> int | None:
-        return self._progress.seed
-
     def _initialise(self) -> None:
         progress = self._progress
-        # Without an answer in this epoch, what beginning the epoch draws is not known yet.
-        latest = progress.latest if progress.answered else None
-        position = Position() if latest is None else snapshot.position_of(latest)
+        latest = None if progress.latest is None else snapshot.position_of(progress.latest)
         try:
             self._run_init_function()
         except Exception:
             # If there was an answer, the dead worker has answered with this error.
             if not progress.has_answered:
                 self._init_error = ExceptionWrapper(where=self._where)
-            if latest is None and not progress.has_resumed:
+            if latest is None and not progress.seeds:
                 return
-        if latest is None or (position.has_begun and not progress.skips_epoch):
-            self._try_to_enter_epoch(position, progress.epoch)
-        position.grown = None
-        self._position = position
-        if latest is not None:
-            snapshot.restore_random_states(latest, self._as_seeded)
+        if latest is None or latest.has_begun:
+            self._try_to_go_to(latest)
+        if latest is not None and progress.latest is not None:
+            self._position = replace(latest, grown=None)
+            snapshot.restore_random_states(progress.latest, self._as_seeded)
 
-    def _try_to_enter_epoch(self, position: Position, epoch_snapshot: bytes | None) -> None:
+    def _try_to_go_to(self, latest: Position | None) -> None:
         try:
-            self._enter_epoch_at(position, epoch_snapshot)
+            self._go_to(latest)
         except Exception:
             self._init_error = ExceptionWrapper(where=self._where)
 
-    def _enter_epoch_at(self, position: Position, epoch_snapshot: bytes | None) -> None:
-        if epoch_snapshot is not None:
-            snapshot.restore_random_states(epoch_snapshot, self._as_seeded)
-            if position.attempts == 0 and self._progress.is_resumed:
-                position = replace(position, dataset=snapshot.position_of(epoch_snapshot).dataset)
-        restoring.enter_epoch(self._dataset, position, self._begin)
+    def _go_to(self, latest: Position | None) -> None:
+        """Go to the last answer in the epoch; without one, to the epoch's beginning."""
+        position = Position() if latest is None else latest
+        if self._progress.seeds and not restoring.has_state(position):
+            self._go_before(self._progress.begun)
+        restoring.enter_epoch(self._dataset, position, self._begin_again)
         if self._is_iterable and restoring.has_to_replay(position):
             fetch = functools.partial(self._fetch_again, position.epoch)
             restoring.replay(fetch, position, self._desk.show_replay)
 
+    def _go_before(self, begun: bytes | None) -> None:
+        """Go to where the order to begin the epoch reached the dead worker."""
+        if begun is None:
+            self._begin()
+            return
+        position = snapshot.position_of(begun)
+        self._position.undo = position.undo  # the order to do so may come after the beginning
+        if restoring.has_state(position) and not self._fetch_last_again(position):
+            restoring.enter_epoch(self._dataset, position, self._begin)
+
+    def _fetch_last_again(self, position: Position) -> bool:
+        """
+        Go to the middle of an epoch that was broken off, by its last fetch.
+
+        So a generator has begun: it may look only then at a state that was loaded.
+
+        Returns:
+            False if the epoch was over, or the answer before the last one has no state.
+        """
+        is_over = position.has_ended or position.is_exhausted
+        before = self._progress.before
+        if is_over or not before or not self._is_iterable:
+            return False
+        known = snapshot.position_of(before)
+        if not restoring.has_state(known):
+            return False
+        restoring.enter_epoch(self._dataset, known, self._begin)
+        snapshot.restore_random_states(before, self._as_seeded)
+        with contextlib.suppress(Exception):  # the answer was this error
+            self._fetch_again(position.epoch, known.attempts, position.index)
+        return True
+
     def _begin(self) -> Any:
         self._begin_epoch()
+        return self._fetcher
+
+    def _begin_again(self) -> Any:
+        """Begin the epoch as the dead worker did when it was told to, or when it started."""
+        if self._progress.begun is not None:
+            snapshot.restore_random_states(self._progress.begun, self._as_seeded)
+        if not self._progress.seeds:
+            self._begin()
+        for seed in self._progress.seeds:
+            self._share_seed(seed)
+            self._begin()
         return self._fetcher
 
     def _fetch_again(self, epoch: int, attempt: int, index: Any) -> Any:

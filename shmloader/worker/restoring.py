@@ -34,9 +34,14 @@ def enter_epoch(dataset: Any, position: Position, begin: Callable[[], Any]) -> A
     return fetcher
 
 
+def has_state(position: Position) -> bool:
+    """Returns True if the dataset, or its iterator, told where it was."""
+    return position.dataset is not None or position.iterator is not None
+
+
 def has_to_replay(position: Position) -> bool:
     """Returns True if only fetching again brings an iterable dataset to its position."""
-    return position.attempts > 0 and position.dataset is None and position.iterator is None
+    return position.attempts > 0 and not has_state(position)
 
 
 def replay(

@@ -1,7 +1,7 @@
 """
 Where a worker is: what it publishes with each answer, so that another can take its place.
 
-A snapshot is written behind its answer and becomes visible with it, so no death can tear it. The
+A snapshot is written after its answer and becomes visible with it, so no death can tear it. The
 trainer keeps the latest one of each worker and the one at which the worker's epoch began; with
 `resumable=True` also those of the last batch delivered, for a resumed run.
 """
@@ -12,12 +12,14 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from shmloader.worker import generators
+from shmloader.worker import generator_states
 
 _SUM_BYTES = 4
 _HEAD = struct.Struct("<2Q2I")  # attempts, epoch, flags, bytes of random states
-_HAS_BEGUN, _IS_EXHAUSTED, _HAS_ENDED, _HAS_STATES, _IS_AS_SEEDED = 1, 2, 4, 8, 16
-AS_SEEDED = generators.AS_SEEDED
+_HAS_BEGUN, _IS_EXHAUSTED, _HAS_ENDED, _HAS_STATES, _IS_AS_SEEDED, _HAS_GROWN, _LACKS_STATE = (
+    1 << bit for bit in range(7)
+)
+AS_SEEDED = generator_states.AS_SEEDED
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Position:
         has_ended: True if its iterator ended within the last batch, so that no more will come.
         dataset: The dataset's state_dict(); None if it has none.
         iterator: The state_dict() of the dataset's iterator; None if it has none.
+        lacks_state: True if it has states, but could not tell them.
         grown: Private bytes that it took since its start, and the batches that it answered, if it
             leaves because of that.
         undo: The epoch whose foretold requests were answered last, and the random states before the
@@ -48,6 +51,7 @@ class Position:
     has_ended: bool = False
     dataset: Any = None
     iterator: Any = None
+    lacks_state: bool = False
     grown: tuple[int, int] | None = None
     undo: tuple[int, tuple[Any, ...]] | None = None
 
@@ -59,16 +63,16 @@ def take(position: Position, seeded: tuple[bytes, ...] | None = None) -> bytes:
     Args:
         seeded: The states with which any worker begins that takes this one's place.
     """
-    return make(position, generators.join(generators.pack_all(), seeded))
+    return make(position, generator_states.join(generator_states.pack_all(), seeded))
 
 
 def make(position: Position, joined: bytes | None) -> bytes:
     """Write down a position with joined random states; None: those that its way there leaves."""
     flags = _HAS_BEGUN * position.has_begun + _IS_EXHAUSTED * position.is_exhausted
-    flags += _HAS_ENDED * position.has_ended
+    flags += _HAS_ENDED * position.has_ended + _LACKS_STATE * position.lacks_state
     flags += _HAS_STATES * (position.dataset is not None or position.iterator is not None)
     joined = joined or b""
-    flags += _IS_AS_SEEDED * (joined == AS_SEEDED)
+    flags += _IS_AS_SEEDED * (joined == AS_SEEDED) + _HAS_GROWN * (position.grown is not None)
     more = (position.index, position.dataset, position.iterator, position.undo, position.grown)
     body = _HEAD.pack(position.attempts, position.epoch, flags, len(joined)) + joined
     body += pickle.dumps(more, protocol=5)
@@ -98,6 +102,7 @@ def position_of(snapshot: bytes) -> Position:
         has_ended=bool(flags & _HAS_ENDED),
         dataset=dataset,
         iterator=iterator,
+        lacks_state=bool(flags & _LACKS_STATE),
         undo=undo,
         grown=grown,
     )
@@ -124,11 +129,21 @@ def is_as_seeded(snapshot: bytes) -> bool:
     return bool(_flags_of(snapshot) & _IS_AS_SEEDED)
 
 
+def says_that_it_leaves(snapshot: bytes) -> bool:
+    """Returns True if its worker leaves after it, because its memory grew too much."""
+    return bool(_flags_of(snapshot) & _HAS_GROWN)
+
+
+def lacks_state(snapshot: bytes) -> bool:
+    """Returns True if its dataset has a state that could not be told, so it cannot be restored."""
+    return bool(_flags_of(snapshot) & _LACKS_STATE)
+
+
 def restore_random_states(snapshot: bytes, seeded: tuple[bytes, ...] | None = None) -> None:
     """Set the random number generators to where they were in the snapshot's process."""
     joined = random_part(snapshot)
     if joined is not None:
-        generators.unpack_all(generators.split(joined, seeded))
+        generator_states.unpack_all(generator_states.split(joined, seeded))
 
 
 def is_stateful(owner: Any) -> bool:

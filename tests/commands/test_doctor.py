@@ -1,5 +1,6 @@
 """`shmloader doctor` on machines that are made up, on a crippled process, and here."""
 
+import fcntl
 import json
 import os
 import re
@@ -14,9 +15,8 @@ from shmloader.cli.doctor import processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine, Space
 from shmloader.cli.doctor.trial import Counting, trial
-from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, versions
+from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, numbers, versions
 from shmloader.memory import groups
-from shmloader.requirements import numbers
 from tests.helpers.groups import memory_group
 from tests.helpers.programs import ROOT, search_path
 
@@ -181,23 +181,36 @@ def forbidden(*_):
 
 
 def test_kind_of_object(monkeypatch):
-    """memfd is right; where it may not be used, or a Python has none, the remedy says what is."""
+    """memfd is right; what is used instead, or why it cannot be made, is told with the remedy."""
     found = [shared_memory.object_kind()]
     monkeypatch.setenv("SHMLOADER_BACKING", "posix")
     found.append(shared_memory.object_kind())
     monkeypatch.setenv("SHMLOADER_BACKING", "paper")
     found.append(shared_memory.object_kind())
-    monkeypatch.delenv("SHMLOADER_BACKING")
     monkeypatch.setattr(os, "memfd_create", forbidden)
+    monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
+    found.append(shared_memory.object_kind())
+    monkeypatch.delenv("SHMLOADER_BACKING")
     found.append(shared_memory.object_kind())
     monkeypatch.delattr(os, "memfd_create")
     found.append(shared_memory.object_kind())
 
-    assert ["ok", "note", "problem", "problem", "note"] == [each.verdict for each in found]
+    verdicts = ["ok", "note", "problem", "problem", "note", "note"]
+    assert verdicts == [each.verdict for each in found]
     assert "unset SHMLOADER_BACKING" == found[1].remedy
     assert "choose one of memfd, posix" in found[2].fact
     assert "seccomp" in found[3].remedy
-    assert "conda" in found[4].remedy
+    assert "allow memfd_create" in found[4].remedy
+    assert "conda" in found[5].remedy
+
+
+def test_object_that_cannot_be_sealed(monkeypatch):
+    """That seals are refused is said."""
+    monkeypatch.setattr(fcntl, "fcntl", forbidden)
+
+    found = shared_memory.object_kind()
+
+    assert ("note", True) == (found.verdict, found.fact.endswith("they cannot be sealed"))
 
 
 @pytest.mark.parametrize(

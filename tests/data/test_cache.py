@@ -521,14 +521,14 @@ def test_a_child_without_descriptors_reads_and_fetches():
 def test_rings_leave_it_room():
     """The default of ring_bytes is half of what the data that is kept leaves."""
     gc.collect()  # caches of other tests
-    before, kept = default_ring_bytes(1), account().kept_bytes
+    before, kept = default_ring_bytes(), account().kept_bytes
     dataset = cached(Fetched(10), 64 << 20)
 
-    assert before - (32 << 20) == default_ring_bytes(1)
+    assert before - (32 << 20) == default_ring_bytes()
     assert kept + (64 << 20) == account().kept_bytes
     del dataset
     gc.collect()
-    assert before == default_ring_bytes(1)
+    assert before == default_ring_bytes()
 
 
 # Draws

@@ -12,10 +12,10 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import shmloader
 from shmloader import DataLoader, cached
-from shmloader.cli.attach.processes import process
+from shmloader.cli.attach.running import process
 from shmloader.cli.attach.segments import look_into
 from shmloader.cli.attach.trainers import find
-from shmloader.cli.top.record import as_record
+from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
 from shmloader.data.caches import caches_in
 from shmloader.metrics.exporter import LoaderCollector
@@ -109,7 +109,7 @@ def test_top_shows_the_caches_of_each_loader():
 RANK = """
 import os, torch
 from shmloader import DataLoader, cached
-from shmloader.cli.attach.processes import process
+from shmloader.cli.attach.running import process
 from shmloader.cli.attach.segments import look_into
 from tests.helpers.kept import Fetched
 

@@ -12,6 +12,7 @@ import zlib
 import pytest
 
 from shmloader import downloaded
+from shmloader.data import shelf
 from tests.data.test_downloads import BLOCK, files_in, taken_bytes
 
 KEYS, PROCESSES = 120, 4
@@ -102,3 +103,44 @@ def test_kills_cost_no_value_and_no_bytes(tmp_path, stress_seconds):
         zlib.crc32(again(key)) for key in range(KEYS)
     ]
     assert taken_bytes(tmp_path) <= again.stats().bytes <= most_bytes
+
+
+def test_value_that_gets_its_name_while_its_record_gives_way(tmp_path, monkeypatch):
+    """It goes too: a file without a record would take bytes that nothing counts, for ever."""
+    cache = downloaded(value_of, tmp_path, 200 * BLOCK)
+    cache(100)
+    (path,) = files_in(tmp_path)
+    written = path.rename(f"{path}.new")
+    unlink = os.unlink
+
+    def unlink_first(each):
+        monkeypatch.setattr(os, "unlink", unlink)
+        try:
+            unlink(each)
+        finally:
+            if written.exists():
+                written.rename(path)
+
+    monkeypatch.setattr(os, "unlink", unlink_first)
+    downloaded(value_of, tmp_path, 1)
+
+    assert [] == files_in(tmp_path)
+
+
+def test_value_that_gets_its_name_while_another_looks_at_it(tmp_path, monkeypatch):
+    """The other process keeps its own copy, without a warning."""
+    cache = downloaded(value_of, tmp_path, 200 * BLOCK)
+    value = cache(100)
+    (path,) = files_in(tmp_path)
+    written = path.rename(f"{path}.new")
+    try_lock = shelf._try_lock
+
+    def rename_first(file):
+        if written.exists() and os.fstat(file).st_ino == written.stat().st_ino:
+            written.rename(path)
+        return try_lock(file)
+
+    monkeypatch.setattr(shelf, "_try_lock", rename_first)
+
+    assert value == cache(100)
+    assert [path] == files_in(tmp_path)

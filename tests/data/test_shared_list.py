@@ -218,9 +218,9 @@ def test_it_is_a_sequence():
         assert "z" not in records
         assert (1, 2) == (records.index("b"), records.count("a"))
         assert ["a", "b", "a"] == [*reversed(records)]
-        with pytest.raises(TypeError, match="does not support item assignment"):
+        with pytest.raises(TypeError, match="can be set"):
             records[0] = "x"
-        with pytest.raises(TypeError, match="item deletion"):
+        with pytest.raises(TypeError, match="can be deleted"):
             del records[0]
 
 
@@ -428,11 +428,11 @@ def test_a_forked_child_closes_nothing_of_its_parent(tmp_path):
 def test_lists_join_the_account(monkeypatch):
     """What lists keep is not offered to batches, until they are closed."""
     monkeypatch.setattr(limits, "total_bytes", lambda: 100_000_000)
-    before, kept = default_ring_bytes(1), account().kept_bytes
+    before, kept = default_ring_bytes(), account().kept_bytes
     with SharedList([b"x" * 10_000_000]) as records:
         assert kept + records.nbytes == account().kept_bytes
-        assert before - records.nbytes // 2 - 1 <= default_ring_bytes(1) < before - 4_900_000
-    assert (before, kept) == (default_ring_bytes(1), account().kept_bytes)
+        assert before - records.nbytes // 2 - 1 <= default_ring_bytes() < before - 4_900_000
+    assert (before, kept) == (default_ring_bytes(), account().kept_bytes)
 
 
 def test_too_little_memory_is_an_error_with_numbers(monkeypatch):

@@ -192,29 +192,23 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
 @pytest.mark.thorough
 @pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
 def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
-    """A stopped nursery, which reports neither starts nor exits, does not delay the end."""
+    """A stopped nursery, which obeys no order and reports no exit, does not delay the end."""
     script = f"""
-from shmloader.processes import nursery
-
-nursery._PATIENCE_S = 0.5
 warnings.simplefilter("ignore")
-loader = make(Numbers(99, pause_s=0.1), restarts=9, timeout=1)
+loader = make(Numbers(99, pause_s=0.1), restarts=9)
 iterator = iter(loader)
 os.kill(iterator._workers[0].pid, signal.SIGKILL)
 next(iterator), next(iterator), next(iterator)
-for pid in iterator._processes.nursery.pids:
-    os.kill(pid, signal.SIGSTOP)
-os.kill(iterator._workers[1].pid, signal.SIGKILL)
-try:
-    list(iterator)
-except RuntimeError as error:
-    timed_out = "timed out" in str(error)
+os.kill(iterator._processes.nursery.process.pid, signal.SIGSTOP)
+iterator._workers[1].kill()
+iterator._workers[1].join()
+iterator._processes.heal_all([True, True])
 def close():
     global iterator
     del iterator
     loader.close()
     leave()
-say("blocked" if timed_out else "not timed out")
+say("blocked")
 {ending if ending.endswith(")") else "time.sleep(1000)"}
 """
     with Play(stage, tmp_path, script) as program:

@@ -78,10 +78,10 @@ def insist(interrupter, action):
 def workers_of(iterator):
     """Count the processes that work for an iterator: its own and its nursery's."""
     own = {process.pid for process in iterator._workers}
-    mothers = iterator._processes.nursery.pids
+    mother = iterator._processes.nursery.process.pid
     table = process_table()
-    children = {pid for pid in table if table[pid].parent in mothers}
-    return len({pid for pid in table if pid in own} | children.difference(mothers))
+    children = {pid for pid in table if table[pid].parent == mother}
+    return len({pid for pid in table if pid in own} | children)
 
 
 def test_oldest_ticket_may_wait_to_be_placed_again():

@@ -18,6 +18,7 @@ from shmloader.worker import loop as worker
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from tests.helpers.programs import wait_until
+from tests.helpers.warned import recorded
 
 # The option
 
@@ -91,7 +92,7 @@ def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
         with script.held_back():
             iterator = iter(loader)
             first = [next(iterator).tolist() for _ in range(3)]
-        with pytest.warns(RestartWarning) as warned, pytest.raises(RuntimeError) as raised:
+        with recorded() as warned, pytest.raises(RuntimeError) as raised:
             next(iterator)
         rest = [batch.tolist() for batch in iterator]
         script.arm()
@@ -217,7 +218,7 @@ def test_warning_names_worker_end_and_samples(tmp_path):
     """A warning names the process, how it ended, its batch in hand, and the restarts left."""
     with (
         open_loader(DataLoader, Mortal(Script(tmp_path, "drawn 4")), restarts=2) as loader,
-        pytest.warns(RestartWarning) as warned,
+        recorded() as warned,
     ):
         iterator = iter(loader)
         pid = iterator._workers[1].pid
@@ -278,7 +279,7 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
         next(iterator)
         with pytest.raises(OutOfSharedMemory, match="no room"):
             next(iterator)
-        with pytest.raises(RuntimeError, match="had no room to say where another could go on"):
+        with pytest.raises(RuntimeError, match="does not say where another could go on"):
             while True:
                 with contextlib.suppress(OutOfSharedMemory):
                     next(iterator)

@@ -1,52 +1,131 @@
-"""The process that starts replacements: it dies, is stopped, cannot fork, or is cut off."""
+"""The process that starts replacements: it dies at any line, is stopped, or cannot fork."""
 
+import contextlib
 import errno
 import os
+import random
+import re
 import signal
 import socket
-from types import SimpleNamespace
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
 
 import pytest
 
 from shmloader import DataLoader, RestartWarning
-from shmloader.processes import forking, members, nursery, nursery_process, watching
-from shmloader.processes.roll import Event, Roll
+from shmloader.processes import nursery, nursery_process, starting, watching
+from shmloader.processes.birth import Birth, Event
+from shmloader.processes.nursery import Nursery, Replacement
+from shmloader.processes.nursery_process import _Server
+from tests.deaths.test_deaths import START_METHODS
+from tests.helpers.belongings import process_table
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
 from tests.helpers.programs import wait_until
+from tests.helpers.warned import recorded
+
+ANOTHER = "the process that starts replacements of DataLoader workers died"
 
 
 def kill_nursery(iterator):
-    """Kill all of its processes at once: a stopped one forks no other."""
     mother = iterator._processes.nursery
-    assert wait_until(lambda: len(mother.pids) == members.SIZE)
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in mother.pids:
-            os.kill(pid, number)
+    mother.kill()
     assert wait_until(lambda: not mother.is_alive())
 
 
-def stop_nursery(iterator):
-    mother = iterator._processes.nursery
-    assert wait_until(lambda: len(mother.pids) == members.SIZE)
-    for pid in mother.pids:
-        os.kill(pid, signal.SIGSTOP)
+def started(mother):
+    """Wait until a nursery serves; returns its pid."""
+    name = Path(f"/proc/{mother.process.pid}/comm")
+    assert wait_until(lambda: name.read_text() == "shm_nursery\n")
+    return mother.process.pid
 
 
-def test_death_of_the_nursery(tmp_path):
-    """Without its processes batches come as before; the next death is an error that says why."""
-    script = Script(tmp_path, "item 9")
-    with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
+# Deaths
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("method", START_METHODS)
+def test_death_of_the_nursery(tmp_path, method):
+    """The next death of a worker is healed by another one, and a warning says so once."""
+    script = Script(tmp_path, "item 9", later=["item 23"])
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    options = {"restarts": 2, "multiprocessing_context": method, "prefetch_factor": 1}
+    with open_loader(DataLoader, Mortal(script), **options) as loader, recorded() as warned:
         with script.held_back():
             iterator = iter(loader)
             kill_nursery(iterator)
-            first = [next(iterator).tolist() for _ in range(3)]
-        with pytest.raises(RuntimeError, match=r"\[9, 10, 11\].*that starts replacements is gone"):
-            next(iterator)
+        actual = [next(iterator).tolist() for _ in range(5)]
+        kill_nursery(iterator)
+        script.arm()
+        actual += [batch.tolist() for batch in iterator]
+        restarts, mother = loader.stats().restarts, iterator._processes.nursery
 
-        assert [12, 18, 21] == [int(batch[0][0]) for batch in iterator]
+    assert expected == actual
+    assert (2, 3) == (restarts, mother.count)
+    texts = [str(warning.message) for warning in warned]
+    assert [False, True, False] == [text.startswith(ANOTHER) for text in texts]
 
-    assert undisturbed(Mortal(Script(tmp_path)))[0][:3] == first
+
+def test_replacements_survive_the_nursery(tmp_path):
+    """A replacement works on when the nursery is gone, and no new one is started for that."""
+    script = Script(tmp_path, "item 3")
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
+        iterator = iter(loader)
+        with pytest.warns(RestartWarning, match="another takes its place"):
+            actual = [next(iterator).tolist() for _ in range(2)]
+        pid = iterator._workers[1].pid
+        kill_nursery(iterator)
+        actual += [batch.tolist() for batch in iterator]
+
+        assert (pid, 1) == (iterator._workers[1].pid, iterator._processes.nursery.count)
+    assert expected == actual
+
+
+class Changing(Mortal):
+    """Each sample has a number that the trainer may change."""
+
+    number = 1
+
+    def __getitem__(self, index):
+        super().__getitem__(index)
+        return self.number
+
+
+@pytest.mark.parametrize(("kills", "number"), [(False, 1), (True, 2)])
+def test_dataset_of_a_replacement(tmp_path, kills, number):
+    """It is that of iter(), and the trainer's of now only behind a death of the nursery."""
+    script = Script(tmp_path, "item 3")
+    dataset = Changing(script, count=12)
+    with (
+        open_loader(DataLoader, dataset, restarts=1, num_workers=1, prefetch_factor=1) as loader,
+        recorded() as warned,
+    ):
+        with script.held_back():
+            iterator = iter(loader)
+            dataset.number = 2
+            if kills:
+                kill_nursery(iterator)
+        numbers = [set(batch.tolist()) for batch in iterator]
+
+    assert [{1}, {number}, {number}, {number}] == numbers
+    said = [f"{warning.message}" for warning in warned if ANOTHER in str(warning.message)]
+    assert ["the dataset as it is now in this process" in each for each in said] == [True] * kills
+
+
+def test_nursery_is_reaped_when_its_channel_is_closed_already(tmp_path):
+    """An iterator in a cycle reaps it, though the collector may close the channel first."""
+    loader = open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=1)
+    iterator = iter(loader)
+    mother = iterator._processes.nursery
+    mother._channel.close()
+    del iterator
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(mother.process.pid, os.WNOHANG)
 
 
 @pytest.mark.core(every=3)
@@ -60,41 +139,54 @@ def test_nursery_is_deaf(tmp_path, method):
         open_loader(
             DataLoader, Mortal(script), restarts=2, multiprocessing_context=method
         ) as loader,
-        pytest.warns(RestartWarning) as warned,
+        recorded() as warned,
     ):
         iterator = iter(loader)
         actual = [next(iterator).tolist()]
         mother = iterator._processes.nursery
-        assert wait_until(lambda: len(mother.pids) == members.SIZE)
-        before = mother.pids
+        pid = started(mother)
         for number in numbers * 5:
-            for pid in before:
-                os.kill(pid, number)
+            os.kill(pid, number)
         script.arm()
-        actual.append(next(iterator).tolist())
-        assert before == mother.pids
         actual += [batch.tolist() for batch in iterator]
 
+        assert (pid, 1) == (mother.process.pid, mother.count)
     assert expected == actual
     assert 2 == len(warned)
 
 
-def test_replacements_survive_the_nursery(tmp_path):
-    """A replacement works on when the nursery is gone; its own death is an error then."""
-    script = Script(tmp_path, "item 3", later=["item 15"])
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
-        iterator = iter(loader)
-        with pytest.warns(RestartWarning):
-            actual = [next(iterator).tolist() for _ in range(2)]
-        kill_nursery(iterator)
-        with script.held_back():
-            script.arm()
-            actual += [next(iterator).tolist() for _ in range(3)]
-        with pytest.raises(RuntimeError, match="that starts replacements is gone"):
-            next(iterator)
+def test_slots_that_deaths_of_the_nursery_keep(tmp_path):
+    """Of what is held when one is started, no more waits for its workers than can be spared."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path), count=60), num_workers=3)
+    points = [f"item {number}" for number in range(6, 60, 4)]
+    with (
+        open_loader(
+            DataLoader,
+            Mortal(Script(tmp_path, *points), count=60),
+            restarts=99,
+            num_workers=3,
+            slots=9,
+        ) as loader,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        iterator, held, waited = iter(loader), [], []
+        for batch in iterator:
+            held.append(batch)
+            del held[:-4]
+            kill_nursery(iterator)
+            waited.append(loader.stats().slots["forked"])
+            expected.remove(batch.tolist())
+        reserve = iterator._transport.budget.reserve
+        count = iterator._processes.nursery.count
 
-    assert expected[:5] == actual
+    assert [] == expected
+    assert count > 5
+    # Those of the nurseries from which the three workers are.
+    assert 0 < max(waited) <= 3 * (9 - reserve)
+
+
+# Nothing left to fork with
 
 
 def failing_fork(monkeypatch, folder, times, place=os, name="fork"):
@@ -114,12 +206,12 @@ def failing_fork(monkeypatch, folder, times, place=os, name="fork"):
 
 def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
     """A fork that fails counts as a death, reported with its reason; the next one may work."""
-    failing_fork(monkeypatch, tmp_path / "failed", 2, forking, "fork_into")
+    failing_fork(monkeypatch, tmp_path / "failed", 2, nursery_process, "fork_into")
     script = Script(tmp_path, "item 9")
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     with (
         open_loader(DataLoader, Mortal(script), restarts=3) as loader,
-        pytest.warns(RestartWarning) as warned,
+        recorded() as warned,
     ):
         assert expected == epoch(loader)
 
@@ -144,94 +236,344 @@ def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
         assert str(raised.value).startswith(
             "DataLoader worker 1 could not be started (Resource temporarily unavailable) with "
             "dataset indices [9, 10, 11] in hand, and all 30 restarts of this epoch are used: "
+            "RLIMIT_NPROC allows this process "
         )
         # It was starting before, and might have had some more.
         assert len(os.listdir(descriptors)) < before + 50
 
 
-def test_trainer_without_descriptors(tmp_path, monkeypatch):
-    """If an order cannot be written, the replacement could not be started."""
-    make, failures = os.memfd_create, [errno.EMFILE]
+def without_room_for_orders(monkeypatch, times):
+    """Let the trainer find no descriptor that many times when it writes an order."""
+    make, failures = os.memfd_create, [errno.EMFILE] * times
 
     def fail_or_make(name, flags):
-        if failures and name == "shmloader-progress":
+        if failures and name == "shmloader-birth":
             raise OSError(failures.pop(), "no")
         return make(name, flags)
 
     monkeypatch.setattr(os, "memfd_create", fail_or_make)
+    return failures
+
+
+def without_processes_for_the_nursery(monkeypatch, times):
+    """Let the trainer fail to start a process that many times."""
+    start, failures = starting.start, [errno.EAGAIN] * times
+
+    def fail_or_start(process):
+        if failures:
+            raise OSError(failures.pop(), "no")
+        start(process)
+
+    monkeypatch.setattr(starting, "start", fail_or_start)
+    return failures
+
+
+SHORTAGES = {
+    "descriptors": (without_room_for_orders, "Too many open files", "RLIMIT_NOFILE"),
+    "processes": (
+        without_processes_for_the_nursery,
+        "Resource temporarily unavailable",
+        "RLIMIT_NPROC",
+    ),
+}
+
+
+@pytest.mark.parametrize("short", SHORTAGES)
+def test_trainer_without_something_for_a_moment(tmp_path, monkeypatch, short):
+    """What cannot be ordered now is ordered when there is room, for the same restart."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    script = Script(tmp_path, "item 9")
+    with open_loader(DataLoader, Mortal(script), restarts=1) as loader, recorded() as warned:
+        with script.held_back():
+            iterator = iter(loader)
+            kill_nursery(iterator)
+            failures = SHORTAGES[short][0](monkeypatch, 3)
+        actual = [batch.tolist() for batch in iterator]
+        restarts = loader.stats().restarts
+
+    assert ([], 1, 2) == (failures, restarts, len(warned))
+    assert expected == actual
+
+
+@pytest.mark.parametrize("short", SHORTAGES)
+def test_trainer_without_something_for_ever(tmp_path, monkeypatch, short):
+    """If nothing can be ordered, the replacements could not be started: an error with numbers."""
+    lack, text, limit = SHORTAGES[short]
+    monkeypatch.setattr(nursery, "_PATIENCE_S", 0.3)
+    script = Script(tmp_path, "item 9")
+    with open_loader(DataLoader, Mortal(script), restarts=2) as loader, recorded() as warned:
+        with script.held_back():
+            iterator = iter(loader)
+            kill_nursery(iterator)
+            lack(monkeypatch, 10**6)
+        with pytest.raises(RuntimeError) as raised:
+            list(iterator)
+
+    assert f"could not be started ({text})" in str(warned[1].message)
+    assert f"could not be started ({text}) with" in str(raised.value)
+    numbers = rf"{limit} allows this process \d+ .*\(hard limit -?\d+\)"
+    assert re.search(f"all 2 restarts of this epoch are used: {numbers}", str(raised.value))
+
+
+def test_nursery_that_is_out_of_something(tmp_path, monkeypatch, capfd):
+    """It prints nothing; the error at the next death says what it was out of."""
+    pipe, trainer = os.pipe, os.getpid()
+
+    def fail_or_make():
+        if os.getpid() != trainer:
+            raise OSError(errno.EMFILE, "no")
+        return pipe()
+
+    monkeypatch.setattr(os, "pipe", fail_or_make)
     with (
         open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=2) as loader,
-        pytest.warns(RestartWarning) as warned,
+        pytest.warns(RestartWarning),
+        pytest.raises(RuntimeError, match=r"not be started \(Too many .*: RLIMIT_NOFILE allows"),
     ):
-        assert expected == epoch(loader)
+        list(loader)
 
-    assert "could not be started (Too many open files)" in str(warned[1].message)
+    assert ("", "") == capfd.readouterr()
 
 
-@pytest.mark.thorough
-def test_nursery_that_is_stopped(tmp_path, monkeypatch):
-    """With a timeout, a nursery that does nothing leads to torch's error, and nothing is left."""
-    monkeypatch.setattr(nursery, "_PATIENCE_S", 0.5)
-    with open_loader(
-        DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=9, timeout=1
-    ) as loader:
+def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypatch):
+    """One that ends before it obeys is replaced for a while, then no worker could be started."""
+    monkeypatch.setattr(nursery, "_PATIENCE_S", 1.0)
+    script, trainer, times = Script(tmp_path, "item 9"), os.getpid(), []
+    make = Nursery._make
+    monkeypatch.setattr(Nursery, "_make", lambda mother: times.append(1) or make(mother))
+    monkeypatch.setattr(_Server, "_obey", lambda _: os.getpid() == trainer or die())
+    with (
+        open_loader(DataLoader, Mortal(script), restarts=1) as loader,
+        pytest.warns(RestartWarning),
+        pytest.raises(RuntimeError, match=r"not be started .*1 restarts of this epoch are used"),
+    ):
+        list(loader)
+
+    assert 2 <= len(times) <= 2 + 1.0 / nursery._PAUSE_S
+
+
+# Stopped
+
+
+def stop_nursery(iterator):
+    os.kill(started(iterator._processes.nursery), signal.SIGSTOP)
+
+
+def test_nursery_that_is_stopped(tmp_path):
+    """With a timeout, a nursery that does nothing is killed, and another one is started."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(
+            DataLoader, Mortal(Script(tmp_path, "item 3")), restarts=2, timeout=3
+        ) as loader,
+        recorded() as warned,
+    ):
         iterator = iter(loader)
         stop_nursery(iterator)
-        with pytest.warns(RestartWarning), pytest.raises(RuntimeError, match="timed out"):
+        actual = [batch.tolist() for batch in iterator]
+
+    assert expected == actual
+    said = "\n".join(str(warning.message) for warning in warned)
+    assert (3, 1) == (len(warned), said.count("worker 1 was killed after it hung for timeout=3 s"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_end_with_the_nursery_hit(tmp_path, number):
+    """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""
+    script = Script(tmp_path, "item 3")
+    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
+        iterator = iter(loader)
+        with pytest.warns(RestartWarning):
             next(iterator), next(iterator)
+        mother = iterator._processes.nursery
+        replaced = iterator._workers[1].pid, watching.start_time(iterator._workers[1].pid)
+        os.kill(mother.process.pid, number)
+        iterator._shutdown_workers()
+
+        assert not watching.is_running(*replaced)
+        assert not mother.is_alive()
 
 
-class SilentProcess:
-    """A nursery that reads no order, with its endpoint."""
+def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
+    """A replacement that never reports is known from the nursery, and ended by the timeout."""
+    be_worker, act = _Server._be_worker, once(tmp_path, stop)
+    monkeypatch.setattr(_Server, "_be_worker", lambda *rest: (act(), be_worker(*rest)))
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    dataset = Mortal(Script(tmp_path, "item 9"))
 
-    ident = None
-
-    def __init__(self, args, **_):
-        self.args = args
-
-    def start(self):
-        self.line, self.roll = self.args[4].dup(), self.args[6]
-
-    def is_alive(self):
-        return False
+    assert ([expected], 2, 2) == healed(dataset, timeout=1)
 
 
-def silent_nursery():
-    """Make the trainer's side of a nursery whose part the test plays."""
-    context = SimpleNamespace(get_start_method=lambda: "fork", Process=SilentProcess)
-    parent = SimpleNamespace(pid=os.getpid(), started=None)
-    mother = nursery.Nursery(context, SimpleNamespace(parent=parent, signal_mask=set()), print)
-    mother.start()
-    return mother
+# Between an order and its worker
 
 
-def test_claim_behind_an_order_that_nobody_read():
-    """A replacement that claims while the nursery dies is known, even if an order stays unread."""
-    mother = silent_nursery()
-    first, second = (mother.replacement(worker_id, None) for worker_id in range(2))
-    first.start()
-    line = mother.process.line
-    os.close(*socket.recv_fds(line, nursery_process.ORDER.size, 1)[1])
-    second.start()
-    mother.process.roll.add(Event.CLAIMED, 0, os.getpid())
-    line.send(nursery_process.NEWS)
-    line.close()
+def once(folder, action):
+    """Make a function that acts in the first process that calls it, and in no other one."""
 
-    assert [True, False] == [first.is_alive(), second.is_alive()]
-    assert (True, os.getpid()) == (mother.is_lost, first.ident)
-    assert mother.close()
+    def act():
+        try:
+            (folder / "acted").mkdir()
+        except FileExistsError:
+            return
+        action()
+
+    return act
 
 
-def test_trainer_that_ends_with_news_unread():
-    """A connection reset ends the nursery's work too, without an error."""
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def before_the_fork(monkeypatch, act):
+    obey = _Server._obey
+    monkeypatch.setattr(_Server, "_obey", lambda server: (act(), obey(server))[1])
+
+
+def with_the_order_in_hand(monkeypatch, act):
+    fork_into = nursery_process.fork_into
+    monkeypatch.setattr(nursery_process, "fork_into", lambda *rest: (act(), fork_into(*rest))[1])
+
+
+def after_the_fork(monkeypatch, act):
+    fork_into = nursery_process.fork_into
+    monkeypatch.setattr(nursery_process, "fork_into", lambda *rest: (fork_into(*rest), act())[0])
+
+
+def after_the_claim(monkeypatch, act):
+    add = Birth.add
+
+    def add_and_act(birth, event, *rest, **more):
+        record = add(birth, event, *rest, **more)
+        if event == Event.BORN and rest != (os.getpid(),):
+            act()
+        return record
+
+    monkeypatch.setattr(Birth, "add", add_and_act)
+
+
+MOMENTS = [before_the_fork, with_the_order_in_hand, after_the_fork, after_the_claim]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_death_with_an_order_in_hand(tmp_path, monkeypatch, moment):
+    """The nursery that takes an order dies: one worker is started, and one restart is used."""
+    moment(monkeypatch, once(tmp_path, die))
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    epochs, restarts, _ = healed(Mortal(Script(tmp_path, "item 9")))
+
+    assert ([expected], 1) == (epochs, restarts)
+    assert (tmp_path / "acted").exists()
+
+
+def test_newborn_that_dies_before_it_claims(tmp_path, monkeypatch):
+    """Its parent claims for it, so that its death counts as a worker's."""
+    be_worker, act = _Server._be_worker, once(tmp_path, die)
+    monkeypatch.setattr(_Server, "_be_worker", lambda *rest: (act(), be_worker(*rest)))
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+
+    assert ([expected], 2, 2) == healed(Mortal(Script(tmp_path, "item 9")))
+
+
+def note_births(monkeypatch, folder, act):
+    """Have each newborn note its pid in a folder, and act before it claims."""
+    be_worker = _Server._be_worker
+
+    def note_act_and_be(*rest):
+        (folder / f"born {os.getpid()}").touch()
+        act()
+        be_worker(*rest)
+
+    monkeypatch.setattr(_Server, "_be_worker", note_act_and_be)
+
+
+def born(folder):
+    return {int(path.name.split()[1]) for path in folder.glob("born *")}
+
+
+def wait_for_a_birth_and_die(folder):
+    assert wait_until(lambda: born(folder))
+    die()
+
+
+def test_two_newborns_for_one_desk(tmp_path, monkeypatch):
+    """A newborn that claims too late ends, and was nowhere near the desk."""
+    (tmp_path / "newborn").mkdir()
+    note_births(monkeypatch, tmp_path, once(tmp_path / "newborn", stop))
+    after_the_fork(monkeypatch, once(tmp_path, lambda: wait_for_a_birth_and_die(tmp_path)))
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    script = Script(tmp_path, "item 0")
+    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
+        iterator = iter(loader)
+        with pytest.warns(RestartWarning):
+            actual = [next(iterator).tolist() for _ in range(3)]
+        worker = iterator._workers[0].pid
+        (late,) = born(tmp_path) - {worker}
+        os.kill(late, signal.SIGCONT)
+        assert wait_until(lambda: not os.path.exists(f"/proc/{late}"))
+
+        assert worker == iterator._workers[0].pid
+        actual += [batch.tolist() for batch in iterator]
+        assert 1 == loader.stats().restarts
+
+    assert expected == actual
+
+
+def test_newborn_that_comes_after_the_end(tmp_path, monkeypatch):
+    """A process that was forked for an order of a loader that is closed by now ends at once."""
+    (tmp_path / "newborn").mkdir()
+    note_births(monkeypatch, tmp_path, once(tmp_path / "newborn", stop))
+    after_the_fork(monkeypatch, lambda: wait_for_a_birth_and_die(tmp_path))
+    monkeypatch.setattr(nursery, "_PAUSE_S", 1000.0)
+    with open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=9) as loader:
+        mother = iter(loader)._processes.nursery
+        late = Replacement(mother, 0, None)
+        late.start()
+        assert wait_until(lambda: not mother.is_alive())
+        late.terminate()
+
+        assert (errno.ECANCELED, None, False) == (late.exitcode, late.ident, late.is_alive())
+    (pid,) = born(tmp_path)
+    os.kill(pid, signal.SIGCONT)
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def test_order_that_comes_twice(tmp_path, monkeypatch):
+    """Of two processes that are forked for the same order, one is the worker, the other ends."""
+    order = Nursery.order
+    monkeypatch.setattr(Nursery, "order", lambda *rest: order(*rest) and order(*rest))
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=9) as loader:
+        iterator = iter(loader)
+        with pytest.warns(RestartWarning):
+            actual = [next(iterator).tolist() for _ in range(5)]
+        worker = iterator._workers[1]
+        assert wait_until(lambda: Event.ENDED in {each.event for each in worker._birth.records()})
+        assert [worker.pid] == children_of(iterator._processes.nursery.process.pid)
+        actual += [batch.tolist() for batch in iterator]
+
+    assert expected == actual
+
+
+def children_of(pid):
+    return [each for each, found in process_table().items() if found.parent == pid]
+
+
+def test_end_of_a_trainer_with_orders_unread():
+    """A nursery takes what is in the channel for orders, then its end for the end."""
     trainers_end, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line.send(nursery_process.NEWS)
+    birth = Birth.make(b"")
+    birth.add(Event.FAILED, code=errno.ECANCELED)
+    rights = [birth.fileno()]
+    socket.send_fds(trainers_end, [nursery_process.ORDER.pack(birth.content_bytes)], rights)
     trainer = os.getpid(), watching.start_time(os.getpid())
     child = os.fork()
     if child == 0:
         try:
-            nursery_process.run(trainer, None, print, set(), line, trainers_end, Roll())
+            nursery_process.run(trainer, None, print, set(), line, trainers_end)
             os._exit(0)
         finally:
             os._exit(1)
@@ -241,18 +583,103 @@ def test_trainer_that_ends_with_news_unread():
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
-    """A replacement that never reports is known from the nursery, and ended by the timeout."""
-    be_worker = nursery_process._Server._be_worker
+# The storm
 
-    def stop_once(*arguments):
-        if not (tmp_path / "stopped").exists():
-            (tmp_path / "stopped").touch()
-            os.kill(os.getpid(), signal.SIGSTOP)
-        be_worker(*arguments)
 
-    monkeypatch.setattr(nursery_process._Server, "_be_worker", stop_once)
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    dataset = Mortal(Script(tmp_path, "item 9"))
+class Slow(Mortal):
+    """Samples that take long enough for several kills in an epoch."""
 
-    assert ([expected], 2, 2) == healed(dataset, timeout=1)
+    pause_s = 0.0
+
+    def __getitem__(self, index):
+        time.sleep(self.pause_s)
+        return super().__getitem__(index)
+
+
+class Storm:
+    """Kills processes of an iterator's group, one or all at a time, until it is left."""
+
+    def __init__(self, iterator, seed, period_s, how_many):
+        self.iterator = iterator
+        self.random = random.Random(seed)
+        self.period_s = period_s
+        self.how_many = how_many
+        self.killed = {"worker": 0, "nursery": 0}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.rage)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+    def rage(self):
+        while not self.ended.wait(self.period_s):
+            mother = self.iterator._processes.nursery.process.pid
+            known = {process.ident for process in self.iterator._workers}
+            family = {
+                pid for pid, each in process_table().items() if each.parent in (os.getpid(), mother)
+            }
+            family |= {pid for pid in known if pid is not None and is_running(pid)}
+            for pid in self.random.sample(sorted(family), min(self.how_many, len(family))):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                self.killed["nursery" if pid == mother else "worker"] += 1
+
+
+def is_running(pid):
+    """Returns True if a process runs, in this process's session: its pid was not used again."""
+    try:
+        return os.getsid(pid) == os.getsid(0) and watching.is_running(pid, watching.start_time(pid))
+    except ProcessLookupError:
+        return False
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how_many", [1, 3], ids=["one", "together"])
+@pytest.mark.parametrize("period_s", [0.2, 0.05])
+def test_storm_that_spares_no_child(tmp_path, period_s, how_many, seeded):
+    """Workers and nursery are killed in any order, and together: the same bits as torch."""
+    dataset = Slow(Script(tmp_path), count=200)
+    (expected,) = undisturbed(dataset)
+    dataset.pause_s = period_s / 10
+    with (
+        open_loader(DataLoader, dataset, restarts=sys.maxsize) as loader,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", RestartWarning)
+        iterator = iter(loader)
+        with Storm(iterator, seeded, period_s * how_many, how_many) as storm:
+            actual = [batch.tolist() for batch in iterator]
+        restarts = loader.stats().restarts
+
+    assert expected == actual, seeded
+    assert min(storm.killed.values()) > 0, storm.killed
+    assert restarts <= storm.killed["worker"]
+
+
+@pytest.mark.parametrize("order", ["nursery first", "worker first"])
+def test_restarts_are_spent_on_workers_alone(tmp_path, order):
+    """Each death of a worker together with the nursery costs one restart, until none is left."""
+    points = [f"item {number}" for number in (3, 9, 15)]
+    script = Script(tmp_path, *points)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)), num_workers=1)
+    actual = []
+    with (
+        open_loader(DataLoader, Mortal(script), restarts=2, num_workers=1) as loader,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", RestartWarning)
+        iterator = iter(loader)
+        with pytest.raises(RuntimeError, match="all 2 restarts of this epoch are used"):
+            while True:
+                kill_nursery(iterator) if order == "nursery first" else None
+                actual.append(next(iterator).tolist())
+                kill_nursery(iterator)
+        assert 2 == loader.stats().restarts
+
+    assert expected[: len(actual)] == actual
+    assert 5 == len(actual)

@@ -15,7 +15,7 @@ import numpy
 import pytest
 import torch
 
-from shmloader.cli.comparison.digest import digest_batch
+from shmloader.cli.comparison import digest_batch
 from shmloader.errors import RestartWarning, RetentionWarning
 from tests.deaths.soak import delivery, flatness
 from tests.deaths.soak.delivery import Mistake, compare, digests
@@ -211,11 +211,12 @@ def test_single_samples_are_no_growth():
 
 
 def test_restarts_are_counted_by_their_warnings():
-    """Warnings of restarts are counted, those of hanging apart; all others are shown."""
+    """Warnings of restarts are counted, those of hanging apart; other categories are shown."""
     told = RestartCount()
     with warnings.catch_warnings(record=True, action="always") as shown, told:
-        for text in ("worker 0 was killed", "worker 1 was killed after it hung"):
-            warnings.warn(text, RestartWarning, stacklevel=1)
+        for end in ("worker 0 was killed", "worker 1 was killed after it hung"):
+            warnings.warn(f"{end}; another takes its place", RestartWarning, stacklevel=1)
+        warnings.warn("the nursery was killed", RestartWarning, stacklevel=1)
         warnings.warn("many batches are held", RetentionWarning, stacklevel=1)
 
     assert (2, 1) == (told.restarts, told.hung)

@@ -1,6 +1,8 @@
 """A process is known by its pid and its start time, and a worker ends with its trainer."""
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -64,6 +66,30 @@ def test_without_a_start_time_the_pid_decides(monkeypatch, error, expected):
     assert (expected, [(7, 0)]) == (watching.is_running(7, None), sent)
 
 
+@contextlib.contextmanager
+def without_descriptors():
+    """Let this process open no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_out_of_descriptors_no_process_looks_dead(process):
+    """A process whose record cannot be read runs as long as there is one with its pid."""
+    started = watching.start_time(process.pid)
+    with without_descriptors():
+        assert watching.is_running(process.pid, started)
+        assert not watching.Watch(process.pid, started).has_ended
+    process.kill()
+    process.wait()
+    with without_descriptors():
+        assert not watching.is_running(process.pid, started)
+        assert watching.Watch(process.pid, started).has_ended
+
+
 def test_names_do_not_disturb_the_record(process):
     """A process may have any name, even one that looks like the kernel's record of it."""
     with open(f"/proc/{os.getpid()}/comm") as file:
@@ -115,6 +141,22 @@ watch.watch()
 print("watches a stranger")
 """
     assert (1, [], "") == run(tmp_path, script)
+
+
+def test_a_process_without_descriptors_watches(tmp_path):
+    """A worker that has no descriptor left does not take its trainer for another process."""
+    script = """
+import os, resource
+from shmloader.processes.watching import ParentWatch
+
+watch = ParentWatch(os.getpid())
+if (child := os.fork()) == 0:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    watch.watch()
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert (0, ["7"], "") == run(tmp_path, script)
 
 
 def test_a_process_runs_until_its_last_thread_ends():

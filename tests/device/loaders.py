@@ -36,7 +36,7 @@ class Images(Dataset):
 
 def loader_of(monkeypatch, backend, dataset=None, **options):
     """Make a loader whose batches go to a stand-in."""
-    for module in ("ways", "single"):
+    for module in ("ways", "in_process"):
         monkeypatch.setattr(
             f"shmloader.trainer.device.{module}.backend_for", lambda device: backend
         )

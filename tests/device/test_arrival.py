@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from shmloader import DataLoader
+from shmloader import DataLoader, Device
 from shmloader.core import is_behind_lease
 from shmloader.trainer.device import copies as copies_module
 from tests.device.loaders import Images, Record, all_kinds, loader_of
 from tests.device.standin import Never, StandIn
+from tests.helpers.warned import recorded
 from tests.memory.test_batch_log import records_of
 
 
@@ -49,7 +50,7 @@ def test_batches_are_the_same_on_the_device(monkeypatch):
 @pytest.mark.parametrize("ahead", [0, 1, 5])
 def test_each_batch_has_its_record(monkeypatch, ahead):
     """Batches that are copied ahead are noted when they are handed out, each once, in order."""
-    with loader_of(monkeypatch, StandIn(), prefetch_to_device=ahead) as loader:
+    with loader_of(monkeypatch, StandIn(), device=Device("cuda", prefetch=ahead)) as loader:
         iterator = iter(loader)
         for number in range(12):
             next(iterator)
@@ -154,7 +155,8 @@ def test_copies_start_before_they_are_asked_for(monkeypatch):
     """As many batches ahead as the option says, and no more."""
     for ahead in (0, 1, 3):
         backend = StandIn(when_asked=lambda backend: None)
-        loader = loader_of(monkeypatch, backend, prefetch_to_device=ahead, prefetch_factor=4)
+        device = Device("cuda", prefetch=ahead)
+        loader = loader_of(monkeypatch, backend, device=device, prefetch_factor=4)
         with loader:
             iterator = iter(loader)
             while iterator._transport.ledger.unread < 8:
@@ -206,14 +208,15 @@ def test_registration_that_fails_is_said_once(monkeypatch, refused):
     backend = StandIn()
     backend.refuses_from = refused
     with loader_of(monkeypatch, backend, persistent_workers=True) as loader:
-        with pytest.warns(UserWarning, match="no more memory can be page-locked") as said:
+        with recorded() as said:
             batches = list(loader)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             batches += list(loader)
         backend.finish()
         assert [] == wrong([numbers_in(batch) for batch in batches], PAIRS * 2)
-        assert 1 == len(said)
+        (warning,) = said
+        assert "no more memory can be page-locked" in str(warning.message)
         assert loader.stats().copied["staged"] > 0
         assert (loader.stats().copied.get("direct", 0) > 0) == (refused > 0)
     assert [] == backend.faults
@@ -310,7 +313,7 @@ def test_the_transform_makes_the_batch(monkeypatch):
         backend.finish()  # kernels of that stream come behind its copies
         return {"x": batch[0].float() / 2, "label": batch[1]}
 
-    with loader_of(monkeypatch, backend, device_transform=scaled) as loader:
+    with loader_of(monkeypatch, backend, device=Device("cuda", transform=scaled)) as loader:
         found = [(batch["x"][0, 0, 0].item(), batch["label"][0].item()) for batch in loader]
     assert [(number / 2, number) for number, _ in PAIRS] == found
     assert [1] * 12 == streams
@@ -325,9 +328,9 @@ def ending(batch):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_transform_does_not_end_the_epoch(monkeypatch, workers, device):
     """Its StopIteration is an error, as in Python's generators."""
-    options = {"num_workers": workers, "device": device, "device_transform": ending}
+    options = {"num_workers": workers, "device": Device(device, transform=ending)}
     with loader_of(monkeypatch, StandIn(), Images(4, 8), **options) as loader:
-        with pytest.raises(RuntimeError, match="device_transform raised StopIteration") as caught:
+        with pytest.raises(RuntimeError, match="Device raised StopIteration") as caught:
             list(loader)
         assert isinstance(caught.value.__cause__, StopIteration)
 
@@ -340,7 +343,7 @@ def test_the_transform_is_behind_what_the_consumers_stream_has(monkeypatch):
         seen.append((backend.marked, backend.calls))
         return batch
 
-    for options in ({}, {"device_transform": transform}):
+    for options in ({}, {"device": Device("cuda", transform=transform)}):
         backend = StandIn()
         with loader_of(monkeypatch, backend, Images(8), **options) as loader:
             assert 4 == len(list(loader))
@@ -363,7 +366,7 @@ def test_an_error_of_the_transform_is_raised_at_its_turn(monkeypatch):
 
     backend = StandIn()
     monkeypatch.setattr(backend, "copy", lambda to, source: to.copy_(source))
-    with loader_of(monkeypatch, backend, device_transform=picky) as loader:
+    with loader_of(monkeypatch, backend, device=Device("cuda", transform=picky)) as loader:
         iterator = iter(loader)
         found = [next(iterator)]
         with pytest.raises(ValueError, match="not this one"):
@@ -431,8 +434,9 @@ def test_without_workers_batches_go_to_the_device_too(monkeypatch):
     """The same leaves move, and the same stay."""
     backend = StandIn()
     seen = []
-    options = {"num_workers": 0, "collate_fn": all_kinds, "device_transform": seen.append}
-    loader = loader_of(monkeypatch, backend, range(4), **options)
+    options = {"num_workers": 0, "collate_fn": all_kinds}
+    device = Device("cuda", transform=seen.append)
+    loader = loader_of(monkeypatch, backend, range(4), device=device, **options)
     assert [None, None] == list(loader)
     for number, batch in zip((0, 2), seen, strict=True):
         expected = all_kinds([number])
@@ -446,9 +450,8 @@ def test_without_workers_batches_go_to_the_device_too(monkeypatch):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_cpu_leaves_batches_where_they_are(workers, device):
     """So that a program can run where there is no accelerator; the transform is called."""
-    loader = DataLoader(
-        Images(4), 2, num_workers=workers, device=device, device_transform=lambda batch: batch[1]
-    )
+    device = Device(device, transform=lambda batch: batch[1])
+    loader = DataLoader(Images(4), 2, num_workers=workers, device=device)
     assert [[0, 1], [2, 3]] == [batch.tolist() for batch in loader]
 
 

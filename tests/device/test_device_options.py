@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
+from shmloader import Device, UnsendableBatch
 from shmloader.trainer.device.walk import moved, tensors_in
 from tests.device.loaders import Images, Record, all_kinds, loader_of
 from tests.device.standin import StandIn, extent_of
@@ -54,7 +55,7 @@ def labels_of(batches):
     return [labels.tolist() for _, labels in batches]
 
 
-@pytest.mark.core(values=2)
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize(
     "options", OPTIONS, ids=lambda options: "-".join(map(str, options.values()))
 )
@@ -129,7 +130,7 @@ def test_the_mode_around_next_is_not_that_of_later_batches(monkeypatch):
     """Batches that are copied ahead may be used where inference mode, or a default, is over."""
     for mode in (torch.inference_mode(), torch.device("meta")):
         backend = StandIn()
-        with loader_of(monkeypatch, backend, prefetch_to_device=3) as loader:
+        with loader_of(monkeypatch, backend, device=Device("cuda", prefetch=3)) as loader:
             batches = iter(loader)
             with mode:
                 found = [next(batches)]
@@ -151,7 +152,7 @@ def test_every_storage_is_noted_for_the_stream(monkeypatch):
     def transform(batch):
         return {**batch, "made": Holder({"x": [torch.ones(5), (torch.ones(6),)]})}
 
-    for options in ({}, {"device_transform": transform}):
+    for options in ({}, {"device": Device("cuda", transform=transform)}):
         backend = StandIn()
         loader = loader_of(monkeypatch, backend, range(2), collate_fn=all_kinds, **options)
         with loader:
@@ -218,6 +219,17 @@ def test_a_dataclass_with_slots_is_made_anew():
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_batch_too_deep_to_be_moved_is_an_error():
+    """Without workers too, a batch that nests too deeply is an error that says so."""
+    batch = torch.ones(1)
+    for _ in range(5000):
+        batch = [batch]
+
+    with pytest.raises(UnsendableBatch, match="nested deeper"):
+        moved(batch, lambda leaf: leaf)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # some kinds are deprecated, or prototypes
 def test_what_workers_do_not_send_as_plain_tensors_is_not_moved_without_them():
     """So the same leaves are on the device with and without workers."""
     made = [

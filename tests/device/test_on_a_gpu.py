@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shmloader import DataLoader
+from shmloader import DataLoader, Device
 from shmloader.trainer.device.cuda import Cuda
 from tests.device.loaders import Images, all_kinds
 
@@ -69,7 +69,8 @@ def test_a_transform_on_the_device():
         return busy(512)[:1, :1] * 0 + batch[0].float() / 2, batch[1]
 
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
-    with DataLoader(Images(COUNT), device="cuda", device_transform=halves, **OPTIONS) as loader:
+    device = Device("cuda", transform=halves)
+    with DataLoader(Images(COUNT), device=device, **OPTIONS) as loader:
         for images, labels in loader:
             busy(1024)
             wrong += (images * 2 != labels[:, None, None]).sum()
@@ -85,8 +86,8 @@ def test_a_transform_sees_what_was_computed_just_before():
         return batch[0] * factor, batch[1]
 
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
-    options = {**OPTIONS, "prefetch_to_device": 0}
-    with DataLoader(Images(COUNT), device="cuda", device_transform=scaled, **options) as loader:
+    device = Device("cuda", prefetch=0, transform=scaled)
+    with DataLoader(Images(COUNT), device=device, **OPTIONS) as loader:
         batches = iter(loader)
         for number in range(COUNT // 2):
             busy(1024)

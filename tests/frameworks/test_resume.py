@@ -62,15 +62,15 @@ def fit(module, loader, **checkpoint):
     return module
 
 
-def fit_and_die(folder, loader):
+def fit_and_die(folder, loader, every=EVERY):
     """Train until it dies. Returns the losses up to the last checkpoint, and its path."""
     module = Dying()
-    saving = ModelCheckpoint(folder, every_n_train_steps=EVERY, save_top_k=-1)
+    saving = ModelCheckpoint(folder, every_n_train_steps=every, save_top_k=-1)
     trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saving])
     with pytest.raises(Died):
         trainer.fit(module, loader)
-    steps = DIES_AT // EVERY * EVERY
-    return module.losses[:steps], folder / f"epoch={steps // STEPS}-step={steps}.ckpt"
+    steps = DIES_AT // every * every
+    return module.losses[:steps], folder / f"epoch={(steps - 1) // STEPS}-step={steps}.ckpt"
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -87,6 +87,20 @@ def test_lightning_goes_on_within_an_epoch(tmp_path, make, options):
     assert EPOCHS * STEPS - len(losses) == len(rest.losses)
     assert whole.losses == losses + rest.losses
     assert all(map(torch.equal, whole.parameters(), rest.parameters()))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_lightning_goes_on_from_the_last_step_of_an_epoch(tmp_path, options):
+    """It counts batches, never asks for the end, and wants the next epoch then: none is lost."""
+    seed()
+    whole = fit(Module(), imported(options))
+    seed()
+    losses, path = fit_and_die(tmp_path, imported(options), every=STEPS)
+    torch.manual_seed(77)
+    rest = fit(Module(), imported(options), ckpt_path=path, weights_only=False)
+
+    assert (STEPS, 2 * STEPS) == (len(losses), len(rest.losses))
+    assert whole.losses == losses + rest.losses
 
 
 class Sized(Stream):

@@ -28,28 +28,37 @@ def shared_memory() -> Iterator[str]:
     torch's carry the pid of their process, and count only while this belongs to this run: a worker
     of torch's own loader that is told to leave while it sends a batch leaves its file.
     """
+    names = os.listdir("/dev/shm")
+    if not names:
+        return
     table = process_table()
-    for name in os.listdir("/dev/shm"):
+    theirs = mapped_by_neighbours(table)
+    for name in names:
         if name.startswith("torch_"):
             maker = int(name.split("_")[1])
             is_ours = maker in table and os.getpid() in (maker, *ancestors(maker, table))
         else:
-            is_ours = not is_mapped_by_a_neighbour(f"/dev/shm/{name}", table)
+            is_ours = is_there_and_not(f"/dev/shm/{name}", theirs)
         if is_ours:
             yield f"/dev/shm/{name}"
 
 
-def is_mapped_by_a_neighbour(path: str, table: dict[int, Process]) -> bool:
-    """Returns True if another process that runs tests, or a child of it, has mapped that file."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return False
+def is_there_and_not(path: str, theirs: set[int]) -> bool:
+    """Returns True if that file still exists, and its number is not among these."""
     try:
         # By its number: glibc maps a semaphore under a name that it had before.
-        inode = f" {os.stat(path).st_ino} "
+        return os.stat(path).st_ino not in theirs
     except FileNotFoundError:  # it has just been removed
-        return True
+        return False
+
+
+def mapped_by_neighbours(table: dict[int, Process]) -> set[int]:
+    """Collect the numbers of the files that other processes that run tests, or children, map."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return set()
     neighbours = (pid for pid in table if is_neighbour(pid, table))
-    return any(inode in mappings_of(pid) for pid in neighbours)
+    # Once a look: a file that some killed program left costs no reading of its own in every test.
+    return {int(line.split()[4]) for pid in neighbours for line in mappings_of(pid)}
 
 
 def is_neighbour(pid: int, table: dict[int, Process]) -> bool:
@@ -58,12 +67,12 @@ def is_neighbour(pid: int, table: dict[int, Process]) -> bool:
     return os.getppid() in line and os.getpid() not in line
 
 
-def mappings_of(pid: int) -> str:
-    """Read the kernel's list of a process's mappings; nothing if it has just ended."""
+def mappings_of(pid: int) -> list[str]:
+    """Read the kernel's lines on a process's mappings; none if it has just ended."""
     try:
-        return Path("/proc", str(pid), "maps").read_text()
+        return Path("/proc", str(pid), "maps").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return ""
+        return []
 
 
 def mappings() -> Iterator[str]:

@@ -17,7 +17,7 @@ from shmloader.memory.segment import Segment, first_shape
 
 LINE = 64
 HUGE_BYTES = 2 << 20
-CONTROL_BYTES = 9 * LINE  # nameplate of four lines, trainer's view of three, doorbell, stopping
+CONTROL_BYTES = 16 * LINE  # nameplate of eleven lines, trainer's view of three, doorbell, stopping
 WORKER_BYTES = 4 * LINE  # doorbell, seed, clock, view
 HEADER_BYTES = 3 * LINE  # order, answer, times
 LOG_BYTES = 2048 * 3 * LINE

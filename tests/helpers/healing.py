@@ -7,6 +7,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from shmloader import DataLoader, RestartWarning
+from shmloader.trainer.options import OPTIONS
 from tests.helpers.mortal import Script
 
 RESTARTS = 50
@@ -119,7 +120,5 @@ def counted(batches):
 
 def torch_options(options):
     """Leave the options that torch's loader has too."""
-    ours = ("slots", "slot_bytes", "ring_bytes", "keep_pages", "restarts", "between")
-    ours += ("assignment", "seed_by", "fetch_threads", "overlap_epochs", "nice", "worker_bytes")
-    ours += ("resumable", "device", "prefetch_to_device", "device_transform")
+    ours = {"between", *OPTIONS}
     return {name: value for name, value in options.items() if name not in ours}

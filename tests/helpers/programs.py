@@ -147,6 +147,6 @@ def send(pid, number):
 def wait_until(condition, longest_s=LONGEST_WAIT_S):
     """Wait until a condition is true. Returns True if it became true in time."""
     deadline = time.monotonic() + longest_s
-    while not condition() and time.monotonic() < deadline:
+    while not (is_true := condition()) and time.monotonic() < deadline:
         time.sleep(0.005)
-    return condition()
+    return is_true

@@ -223,7 +223,7 @@ def test_a_segment_says_whose_it_is():
         descriptor = iterator._segment.descriptor
         plate = read_plate(descriptor)
         assert LAYOUT.magic == plate["magic"]
-        assert LAYOUT.version == plate["version"]
+        assert LAYOUT.checksum == plate["layout"]
         assert (os.getpid(), 1, b"Slow") == (plate["owner_pid"], plate["state"], plate["label"])
         assert loader._service.pool.number == plate["loader"]
         assert os.fstat(descriptor).st_size == plate["total_bytes"]

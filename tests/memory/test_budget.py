@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from shmloader.trainer.budget import Budget, Spill, reserved_slots, shape_of
+from shmloader.metrics.record import Spill
+from shmloader.trainer.budget import Budget, reserved_slots, shape_of
 
 MANY = 1 << 40
 
@@ -20,8 +21,9 @@ class Ledger:
     retired = 0
     kept_bytes = 0
 
-    def __init__(self, kept=False, idle=5, pages_bytes=1, forked=0, **values):
+    def __init__(self, kept=False, cyclic=False, idle=5, pages_bytes=1, forked=0, **values):
         self.is_kept = lambda slot: kept
+        self.is_cyclic = lambda slot: cyclic
         self.idle_slots = lambda: idle
         self.is_time_to_look = lambda: False
         self.has_plenty = lambda slot, reserve: False  # each case is looked at closely
@@ -74,6 +76,9 @@ def test_reserve_leaves_a_slot_and_keeps_workers_busy(in_flight, workers, slots)
     [
         (Ledger(), None),
         (Ledger(kept=True), Spill.KEPT_BY_WORKER),
+        (Ledger(cyclic=True), Spill.CYCLIC),
+        (Ledger(kept=True, cyclic=True), Spill.KEPT_BY_WORKER),
+        (Ledger(cyclic=True, idle=0, wanting=1), Spill.CYCLIC),
         (Ledger(idle=2), Spill.TOO_FEW_SLOTS),
         (Ledger(idle=3), None),
         (Ledger(kept_bytes=4096), Spill.TOO_FEW_BYTES),
@@ -141,7 +146,17 @@ def test_a_grant_needs_all_its_room(room, expected):
     assert (expected, [(3, 100)]) == (budget.fits(3, 100), asked)
 
 
-@pytest.mark.parametrize("reason", Spill)
+def test_spills_of_batches_that_contain_themselves_are_not_worth_advice():
+    """Nothing is kept, and no option would change them."""
+    budget, pool = budget_of(Ledger(), spills=0)
+    pool.advice = None
+    for _ in range(40):
+        budget.note_spill(Spill.CYCLIC)
+
+    assert pool.advice is None
+
+
+@pytest.mark.parametrize("reason", [each for each in Spill if each is not Spill.CYCLIC])
 def test_the_sixteenth_spill_is_worth_advice(reason):
     """One spill of many leaves advice, once, which names this loader's numbers."""
     budget, pool = budget_of(Ledger(), spills=14)
@@ -155,7 +170,7 @@ def test_the_sixteenth_spill_is_worth_advice(reason):
     assert [1] == [i for i, text in enumerate(given) if text is not None]
     text = given[1]
     assert text.startswith("16 batches were copied out of their slots")
-    assert ("{" in reason.value) == ("now 8" in text or "now 4096" in text)
+    assert ("{" in reason.cure) == ("now 8" in text or "now 4096" in text)
     assert "{" not in text
 
 

@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 import torch
 
-from bench.questions.cliffs import loads, rule, uses
+from bench.loads import wholes as loads
+from bench.questions.cliffs import rule, uses
 from bench.questions.cliffs.digest import digest
 from shmloader import DataLoader
 from tests.helpers.datasets import state

@@ -18,18 +18,26 @@ def open_loader(**options):
 
 
 def prefetch(loader, depth):
-    """Yield batches that a thread has drawn ahead into a queue, as background prefetchers do."""
-    ahead = queue.Queue(depth)
+    """
+    Yield batches that a thread has drawn ahead into a queue, as background prefetchers do.
+
+    The thread is always as far ahead as it can be: how many are held at once is no matter of luck.
+    """
+    ahead, drawn = queue.Queue(depth), threading.Semaphore(0)
 
     def draw():
         for made in loader:
+            drawn.release()
             ahead.put(made)
             del made
+        drawn.release(depth + 1)
         ahead.put(None)
 
     thread = threading.Thread(target=draw)
     thread.start()
-    while (made := ahead.get()) is not None:
+    for _ in range(depth):
+        drawn.acquire()
+    while drawn.acquire() and (made := ahead.get()) is not None:
         yield made
         del made
     thread.join()

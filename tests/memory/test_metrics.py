@@ -4,6 +4,7 @@ import dataclasses
 import json
 from types import SimpleNamespace
 
+import numpy
 import pytest
 
 from shmloader.memory import pool
@@ -20,10 +21,14 @@ LEDGER = SimpleNamespace(
     pickled_batches=1,
     counts=lambda: {"free": 2, "leased": 1, "retired": 4},
 )
-CLOCKS = [
-    (300_000_000, 200_000_000, 250_000_000, 125_000_000, 2, 4000),
-    (400_000_000, 600_000_000, 2_000_000_000, 4_000_000_000, 1, 96),
-]
+# In the order of the table: fetching, collating, starved and blocked ns, batches, bytes.
+CLOCKS = numpy.array(
+    [
+        (300_000_000, 200_000_000, 250_000_000, 125_000_000, 2, 4000),
+        (400_000_000, 600_000_000, 2_000_000_000, 4_000_000_000, 1, 96),
+    ],
+    pool.LAYOUT.dtype("worker_clock"),
+).tobytes()
 
 
 @pytest.fixture
@@ -106,6 +111,34 @@ def test_a_segment_that_is_gone_holds_nothing(stats):
 
     assert (0, {}) == (past.resident_bytes, past.slots)
     assert stats == dataclasses.replace(past, resident_bytes=8192, slots=stats.slots)
+
+
+def test_a_printed_record_is_short(stats):
+    """The numbers of the loop are printed; durations, workers, caches and epochs are asked for."""
+    numbers = Stats(batches=64, bytes=4096, wait_s=0.5, slots={"free": 8}, spills={})
+    full = dataclasses.replace(
+        numbers,
+        next=times(*range(1000)),
+        step=times(1),
+        workers=stats.workers,
+        caches=(cache(1, 5),),
+        epochs=(epoch(1),),
+    )
+
+    assert repr(full) == (
+        "Stats(batches=64, bytes=4096, wait_s=0.5, worker_busy_s=0.0, worker_starved_s=0.0, "
+        "worker_blocked_s=0.0, spilled=0, restarts=0, replaced=0, retired=0, resident_bytes=0, "
+        "pickled_bytes=0, pickled_batches=0, slots={'free': 8}, spills={}, foretold={}, copied={})"
+    )
+
+
+def test_printed_times_are_their_percentiles():
+    """The durations that they are counted from are a field, and are not printed."""
+    found = times(1, 2)
+
+    assert repr(found).startswith("Times(count=2, total_s=")
+    assert "counts" not in repr(found)
+    assert ((1, 1), (2, 1)) == found.counts
 
 
 def times(*durations_ns):

@@ -1,5 +1,6 @@
 """Invariant 5 on real loaders: nothing the user keeps can corrupt, stall or deadlock."""
 
+import gc
 import warnings
 from collections import deque
 from itertools import islice
@@ -11,6 +12,7 @@ from torch.utils.data import default_collate
 from shmloader import DataLoader, RetentionWarning
 from shmloader.trainer import budget
 from tests.helpers.datasets import Computed, Numbered, Stream, batch, sample, state
+from tests.helpers.warned import recorded
 
 SIZE = 2
 quiet = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -122,9 +124,8 @@ def test_one_warning_advises(persistent):
     """A loader that has to spill warns once in its life, at the line that iterates."""
     with (
         open_loader(60, persistent_workers=persistent) as loader,
-        warnings.catch_warnings(record=True) as caught,
+        recorded() as caught,
     ):
-        warnings.simplefilter("always")
         for _ in range(3):
             assert len(list(loader)) == 60
     assert [RetentionWarning] == [warning.category for warning in caught]
@@ -171,8 +172,7 @@ class Hoard:
 
 def advice_of(loader):
     """Return the text of the one warning of a loader whose batches are all kept."""
-    with loader, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with loader, recorded() as caught:
         assert len(list(loader)) == 60
     (warning,) = caught
     return str(warning.message)
@@ -260,3 +260,45 @@ def test_what_has_plenty_would_not_spill(options, monkeypatch):
 
     assert not any(has_plenty and closer for has_plenty, closer in answers)
     assert {True, False} == {has_plenty for has_plenty, _ in answers}
+
+
+def refer_back(samples):
+    """Collate, and have the batch contain itself."""
+    made = {"x": default_collate(samples)}
+    made["self"] = made
+    return made
+
+
+@pytest.fixture(params=["collecting", "not collecting"])
+def collects(request):
+    """Python's garbage collector at work, or turned off by the program."""
+    if request.param == "not collecting":
+        gc.disable()
+    yield gc.isenabled()
+    gc.enable()
+
+
+def test_batches_that_contain_themselves_are_dropped(collects):
+    """Their slots come back in time; if the program turned the collector off, they are copied."""
+    with warnings.catch_warnings(), open_loader(48, slots=8, collate_fn=refer_back) as loader:
+        warnings.simplefilter("error")
+        for number, made in enumerate(loader):
+            assert torch.equal(batch(number, SIZE), made["x"])
+            assert made["self"] is made
+        counted = loader.stats()
+    del made
+    gc.collect()
+
+    assert ([] if collects else ["cyclic"]) == [*counted.spills]
+
+
+def test_batches_that_contain_themselves_may_be_kept(collects):
+    """All of them are right; those that are copied are counted by that name, without a warning."""
+    with warnings.catch_warnings(), open_loader(48, slots=8, collate_fn=refer_back) as loader:
+        warnings.simplefilter("error")
+        kept = list(loader)
+        assert ["cyclic"] == [*loader.stats().spills]
+
+    assert all(torch.equal(batch(number, SIZE), made["x"]) for number, made in enumerate(kept))
+    kept.clear()
+    gc.collect()

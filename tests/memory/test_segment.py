@@ -181,8 +181,33 @@ def test_posix_serves_where_there_is_no_memfd(monkeypatch):
     """The choice falls on the other backing by itself."""
     monkeypatch.delenv("SHMLOADER_BACKING", raising=False)
     assert "memfd" == segment.backing_name()
+    monkeypatch.setattr(os, "memfd_create", failing(errno.EPERM))
+    assert "posix" == segment.backing_name()
     monkeypatch.delattr(os, "memfd_create")
     assert "posix" == segment.backing_name()
+
+
+def failing(number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (errno.EPERM, r"the system call memfd_create \(EPERM: .*or set SHMLOADER_BACKING=posix"),
+        (errno.EMFILE, "cannot create a segment of shared memory: Too many open files"),
+    ],
+)
+def test_memfd_that_cannot_be_made(monkeypatch, number, text):
+    """What fewer slots would not help is no `OutOfSharedMemory`, and says what it is."""
+    monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
+    monkeypatch.setattr(os, "memfd_create", failing(number))
+
+    with pytest.raises(OSError, match=text):
+        Segment(first_shape(1, 1, MEGABYTE))
 
 
 def test_posix_says_what_it_needs(monkeypatch):

@@ -111,6 +111,36 @@ def test_other_tensors_are_left_to_torch(how, desk, make):
     assert not is_gathered(desk, make())
 
 
+FOREIGN = {
+    "meta": lambda: torch.empty(SIZE, device="meta"),
+    "sparse": lambda: torch.eye(SIZE).to_sparse(),
+    "sparse rows": lambda: torch.eye(SIZE).to_sparse_csr(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.ones(SIZE), 0.1, 0, torch.quint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
+def test_dlpack_is_asked_once_about_a_kind_of_memory(desk, make):
+    """A kind that DLPack refused, which takes a millisecond, is not asked about again."""
+    _core.forget_fields()
+    _core.find_fields()
+
+    assert [False, False] == [_core.is_plain(make()) for _ in range(2)]
+    assert 1 == _core.foreign_kinds()
+    assert is_gathered(desk, torch.ones(SIZE))
+
+
+def test_a_type_that_dlpack_lacks_is_no_kind_of_memory(desk):
+    """If only a tensor's type is refused, tensors of other types are plain still."""
+    _core.forget_fields()
+    _core.find_fields()
+
+    assert not _core.is_plain(torch.empty(SIZE, dtype=torch.bits8))
+    assert 0 == _core.foreign_kinds()
+    assert is_gathered(desk, torch.ones(SIZE))
+
+
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_places_are_found_in_any_mode(mode):
     """The first import may come in any mode; no random number is drawn meanwhile."""

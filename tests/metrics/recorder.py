@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset
 
+from shmloader import DataLoader
 from shmloader.metrics.model import CYCLE
 from shmloader.tuning import _Search
 

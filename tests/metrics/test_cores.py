@@ -6,10 +6,8 @@ import os
 import pytest
 
 from shmloader import DataLoader
-from shmloader.memory import limits
 from shmloader.metrics.words import cores as in_words
 from shmloader.processes import scheduling
-from tests.helpers.programs import Program
 
 
 @pytest.mark.parametrize(
@@ -40,40 +38,13 @@ def test_ranks_share_the_cores(monkeypatch, own, parents, share, ranks, expected
         return set(range(parents))
 
     monkeypatch.setattr(os, "sched_getaffinity", affinity)
-    monkeypatch.setattr(scheduling, "_group_share", lambda process: share)
+    monkeypatch.setattr(scheduling, "_group_share", lambda: share)
     if ranks is None:
         monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     else:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
 
     assert expected == scheduling.cores()
-
-
-RANK = """
-import time
-from shmloader.memory import limits
-from shmloader.processes import scheduling
-
-print(limits.ranks(), scheduling.cores(), flush=True)
-time.sleep(1000)
-"""
-
-
-def test_a_rank_is_seen_from_outside(tmp_path, monkeypatch):
-    """Of another process its own environment, affinity and group count, and not the viewer's."""
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "7")
-    with Program(tmp_path, RANK, LOCAL_WORLD_SIZE="2") as rank:
-        said = rank.line()
-        found = f"{limits.ranks(rank.pid)} {scheduling.cores(rank.pid)}"
-
-    assert said.startswith("2 ")
-    assert said == found
-
-
-def test_a_process_that_is_gone_has_no_cores():
-    """The viewer learns that its process has ended."""
-    with pytest.raises(ProcessLookupError):
-        scheduling.cores((1 << 22) + 1)
 
 
 def test_it_is_said_in_words(monkeypatch):

@@ -4,7 +4,7 @@ import numpy
 
 from shmloader.core import view_layout
 from shmloader.metrics.layout import Layout
-from shmloader.metrics.timeline import timeline_of
+from shmloader.metrics.timeline import timeline_over
 
 LAYOUT = Layout(view_layout())
 MS = 1_000_000
@@ -31,7 +31,7 @@ def records(count=3, **changed):
 
 
 def read(made, epoch=1):
-    return timeline_of([made.tobytes()], LAYOUT, epoch)
+    return timeline_over(LAYOUT.records(made.tobytes()), LAYOUT, epoch)
 
 
 def test_durations_are_differences():

@@ -46,15 +46,15 @@ def test_model_predicts_what_was_measured(name, workers, depth, rate):
     assert rate == pytest.approx(count / played.total_s, rel=0.1)
 
 
-def searching(monkeypatch, made, kind=DataLoader, **options):
+def searching(monkeypatch, made, **options):
     """Make a search whose runs are loops that are made up."""
-    search = _Search(kind([0], num_workers=2, **options), None, 60.0, lambda line: None)
+    loader = shmloader.DataLoader([0], num_workers=2, **options)
+    search = _Search(loader, None, 60.0, lambda line: None)
     runs = []
 
     def run(*key, as_it_is=False):
         runs.append(key)
-        search._cases[key] = Case(*made(*key))
-        return search._cases[key]
+        return Case(*made(*key))
 
     monkeypatch.setattr(search, "_run", run)
     return search, runs
@@ -95,7 +95,12 @@ def test_recorded_loops_are_tuned(monkeypatch, name, workers):
 
 def test_a_good_loader_stays_as_it_is(monkeypatch):
     """Where nothing is gained the smallest setting is kept."""
-    search, runs = searching(monkeypatch, lambda n, *others: loop(0.001, 0.0, 0.05, n))
+    search, runs = searching(
+        monkeypatch,
+        lambda workers, depth, assignment: loop(
+            0.001, 0.0, 0.05, workers, prefetch_factor=depth, assignment=assignment
+        ),
+    )
     found = search.tuned()
 
     assert 1 == found.options["num_workers"]
@@ -106,7 +111,8 @@ def test_cores_bound_the_choice(monkeypatch):
     """More workers than the cores serve are not chosen, and the reason says so."""
 
     def made(workers, depth, assignment):
-        return loop(0.02, 0.0, 0.001, workers, cpu=1.0, cores=2.0, prefetch_factor=depth)
+        options = {"prefetch_factor": depth, "assignment": assignment}
+        return loop(0.02, 0.0, 0.001, workers, cpu=1.0, cores=2.0, **options)
 
     search, _ = searching(monkeypatch, made)
     found = search.tuned()
@@ -144,8 +150,7 @@ def test_dynamic_assignment_is_found(monkeypatch, may, chosen):
 
 def test_a_dynamic_loader_stays_so(monkeypatch):
     """A loader that is dynamic already is tuned as it is."""
-    options = {"kind": shmloader.DataLoader, "assignment": "dynamic"}
-    search, runs = searching(monkeypatch, recorded("uneven"), **options)
+    search, runs = searching(monkeypatch, recorded("uneven"), assignment="dynamic")
     found = search.tuned()
 
     assert {"dynamic"} == {run[2] for run in runs} == {run.assignment for run in found.curve}
@@ -161,7 +166,7 @@ def test_the_text_has_a_line_to_paste(monkeypatch):
     assert found.options == eval(f"dict({first})")
     assert found.options["slots"] >= found.options["num_workers"] * 4 + 2
     assert [] == [run for run in found.curve if run.batches_per_s <= 0]
-    assert {True, False} == {run.predicted for run in found.curve}
+    assert len(found.curve) == len(str(found).split("  waits\n")[1].splitlines())
 
 
 class Numbers(Dataset):
@@ -183,7 +188,10 @@ def test_a_loader_is_run(kind):
         lambda: loader, lambda batch: seen.append(len(batch)), seconds=1, tell=lines.append
     )
 
-    assert {"num_workers", "prefetch_factor", "slots", "ring_bytes"} == found.options.keys()
+    needed = {"num_workers", "prefetch_factor", "slots", "ring_bytes"}
+    # A busy machine can make the batches of a run uneven, and then ours is tuned to be dynamic.
+    assert found.options.keys() - needed in (set(), {"assignment"})
+    assert needed <= found.options.keys()
     assert found.batches_per_s > 0
     assert len(seen) > 32
     assert "running 1 workers, prefetch_factor=2" == lines[0]
@@ -224,12 +232,11 @@ def test_short_epochs_are_measured_as_a_whole():
     """No rate is said that an epoch of ten batches cannot have, and no worker without a batch."""
     loader = DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True)
     found = tune(lambda: loader, seconds=1)
-    measured = [run for run in found.curve if not run.predicted]
 
-    assert len(measured) > 1
-    assert max(run.num_workers for run in measured) <= 10
+    assert len(found.curve) > 1
+    assert max(run.num_workers for run in found.curve) <= 10
     # Each of ten batches takes 20 ms, and all may come at once.
-    assert max(run.batches_per_s for run in measured) <= 10 / 0.02
+    assert max(run.batches_per_s for run in found.curve) <= 10 / 0.02
 
 
 class Slow(Dataset):
@@ -250,6 +257,28 @@ def test_the_start_of_workers_is_no_part_of_a_run():
 
     assert 1 == found.before.num_workers
     assert found.before.batches_per_s > 0
+
+
+class Remote(Dataset):
+    """Rows that wait for a network."""
+
+    def __len__(self):
+        return 4000
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.full((8,), index)
+
+
+def test_fetching_threads_are_found():
+    """Of a loader that has threads, tune() finds how many; one without is not given any."""
+    options = {"batch_size": 4, "num_workers": 1, "prefetch_factor": 4}
+    loader = shmloader.DataLoader(Remote(), **options, fetch_threads=2)
+    found = tune(lambda: loader, seconds=3)
+
+    assert found.options["fetch_threads"] in (8, 32)
+    assert 2 == loader.fetch_threads
+    assert [True] == ["batches/s" in line for line in found.reasons if "fetch_threads: " in line]
 
 
 class SlowFork(type(multiprocessing.get_context("fork"))):
@@ -301,5 +330,6 @@ def test_what_cannot_be_tuned_is_refused():
     """An object that is no loader, and epochs that are too short, are errors with a way out."""
     with pytest.raises(TypeError, match="made a list, not a torch DataLoader"):
         tune(lambda: [1])
-    with pytest.raises(ValueError, match="too few to measure: give more seconds, or a loader with"):
-        tune(lambda: DataLoader(Numbers(), batch_size=100), seconds=0.2)
+    for options in ({"batch_size": 100}, {"batch_size": 500, "drop_last": True}):
+        with pytest.raises(ValueError, match="too few to measure: give more seconds, or a loader"):
+            tune(lambda options=options: DataLoader(Numbers(), **options), seconds=0.2)

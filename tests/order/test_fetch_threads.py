@@ -108,7 +108,7 @@ def batches(kind, dataset, count=2, **options):
 
 
 @pytest.mark.core(values=1)
-@pytest.mark.parametrize("threads", [1, 3, 40, "auto"])
+@pytest.mark.parametrize("threads", [1, 3, 40])
 @pytest.mark.parametrize(
     "options",
     [
@@ -291,7 +291,7 @@ class OwnDraws(Dataset):
         return torch.tensor([index, first, shmloader.rng().random()], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("threads", [1, 4, "auto"])
+@pytest.mark.parametrize("threads", [1, 4])
 def test_rng_is_exact_on_threads(threads):
     """What `rng()` draws does not depend on the thread."""
     expected = epochs(OwnDraws())

@@ -351,6 +351,29 @@ def test_out_of_order():
         assert sorted(batch[0][0] for batch in epoch) == sorted(batch[0][0] for batch in other)
 
 
+class SlowAtTheEnd(torch.utils.data.Dataset):
+    """Indices; one worker fetches for long while the other one ends the epoch."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        time.sleep(0.1 if index == COUNT - 4 else 0)
+        return torch.tensor(index)
+
+
+@pytest.mark.parametrize("prefetch_factor", [1, 2, 3])
+def test_no_worker_is_foretold_more_than_out_of_order_it_may_have(prefetch_factor):
+    """The worker that is free all the time gets its part of the next epoch; the guess is used."""
+    given = {"batch_size": 1, "prefetch_factor": prefetch_factor, "in_order": False}
+    ours = {"assignment": "dynamic", "seed_by": "batch", "overlap_epochs": True}
+    epochs, foretold = run(DataLoader, SlowAtTheEnd(), {**given, **ours})
+
+    expected = [[index] for index in range(COUNT)]
+    assert [expected] * 4 == [sorted(epoch) for epoch in epochs]
+    assert foretold["used"] > 0 == foretold.get("discarded", 0)
+
+
 class LargeAtTheEnd(torch.utils.data.Dataset):
     """Samples (n,) uint8 of the index, of which the last is nearly as large as the budget."""
 
@@ -382,15 +405,33 @@ def test_what_cannot_be_foretold_costs_nothing():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "pass persistent_workers=True"),
-        ({"persistent_workers": True, "assignment": "dynamic"}, 'needs seed_by="batch"'),
-        ({"persistent_workers": True, "fetch_threads": 2}, 'needs seed_by="batch"'),
+        ({"assignment": "dynamic"}, 'needs seed_by="batch"'),
+        ({"fetch_threads": 2}, 'needs seed_by="batch"'),
     ],
 )
 def test_what_it_does_not_go_with(options, words):
     """The table of options that go together."""
     with pytest.raises(ValueError, match=words):
-        DataLoader(Mortal(alive), num_workers=2, overlap_epochs=True, **options)
+        DataLoader(
+            Mortal(alive), num_workers=2, persistent_workers=True, overlap_epochs=True, **options
+        )
+
+
+@pytest.mark.filterwarnings("ignore::shmloader.UnusedOptionWarning")
+def test_nothing_is_foretold_for_workers_that_end():
+    """Without persistent workers the epochs are torch's, and no request is sent ahead."""
+    options = {"batch_size": 3, "shuffle": True, "num_workers": 2}
+
+    def epochs(kind, **ours):
+        torch.manual_seed(9)
+        loader = kind(range(COUNT), **options, **ours)
+        return [[batch.tolist() for batch in loader] for _ in range(3)], loader
+
+    expected, _ = epochs(torch.utils.data.DataLoader)
+    found, loader = epochs(DataLoader, overlap_epochs=True)
+
+    assert expected == found
+    assert not any(loader.stats().foretold.values())
 
 
 @pytest.mark.parametrize("options", [{"batch_size": COUNT}, {"batch_size": 9}])

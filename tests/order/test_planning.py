@@ -196,6 +196,17 @@ assert planning.plan(BatchSampler(RandomSampler(range(9)), 2, False)) is None
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+@pytest.mark.parametrize("kind", [BatchSampler, RandomSampler])
+def test_a_sampler_that_is_patched_draws_by_itself(monkeypatch, kind):
+    """Also if its own way of drawing was found to be as here before."""
+    sampler = BatchSampler(RandomSampler(range(9)), 2, drop_last=False)
+    assert planning.plan(sampler) is not None
+    drawn = kind.__iter__
+    monkeypatch.setattr(kind, "__iter__", lambda self: reversed(list(drawn(self))))
+
+    assert planning.plan(sampler) is None
+
+
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])
 def test_workers_get_lists_of_ints(seed_by):
     """User code sees what it sees with torch, and nothing that is an array."""
@@ -269,10 +280,10 @@ def test_a_dataset_without_an_end():
 def test_another_default_device(shuffle):
     """Where torch's samplers draw on another device, they do, whenever this torch is looked at."""
     inner = DistributedSampler(range(7), 2, 0, shuffle=shuffle)
-    planning._draws_like_torch.cache_clear()
+    planning._draw_as_here.cache_clear()
     try:
         with torch.device("meta"):
             assert planning.plan(BatchSampler(inner, 2, drop_last=False)) is None
         assert planning.plan(BatchSampler(inner, 2, drop_last=False)) is not None
     finally:
-        planning._draws_like_torch.cache_clear()
+        planning._draw_as_here.cache_clear()

@@ -1,6 +1,7 @@
 """Which options go together: each contradiction has one message, wherever the options are given."""
 
 import copy
+import inspect
 import pickle
 import warnings
 
@@ -9,9 +10,9 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 import shmloader
-from shmloader import DataLoader
+from shmloader import DataLoader, Device, UnusedOptionWarning
 from shmloader.trainer import together
-from shmloader.trainer.options import Options
+from shmloader.trainer.options import OPTIONS, Options
 from tests.order.test_seeds import COUNT, Drawing, Stream
 
 
@@ -28,11 +29,20 @@ class Saved(Drawing):
 REFUSED = [
     (
         Saved(),
-        {"fetch_threads": "auto", "resumable": True, "seed_by": "batch"},
+        {"fetch_threads": 8, "resumable": True, "seed_by": "batch"},
         r"Saved has state_dict\(\)",
     ),
+    (
+        Saved(),
+        {"fetch_threads": 2, "restarts": 3, "seed_by": "batch"},
+        r"restarts=3 saves no state .* Saved has state_dict\(\)",
+    ),
+    (
+        Saved(),
+        {"fetch_threads": 2, "worker_bytes": 1 << 20, "seed_by": "batch"},
+        r"worker_bytes=1048576 saves no state .* Saved has state_dict\(\)",
+    ),
     (Drawing(), {"fetch_threads": 2, "restarts": 1}, 'needs seed_by="batch"'),
-    (Drawing(), {"fetch_threads": "auto", "restarts": 1}, 'needs seed_by="batch"'),
     (
         Drawing(),
         {"fetch_threads": 2, "worker_bytes": 1 << 20},
@@ -41,7 +51,6 @@ REFUSED = [
     (Stream(), {"worker_bytes": 1 << 20}, "Stream is iterable-style"),
     (Stream(), {"assignment": "dynamic"}, "Stream is iterable-style"),
     (Stream(), {"fetch_threads": 1}, "Stream is iterable-style"),
-    (Stream(), {"fetch_threads": "auto"}, "fetch_threads='auto' is for map-style"),
 ]
 OUT_OF_RANGE = [
     ({"assignment": "stealing"}, ValueError, "'cycle' or 'dynamic', but got 'stealing'"),
@@ -52,17 +61,24 @@ OUT_OF_RANGE = [
     ({"worker_bytes": 1.5}, TypeError, "worker_bytes should be an int or None, but got 1.5"),
     ({"fetch_threads": -1}, ValueError, "at least 0, but got -1"),
     ({"fetch_threads": 5000}, ValueError, "at most 4096, but got 5000"),
-    ({"fetch_threads": "many"}, TypeError, "an int or \"auto\", but got 'many'"),
+    ({"fetch_threads": "auto"}, TypeError, r"such as 8 \(shmloader.tune\(\) .*, but got 'auto'"),
     ({"fetch_threads": True}, TypeError, "but got True"),
     ({"fetch_threads": 2.0}, TypeError, "but got 2.0"),
     ({"overlap_epochs": "no"}, TypeError, "overlap_epochs should be a bool, but got 'no'"),
+    ({"keep_pages": "no"}, TypeError, "keep_pages should be a bool, but got 'no'"),
+    ({"resumable": 1}, TypeError, "resumable should be a bool, but got 1"),
+    ({"slot_bytes": 10**18}, ValueError, "slot_bytes of 1000000000000000000 exceeds the memory"),
     ({"device": "coda"}, ValueError, 'should be such as "cuda" or "cuda:1", but got \'coda\''),
     ({"device": "meta"}, ValueError, "but got 'meta'"),
-    ({"device": 0}, TypeError, "a str, a torch.device or None, but got 0"),
-    ({"prefetch_to_device": -1}, ValueError, "at least 0, but got -1"),
-    ({"prefetch_to_device": 1.5}, TypeError, "prefetch_to_device should be an int"),
-    ({"device_transform": "cast"}, TypeError, "a callable or None, but got 'cast'"),
-    ({"device_transform": len}, ValueError, "pass device= too"),
+    ({"device": 0}, TypeError, "a str, a torch.device or a shmloader.Device, but got 0"),
+]
+DEVICES_OUT_OF_RANGE = [
+    ({"name": "coda"}, ValueError, 'should be such as "cuda" or "cuda:1", but got \'coda\''),
+    ({"name": None}, TypeError, "a str, a torch.device or a shmloader.Device, but got None"),
+    ({"prefetch": -1}, ValueError, "prefetch should be at least 0, but got -1"),
+    ({"prefetch": 1025}, ValueError, "prefetch should be at most 1024, but got 1025"),
+    ({"prefetch": 1.5}, TypeError, "prefetch should be an int, but got 1.5"),
+    ({"transform": "cast"}, TypeError, "transform should be a callable or None, but got 'cast'"),
 ]
 
 
@@ -92,12 +108,23 @@ def test_contradictions_that_come_later_are_refused(dataset, options, words):
         iter(loader)
 
 
+@pytest.mark.filterwarnings("ignore::shmloader.UnusedOptionWarning")
 @pytest.mark.parametrize(("dataset", "options", "_"), REFUSED)
 def test_without_workers_all_go_together(dataset, options, _):
     """The rules are about workers."""
     loader = DataLoader(dataset, **{**options, "seed_by": "batch"})
 
     assert COUNT == len(list(loader))
+
+
+@pytest.mark.parametrize(("dataset", "options", "_"), REFUSED)
+def test_what_fits_is_accepted(dataset, options, _):
+    """What is left of options for all loaders is what each of them accepts."""
+    loader = torch.utils.data.DataLoader(dataset, num_workers=2)
+    fitting = together.fitting(loader, Options(**options))
+
+    together.check(loader, fitting)
+    assert fitting != Options(**options)
 
 
 @pytest.mark.parametrize(("options", "kind", "words"), OUT_OF_RANGE)
@@ -110,10 +137,24 @@ def test_options_out_of_range(options, kind, words):
     assert not shmloader.serving.is_installed()
 
 
+@pytest.mark.parametrize(("given", "kind", "words"), DEVICES_OUT_OF_RANGE)
+def test_devices_out_of_range(given, kind, words):
+    """Said when the device is made, before any loader has it."""
+    with pytest.raises(kind, match=words):
+        Device(**{"name": "cuda", **given})
+
+
+def test_a_device_stands_for_its_name():
+    """A text, a torch.device and a Device of the same name are the same option."""
+    named = ["cuda:1", torch.device("cuda", 1), Device(torch.device("cuda:1"))]
+
+    assert [Device("cuda:1")] * 3 == [DataLoader([], device=each).device for each in named]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_two_ways_to_a_device_are_refused(workers):
     """With workers and without, by each way to a loader, and when an epoch begins."""
-    words = 'pin_memory=True and device="cuda:1" are two ways'
+    words = r"device=Device\(name='cuda:1', .*\) and pin_memory=True are two ways"
     given = {"num_workers": workers, "pin_memory": True}
     with pytest.raises(ValueError, match=words):
         DataLoader(Drawing(), device=torch.device("cuda", 1), **given)
@@ -148,21 +189,20 @@ def test_a_subclass_may_have_a_device_of_its_own():
     theirs.pin_memory = False
     given = shmloader.wrap(theirs, device="cuda:1")
     assert torch.device("meta") == given.device
-    assert (
-        "cuda:1" == given._options().device == pickle.loads(pickle.dumps(given))._options().device
-    )
+    again = pickle.loads(pickle.dumps(given))
+    assert Device("cuda:1") == given._options().device == again._options().device
     loader = DataLoader(Drawing(), device="cuda")
-    loader.device = "cuda:1"
-    assert "cuda:1" == loader._options().device
+    loader.device = Device("cuda:1")
+    assert Device("cuda:1") == loader._options().device
+    assert shmloader.wrap(loader).device is None
 
 
 def test_install_leaves_the_device_out_where_batches_are_pinned():
     """A program's loaders are served as they are."""
     pinning = torch.utils.data.DataLoader(Drawing(), pin_memory=True)
-    options = Options(device="cuda", device_transform=len)
+    options = Options(device=Device("cuda", transform=len))
     assert together.fitting(pinning, options).device is None
-    assert together.fitting(pinning, options).device_transform is None
-    assert "cuda" == together.fitting(OfTorch(Drawing()), options).device
+    assert Device("cuda", transform=len) == together.fitting(OfTorch(Drawing()), options).device
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -231,14 +271,194 @@ def test_draws_that_a_restart_would_change(options, warned):
     assert all(each.filename == __file__ for each in caught)
 
 
-def test_threads_are_left_out_where_a_dataset_is_saved():
+@pytest.mark.parametrize("asked", [{"resumable": True}, {"restarts": 1}, {"worker_bytes": 1}])
+def test_threads_are_left_out_where_a_dataset_is_saved(asked):
     """Where options are for all loaders, and in what is advised."""
-    options = Options(fetch_threads=2, resumable=True, seed_by="batch")
-    plain = torch.utils.data.DataLoader(Drawing())
-    saved = torch.utils.data.DataLoader(Saved())
+    options = Options(fetch_threads=2, seed_by="batch", **asked)
+    plain = torch.utils.data.DataLoader(Drawing(), num_workers=1)
+    saved = torch.utils.data.DataLoader(Saved(), num_workers=1)
 
     assert 2 == together.fitting(plain, options).fetch_threads
     assert 0 == together.fitting(saved, options).fetch_threads
-    without = Options(resumable=True, seed_by="batch")
+    without = Options(seed_by="batch", **asked)
     assert together.may_have_threads(plain, without)
     assert not together.may_have_threads(saved, without)
+
+
+# A value of each option that is not its default, and what all of them need together.
+GIVEN = {
+    "slots": 8,
+    "slot_bytes": 4096,
+    "ring_bytes": 1 << 20,
+    "keep_pages": False,
+    "restarts": 1,
+    "assignment": "dynamic",
+    "seed_by": "batch",
+    "fetch_threads": 2,
+    "overlap_epochs": True,
+    "nice": 5,
+    "worker_bytes": 1 << 20,
+    "resumable": True,
+    "device": "cuda",
+}
+SERVED = {"num_workers": 2, "persistent_workers": True, "device": "cuda"}
+NEEDY = [name for name, needs in together.NEEDS.items() if needs]
+
+
+def unused(make):
+    """Make a loader, or several; returns what was said of options without effect."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        make()
+    caught = [each for each in caught if each.category is UnusedOptionWarning]
+    assert {__file__} >= {each.filename for each in caught}
+    return [str(each.message) for each in caught]
+
+
+def test_each_option_says_what_it_needs():
+    """A new option has a row in the table of needs, and a value in the tests below."""
+    assert set(OPTIONS) == set(together.NEEDS) == set(GIVEN)
+    assert {"seed_by", "device"} == set(OPTIONS) - set(NEEDY)
+
+
+def test_arguments_are_the_record():
+    """Type checkers know the options that there are, by the types of the record."""
+    types = {name: each.type for name, each in OPTIONS.items()}
+    types["device"] = "Device | str | torch.device | None"
+
+    assert types == {name: each.annotation for name, each in signature_of(DataLoader)}
+
+
+def signature_of(function):
+    """List the names and parameters of the options in a signature."""
+    parameters = inspect.signature(function).parameters.items()
+    return [(name, each) for name, each in parameters if name in OPTIONS]
+
+
+UNKNOWN = [
+    ("slot", ""),
+    ("prefetch_to_device", ': pass device=shmloader.Device("cuda", prefetch=2)'),
+    ("device_transform", ': pass device=shmloader.Device("cuda", transform=function)'),
+]
+
+
+@pytest.mark.parametrize(("name", "instead"), UNKNOWN)
+def test_unknown_options_are_refused(name, instead):
+    """With Python's words, and with what to write in the place of an option that went."""
+    theirs = torch.utils.data.DataLoader(range(6))
+    ways = {
+        "DataLoader.__init__": lambda **given: DataLoader(range(6), **given),
+        "wrap": lambda **given: shmloader.wrap(theirs, **given),
+        "install": shmloader.install,
+    }
+    for function, call in ways.items():
+        with pytest.raises(TypeError) as caught:
+            call(**{name: 3})
+        assert f"{function}() got an unexpected keyword argument '{name}'{instead}" == str(
+            caught.value
+        )
+
+
+@pytest.mark.parametrize("name", NEEDY)
+def test_an_option_without_workers_is_said(name):
+    """By each way to a loader, once, with the option and the reason; the batches are the same."""
+    given = {name: GIVEN[name]}
+    theirs = torch.utils.data.DataLoader(range(6), 2)
+    loaders = []
+    said = unused(lambda: loaders.append(DataLoader(range(6), 2, **given)))
+    again = unused(lambda: loaders.append(shmloader.wrap(theirs, **given)))
+    kind = type(shmloader.wrap(OfTorch(range(6))))
+    derived = unused(lambda: loaders.append(kind(range(6), 2, **given)))
+
+    assert said == again == derived
+    assert [f"{name}={GIVEN[name]!r}; with num_workers=0"] == [
+        each.removeprefix("without effect: ").partition(" there")[0] for each in said
+    ]
+    expected = [batch.tolist() for batch in theirs]
+    for loader in loaders:
+        assert expected == [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize(
+    ("options", "lacks"),
+    [
+        ({"overlap_epochs": True}, "pass persistent_workers=True"),
+    ],
+)
+def test_an_option_without_its_partner_is_said(options, lacks):
+    """The message names the option that it needs."""
+    (said,) = unused(lambda: DataLoader(range(6), num_workers=2, **options))
+
+    assert lacks in said
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_an_option_with_an_effect_is_not_spoken_of(name):
+    """With all that it needs, nothing is said."""
+    assert [] == unused(lambda: DataLoader(range(6), **{**SERVED, name: GIVEN[name]}))
+
+
+def test_options_without_effect_are_one_line():
+    """All that lack the same are named together, and a line that makes loaders says it once."""
+    said = unused(lambda: [DataLoader(range(6), slots=8, restarts=1) for _ in range(3)])
+
+    assert 1 == len(said)
+    assert "slots=8, restarts=1; with num_workers=0" in said[0]
+
+
+def test_options_for_all_loaders_are_not_spoken_of():
+    """What is given to install() is for the loaders that can use it."""
+    plain = [torch.utils.data.DataLoader(range(6), num_workers=workers) for workers in (0, 1)]
+
+    def serve():
+        shmloader.install(slots=8, restarts=1, overlap_epochs=True)
+        try:
+            assert [6, 6] == [len(list(loader)) for loader in plain]
+            assert 6 == shmloader.stats(plain[1]).batches
+        finally:
+            shmloader.uninstall()
+
+    assert [] == unused(serve)
+
+
+def test_a_depth_that_no_slots_suffice_for_is_refused():
+    """The message names prefetch_factor, its bound, and no number of slots that was not given."""
+    words = "prefetch_factor=600000 .* lower prefetch_factor to 524288 or less"
+    with pytest.raises(ValueError, match=words):
+        DataLoader(range(6), num_workers=2, prefetch_factor=600_000)
+    loader = DataLoader(range(6), num_workers=2, prefetch_factor=600_000, slots=4)
+
+    assert list(range(6)) == [int(batch) for batch in loader]
+
+
+@pytest.mark.parametrize(
+    "dataset", [Drawing(), Saved(), Stream()], ids=lambda each: type(each).__name__
+)
+@pytest.mark.parametrize("seed_by", ["worker", "batch"])
+def test_what_may_be_advised_is_accepted(dataset, seed_by):
+    """A report may advise just those options that the constructor takes beside the others."""
+    given = {"num_workers": 2, "persistent_workers": True, "seed_by": seed_by}
+    others = {"restarts": 1, "worker_bytes": 1 << 20, "resumable": True, "overlap_epochs": True}
+    beside = [{}, *({name: value} for name, value in others.items())]
+    for options in ({**given, **each} for each in beside if accepts(dataset, {**given, **each})):
+        loader = DataLoader(dataset, **options)
+        advised = (
+            together.may_have_threads(loader, loader._options()),
+            together.may_be_dynamic(loader, loader._options()),
+        )
+        accepted = (
+            accepts(dataset, {**options, "fetch_threads": 8}),
+            accepts(dataset, {**options, "assignment": "dynamic"}),
+        )
+        assert accepted == advised, options
+
+
+def accepts(dataset, options):
+    """Returns True if the constructor takes these options together."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            DataLoader(dataset, **options)
+        except ValueError:
+            return False
+    return True

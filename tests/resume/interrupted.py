@@ -115,6 +115,13 @@ class Counting(IterableDataset):
         self.skipped, self.epoch = state["at"], state["epoch"]
 
 
+class Sized(Counting):
+    """One that says how long it is, as frameworks ask."""
+
+    def __len__(self):
+        return COUNT
+
+
 def generator_of(seed=7):
     """A generator that a loader is given."""
     generator = torch.Generator()
@@ -178,8 +185,6 @@ def resumed(run, again, position, epochs=2, save=stored):
         iterator = iter(loader)
         assert torch.equal(before, torch.get_rng_state())
         done += [plain(batch) for batch in iterator]
-        # A state of an epoch's last batch begins the next one.
-        begun += state["_iterator_finished"]
         for _ in range(epochs - begun):
             done += [plain(batch) for batch in loader]
     return done

@@ -144,9 +144,10 @@ def _train(place: Path, way: dict[str, object]) -> None:
             for batch in loader:
                 saved["batches"].append(batch.numpy().tobytes())
                 saved["loader"] = loader.state_dict()
-                saved["epoch"] += saved["loader"]["_iterator_finished"]
                 _save(place, saved)
                 time.sleep(_STEP_S)
+            saved["loader"], saved["epoch"] = loader.state_dict(), saved["epoch"] + 1
+            _save(place, saved)
 
 
 def _load(place: Path) -> dict[str, object]:

@@ -136,7 +136,7 @@ SAMPLERS = {
 def test_each_kind_of_sampler_goes_on(name, workers):
     """Jumps, one draw of a permutation, and draws again all lead to the same rest."""
     expected = undisturbed(Run(Drawing, {**SAMPLERS[name](), "num_workers": workers}))
-    for position in (0, 1, 5, 9):
+    for position in (0, 1, 5, BATCHES, 9):
         run = Run(Drawing, {**SAMPLERS[name](), "num_workers": workers})
         again = Run(Drawing, {**SAMPLERS[name](), "num_workers": workers})
 

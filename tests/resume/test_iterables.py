@@ -5,6 +5,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from shmloader import DataLoader
+from tests.helpers.warned import recorded
 from tests.resume.interrupted import (
     Counting,
     Drawing,
@@ -95,17 +96,34 @@ def test_a_dataset_is_begun_once(workers):
         assert following == [batch.tolist() for batch in loader]
 
 
-def test_fetching_again_is_said_with_its_time():
-    """A warning says how many batches are fetched again, and about how long that takes."""
+def test_fetching_again_is_said_with_its_batches():
+    """A warning says how many batches each worker fetches again, and before which one."""
     options = {"num_workers": 2, "generator": None}
     with opened(Stream(), options) as loader:
         iterator = iter(loader)
         for _ in range(4):
             next(iterator)
         state = stored(loader.state_dict())
-    words = r"up to 2 batches are fetched again .* at most .* s"
+    words = r"up to 2 batches are fetched again in each worker before batch 4 comes"
     with opened(Stream(), options) as loader, pytest.warns(UserWarning, match=words):
         loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize("seed_by", ["worker", "batch"])
+@pytest.mark.parametrize("resumable", [False, True])
+def test_a_state_that_is_lost_at_the_edge_of_an_epoch_is_said(seed_by, resumable):
+    """Workers that lived on had it, and only resumable=True saves it."""
+    options = {"num_workers": 1, "persistent_workers": True, "resumable": resumable}
+    with opened(Counting(), {**options, "seed_by": seed_by}) as loader:
+        list(loader)
+        iterator = iter(loader)
+        state = stored(loader.state_dict())
+        del iterator
+    with opened(Counting(), {**options, "seed_by": seed_by}) as loader, recorded() as warned:
+        loader.load_state_dict(state)
+
+    said = [each for each in warned if "this state has nothing of it" in str(each.message)]
+    assert len(said) == (not resumable)
 
 
 def test_another_number_of_workers_is_refused():

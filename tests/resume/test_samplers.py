@@ -227,11 +227,11 @@ def test_a_distributed_sampler_with_a_state(position, is_told, workers):
         if position == "over":
             assert not list(iterator)
         state = loader.state_dict()
-        if steps == len(loader):
+        if position == "over":
             loader.sampler.set_epoch(3)
             iterator = iter(loader)
         expected = [batch.tolist() for batch in iterator]
-    epoch = 3 if steps == len(loader) else 2
+    epoch = 3 if position == "over" else 2
     with yielding(workers, epoch if is_told else 0) as loader:
         loader.load_state_dict(state)
 

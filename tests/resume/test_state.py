@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,17 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 import shmloader
 from shmloader import DataLoader
 from shmloader.trainer.resuming import states
-from tests.resume.interrupted import BATCH, BATCHES, COUNT, Drawing, Stream, generator_of, opened
+from tests.resume.interrupted import (
+    BATCH,
+    BATCHES,
+    COUNT,
+    Counting,
+    Drawing,
+    Stream,
+    generator_of,
+    opened,
+    stored,
+)
 
 KB = 1024
 
@@ -73,6 +84,38 @@ def test_a_state_is_a_copy():
         assert first == kept
         assert 2 == loader.state_dict()["drawn"]
         assert loader.state_dict()["generators"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_workers": 2, "resumable": True},
+        {"num_workers": 2, "seed_by": "worker", "resumable": True, "persistent_workers": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dataset", [Drawing, Counting])
+def test_states_of_the_same_place_are_equal(dataset, options):
+    """In another run, and in one that was resumed: nothing of them tells of time or of the way."""
+
+    def states_on_the_way(loader, steps):
+        found = []
+        iterator = iter(loader)
+        for _ in range(steps):
+            found.append(loader.state_dict())
+            next(iterator)
+        return [*found, loader.state_dict()]
+
+    with opened(dataset(), options) as loader:
+        expected = states_on_the_way(loader, BATCHES)
+    with opened(dataset(), options) as loader:
+        assert expected == states_on_the_way(loader, BATCHES)
+    for position in (1, BATCHES - 2, BATCHES):
+        with opened(dataset(), options) as loader:
+            loader.load_state_dict(stored(expected[position]))
+
+            assert expected[position:] == states_on_the_way(loader, BATCHES - position), position
 
 
 def test_asking_draws_and_starts_nothing():
@@ -159,7 +202,7 @@ def test_another_loader_refuses_it(name):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"shmloader": 99}, "version 99.*versions up to 1"),
+        ({"shmloader": 99}, "version 99.*versions up to 2"),
         ({"shmloader": None}, "no state that a loader of shmloader"),
         ({"recipe": 99}, "recipe for seeds 99, and here it is 1"),
         ({"drawn": "4"}, "damaged: drawn is '4'"),
@@ -182,6 +225,27 @@ def test_a_state_that_makes_no_sense_is_refused(change, words):
             loader.load_state_dict({**state_at(2), **change})
 
         assert BATCHES == len(list(loader))
+
+
+VERSION_1 = json.loads(Path(__file__).with_name("version_1.json").read_text())
+
+
+@pytest.mark.parametrize("name", VERSION_1)
+def test_a_state_of_version_1_is_read(name):
+    """
+    Stored ones are followed by the batches that came then.
+
+    With workers, one of the last step was like one taken after the loop: the next epoch comes.
+    """
+    state, epochs = VERSION_1[name]["state"], VERSION_1[name]["epochs"]
+    assert state["elapsed_ms"] > 0
+    with DataLoader(
+        range(20), 5, shuffle=True, generator=generator_of(8), seed_by="batch"
+    ) as loader:
+        loader.load_state_dict(state)
+
+        assert list(states.unset()) == list(loader.state_dict())
+        assert epochs == [[batch.tolist() for batch in loader] for _ in epochs]
 
 
 @pytest.mark.parametrize("key", ["base_seed", "generators", "checksum", "at"])
@@ -316,6 +380,23 @@ def test_draws_that_begin_anew_are_said_to():
     assert 1 == len(warned)
     assert [sample[0] for sample in whole[4 * BATCH :]] == [sample[0] for sample in rest]
     assert not {tuple(sample[1:]) for sample in whole} & {tuple(sample[1:]) for sample in rest}
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+def test_at_an_epochs_end_draws_are_lost_if_workers_live_on(behind, persistent):
+    """Others are seeded anew for the next epoch, as in an undisturbed run: then nothing is said."""
+    options = {"num_workers": 2, "seed_by": "worker", "persistent_workers": persistent}
+    with opened(Drawing(), options) as loader:
+        for _ in loader:
+            state = loader.state_dict()
+        if behind:
+            state = loader.state_dict()
+    with opened(Drawing(), options) as loader, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loader.load_state_dict(state)
+
+        assert persistent == any("draws of the dataset begin anew" in str(each) for each in told)
 
 
 def test_out_of_order_what_is_missing_comes():

@@ -9,6 +9,7 @@ import pytest
 import torch.utils.data
 
 import shmloader
+from shmloader.trainer import together
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "bench/**/*.md", "csrc/**/*.md", "docs/**/*.md", "tests/**/*.md")
@@ -90,11 +91,11 @@ def fields_of(record):
 
 
 def explained_in(documented):
-    """List the names that a docstring's Args or Attributes explain, without wrap()'s loader."""
+    """List the names that a docstring's Args or Attributes explain."""
     text = inspect.getdoc(documented)
     section = re.search(r"^(?:Args|Attributes):\n((?: .*\n?)+)", text, re.MULTILINE)[1]
     names = re.findall(r"^    (\w[\w, ]*):", section, re.MULTILINE)
-    return [name for line in names for name in line.split(", ") if name != "loader"]
+    return [name for line in names for name in line.split(", ")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -137,10 +138,10 @@ def test_builtins_are_listed():
 
 
 def test_options_and_methods_are_listed():
-    """README has a line for each option and each method that torch's DataLoader does not have."""
+    """README has each option and method that torch's DataLoader does not have, in a table."""
     section = section_of((ROOT / "README.md").read_text(), "## API")
-    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
-    named = [re.sub(r"\W*(loader\.)?(\w+).*", r"\2", cell) for cell in cells]
+    cells = re.findall(r"^\| [\w ]*\| (`.*?) \|", section, re.MULTILINE)
+    named = [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
 
     assert sorted([*own_options(), *own_methods()]) == sorted(named)
 
@@ -149,17 +150,30 @@ def test_options_and_methods_are_listed():
     ("documented", "names"),
     [
         (shmloader.DataLoader, own_options),
-        (shmloader.wrap, own_options),
+        (shmloader.Device, lambda: fields_of(shmloader.Device)),
         (shmloader.Stats, lambda: fields_of(shmloader.Stats)),
         (shmloader.Held, lambda: fields_of(shmloader.Held)),
         (shmloader.Epoch, lambda: fields_of(shmloader.Epoch)),
         (shmloader.Report, lambda: fields_of(shmloader.Report)),
     ],
-    ids=["DataLoader", "wrap", "Stats", "Held", "Epoch", "Report"],
+    ids=["DataLoader", "Device", "Stats", "Held", "Epoch", "Report"],
 )
 def test_docstrings_are_complete(documented, names):
     """A docstring explains each option of a loader, or each field of a record."""
     assert sorted(names()) == sorted(explained_in(documented))
+
+
+def test_rules_are_listed():
+    """docs/api.md has a row for each fact with which options are refused, and names those."""
+    rows = {}
+    for rule in together.RULES:
+        names = " with ".join(f"`{name}`" for name in rule.options)
+        rows.setdefault(rule.fact.words, []).append(names)
+    table = section_of(API.read_text(), "#### What is refused")
+
+    assert [f"| {fact} | {', '.join(names)} |" for fact, names in rows.items()] == [
+        line for line in table.splitlines() if line.startswith("| ")
+    ][2:]
 
 
 def test_states_are_listed():

@@ -13,7 +13,7 @@ ROOT = TESTS.parent
 MAP = (TESTS / "README.md").read_text()
 SUFFIXES = {".py", ".pyx", ".pxd", ".c", ".h"}
 WITHOUT_TESTS = {"__init__.py", "__main__.py", "_core.pxd", "capi.pxd", "csrc.pxd"}  # declarations
-COMMANDS = "cli"  # tested in commands/, and by the output of the bench and the demo
+COMMANDS = "cli"  # tested in commands/, and by the output of the bench
 
 
 def rows() -> Iterator[tuple[list[str], list[str]]]:

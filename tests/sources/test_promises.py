@@ -76,7 +76,7 @@ PROMISES = {
     "with `device=`, slots cannot be page-locked": [
         "test_arrival.py::test_registration_that_fails_is_said_once",
     ],
-    "with `device=`, a copy fails, or `device_transform` raises": [
+    "with `device=`, a copy fails, or the `transform` of a `Device` raises": [
         "test_arrival.py::test_an_error_of_a_copy_is_raised_at_its_turn",
         "test_arrival.py::test_an_error_of_the_transform_is_raised_at_its_turn",
         "test_arrival.py::test_what_a_failed_copy_reads_is_never_used_again",
@@ -111,20 +111,34 @@ PROMISES = {
     "no memory for more samples of `cached()`": [
         "test_cache.py::test_it_does_not_grow_while_memory_is_short",
     ],
-    "a process of the nursery of `restarts` is killed": [
-        "test_takeover.py::test_one_after_the_other",
-        "test_takeover.py::test_death_with_an_order_in_hand",
-        "test_takeover.py::test_two_newborns_for_one_desk",
-        "test_takeover.py::test_storm_that_spares_no_child",
-    ],
-    "all of them are killed at once": [
+    "the nursery of `restarts` is killed, alone or with workers": [
         "test_nursery.py::test_death_of_the_nursery",
+        "test_nursery.py::test_dataset_of_a_replacement",
+        "test_nursery.py::test_death_with_an_order_in_hand",
         "test_nursery.py::test_replacements_survive_the_nursery",
+        "test_nursery.py::test_restarts_are_spent_on_workers_alone",
+        "test_nursery.py::test_storm_that_spares_no_child",
+        "test_nursery.py::test_two_newborns_for_one_desk",
         "test_healing_programs.py::test_replacement_that_nobody_reaps",
     ],
     "the nursery cannot fork a replacement": [
         "test_nursery.py::test_nursery_that_cannot_fork",
         "test_nursery.py::test_nursery_that_can_never_fork",
+    ],
+    "no descriptor or process is left to order a replacement": [
+        "test_nursery.py::test_trainer_without_something_for_a_moment",
+        "test_nursery.py::test_trainer_without_something_for_ever",
+        "test_few_descriptors.py::test_none_is_left_for_a_moment",
+    ],
+    "too few descriptors when an iterator starts": ["test_few_descriptors.py::test_few_are_left"],
+    "SIGCHLD is ignored, or a handler or a thread waits for any child": [
+        "test_reaped_by_others.py::test_a_killed_worker_is_replaced",
+        "test_reaped_by_others.py::test_deaths_beyond_the_restarts_are_one_error",
+        "test_reaped_by_others.py::test_a_worker_that_grew_is_replaced",
+        "test_reaped_by_others.py::test_without_restarts_it_is_torchs_error",
+    ],
+    "a container's first process reaps nothing, as without `docker run --init`": [
+        "test_healing_programs.py::test_nothing_is_left_to_a_first_process_that_reaps_nothing",
     ],
     "a signal to all processes, which the trainer handles and its workers do not": [
         "test_healing_programs.py::test_signals_to_the_whole_group",
@@ -167,6 +181,11 @@ PROMISES = {
         "test_room.py::test_free_slots_give_way_in_a_shortage",
         "test_small_machine.py::test_a_full_dev_shm_is_an_error",
         "test_small_machine.py::test_a_control_group_is_an_error_not_a_kill",
+    ],
+    "a sandbox refuses a system call": [
+        "test_refused_calls.py::test_optional_calls_are_not_missed",
+        "test_refused_calls.py::test_needed_calls_end_in_one_error",
+        "test_refused_calls.py::test_worker_that_gets_no_thread",
     ],
     "Ctrl-C": [
         "test_deaths.py::test_end_in_mid_epoch_is_quiet",

@@ -6,8 +6,11 @@ import itertools
 import pickle
 
 import pytest
+import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
+import shmloader
+from shmloader import DataLoader
 from tests.torch.golden.outcomes import attempt, in_both
 from tests.torch.golden.privates import rebuilt
 
@@ -55,6 +58,44 @@ def test_copies_of_a_loader(build, clone, iterated):
     ]
     del loader
     assert BATCHES == numbers(twin)
+
+
+def wrapped(loader):
+    return shmloader.wrap(loader, seed_by="batch")
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, sent, wrapped])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_copy_goes_on_from_a_state_that_was_loaded(clone, workers):
+    """Until an iterator has begun, what was loaded is a part of the loader."""
+
+    def opened():
+        generator = torch.Generator().manual_seed(1)
+        options = {"num_workers": workers, "seed_by": "batch"}
+        return DataLoader(range(20), 2, True, generator=generator, **options)
+
+    loader = opened()
+    iterator = iter(loader)
+    next(iterator)
+    state, rest = loader.state_dict(), numbers(iterator)
+    loader = opened()
+    loader.load_state_dict(state)
+    twin = clone(loader)
+
+    assert state == twin.state_dict()
+    assert rest == numbers(twin)
+
+
+def test_a_copy_of_a_loader_with_live_workers_says_where_they_are():
+    """It shares their iterator, as torch's does, and so the place in the epoch."""
+    options = {"num_workers": 1, "persistent_workers": True}
+    with DataLoader(range(20), 2, **options) as loader:
+        numbers(loader)
+        twin = copy.copy(loader)
+        next(iter(twin))
+
+        assert loader.state_dict() == twin.state_dict()
+        assert 1 == twin.state_dict()["drawn"]
 
 
 def test_copy_of_a_loader_with_live_workers():

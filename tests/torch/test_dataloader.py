@@ -155,7 +155,8 @@ def test_integers_of_numpy_are_integers(integer):
 
 def test_options_are_attributes_and_keyword_only():
     """Every option can be read back by its name, as frameworks that rebuild a loader need."""
-    loader = DataLoader(Numbers(), slots=3, slot_bytes=1000, ring_bytes=1 << 20)
+    options = {"slots": 3, "slot_bytes": 1000, "ring_bytes": 1 << 20}
+    loader = DataLoader(Numbers(), num_workers=1, **options)
 
     assert (3, 1000, 1 << 20) == (loader.slots, loader.slot_bytes, loader.ring_bytes)
     with pytest.raises(TypeError):
@@ -437,3 +438,26 @@ def test_copies_are_loaders_of_their_own(duplicate):
     loader.close()
     assert PAIRS == firsts(other)
     other.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("flag", ["persistent_workers", "pin_memory", "in_order", "shuffle"])
+@pytest.mark.parametrize("value", [(False,), 0], ids=str)
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
+@pytest.mark.filterwarnings("ignore:the batches and their order go on")
+def test_flags_are_as_true_as_for_torch(flag, value, workers):
+    """A tuple of one, as of a trailing comma, is true; in a state of the loader too."""
+    if flag == "persistent_workers" and workers == 0:
+        pytest.skip("torch refuses a true one")
+    rows = {}
+    for kind in (TorchDataLoader, DataLoader):
+        torch.manual_seed(3)
+        loader = kind(list(range(10)), 3, num_workers=workers, **{flag: value})
+        rows[kind] = [[batch.tolist() for batch in loader] for _ in range(2)]
+    with loader:
+        loader.load_state_dict(loader.state_dict())
+        loader.report()
+
+    if (flag, value) == ("in_order", 0):
+        rows = {kind: [sorted(epoch) for epoch in epochs] for kind, epochs in rows.items()}
+    assert rows[TorchDataLoader] == rows[DataLoader]

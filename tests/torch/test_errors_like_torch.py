@@ -160,6 +160,24 @@ def test_samples_that_contain_themselves(loader_class, kind, worker_init_fn):
     assert [1, 2] == last.tolist()
 
 
+def test_samples_too_deep_to_collate():
+    """The error for samples that are nested deeper than torch can collate is torch's, as short."""
+    samples = [1.5, 1.5, 1, 2]
+    for _ in range(5000):
+        samples[:2] = [samples[0]], [samples[1]]
+
+    def outcome(loader_class):
+        batches = iter(loader_class(samples, 2, num_workers=1))
+        with pytest.raises(RecursionError) as caught:
+            next(batches)
+        text = str(caught.value)
+        return text.splitlines()[0], text.splitlines()[-1], len(text) < 4000, next(batches).tolist()
+
+    expected, actual = in_both(outcome)
+
+    assert expected == actual
+
+
 def test_samples_that_are_nested_deep(loader_class):
     """A sample arrives that is nested as deep as torch can collate it, and send it."""
     sample, depth = 1.5, 300

@@ -1,11 +1,18 @@
 """Leaves and batches out of the ordinary: overlapping, given up, shared before, nested deeply."""
 
+import sys
+import traceback
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
 import numpy
 import pytest
 import torch
 import torch.utils.data
 
 from shmloader import DataLoader, UnsendableBatch
+from shmloader.core import DEPTH_MAX
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import Forger
 from tests.torch.test_identity import Node, deliver, identity
@@ -174,10 +181,132 @@ def test_batches_nest_as_deeply_as_with_torch():
         assert 301 == levels_of(next_from_the_depth(batches, 700))
 
 
-def test_a_batch_that_nests_too_deeply_is_an_error():
-    """A batch deeper than Python's stack is an error that says so; torch's worker loses it."""
-    with pytest.raises((RecursionError, UnsendableBatch), match="recursion"):
-        deliver(DataLoader, lambda: nested(100_000))
+Pair = namedtuple("Pair", "first inside")
+
+
+@dataclass
+class Held:
+    inside: Any
+
+
+# By the levels that one of each takes, of which an object's state is one.
+AROUND = {
+    "list": (1, lambda made: [made]),
+    "tuple": (1, lambda made: (0, made)),
+    "dict": (1, lambda made: {"inside": made}),
+    "namedtuple": (2, lambda made: Pair(0, made)),
+    "dataclass": (2, lambda made: Held(made)),
+    "mixed": (4, lambda made: Held(({"inside": made},))),
+}
+
+
+def wrapped(kind, levels):
+    """Put containers of a kind around a tensor, up to as many levels."""
+    taken, wrap = AROUND[kind]
+    made = torch.ones(1)
+    for _ in range(levels // taken):
+        made = wrap(made)
+    return made
+
+
+def kinds_in(batch):
+    """List the types of what lies in each other, from the outside."""
+    kinds = [type(batch)]
+    while not isinstance(batch, torch.Tensor):
+        if isinstance(batch, Held | dict):
+            batch = batch.inside if isinstance(batch, Held) else batch["inside"]
+        else:
+            batch = batch[-1]
+        kinds.append(type(batch))
+    return kinds
+
+
+def first_and_second(make):
+    """Return what comes of a batch, a value or an error, and the batch behind it."""
+    dataset = Computed(2, lambda index: make() if index == 0 else "the next one")
+    batches = iter(
+        DataLoader(dataset, batch_size=None, num_workers=1, collate_fn=identity, timeout=30)
+    )
+    try:
+        first = next(batches)
+    except Exception as error:
+        first = error
+    return first, next(batches)
+
+
+@pytest.mark.parametrize("kind", AROUND)
+def test_batches_of_the_greatest_depth_arrive(kind):
+    """A batch may have so many levels, and is read where Python's stack is nearly used up."""
+
+    def next_from_the_depth(batches, depth):
+        return next_from_the_depth(batches, depth - 1) if depth else next(batches)
+
+    deepest = wrapped(kind, DEPTH_MAX)
+    loader = DataLoader([deepest], batch_size=None, num_workers=1, collate_fn=identity, timeout=30)
+    used = len(traceback.extract_stack())
+    batch = next_from_the_depth(iter(loader), sys.getrecursionlimit() - used - 80)
+
+    assert kinds_in(deepest) == kinds_in(batch)
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("levels", [DEPTH_MAX + 8, 5000, 100_000])
+@pytest.mark.parametrize("kind", AROUND)
+def test_a_batch_that_nests_too_deeply_is_an_error(kind, levels):
+    """It is an error that names the depth, on a short path, and the next batch arrives."""
+    error, after = first_and_second(lambda: wrapped(kind, levels))
+
+    assert isinstance(error, UnsendableBatch)
+    assert f"nested deeper than the {DEPTH_MAX} levels" in str(error)
+    assert "..." in str(error)
+    assert len(str(error)) < 2000
+    assert "the next one" == after
+
+
+@pytest.mark.parametrize("levels", [20_000, 100_000])
+def test_an_object_that_nests_too_deeply_is_an_error(levels):
+    """What is nested too deep for its pickle is an error that names the object and the limit."""
+    error, after = first_and_second(lambda: {"x": Node(inside=wrapped("list", levels))})
+
+    assert isinstance(error, UnsendableBatch)
+    assert "batch['x'] (Node) cannot be sent" in str(error)
+    assert f"the recursion limit is {sys.getrecursionlimit()}" in str(error)
+    assert len(str(error)) < 2000
+    assert "the next one" == after
+
+
+def test_a_deep_leaf_that_cannot_be_sent_is_named():
+    """The error for a leaf that cannot be pickled is short, however deep the leaf."""
+    function = lambda: None  # noqa: E731
+    make = [function]
+    for _ in range(900):
+        make = [make]
+    error, after = first_and_second(lambda: make)
+
+    assert isinstance(error, UnsendableBatch)
+    assert "(function) cannot be sent" in str(error)
+    assert len(str(error)) < 4000
+    assert "the next one" == after
+
+
+class Refusing:
+    def __setstate__(self, state):
+        raise ValueError("not this one")
+
+    def __getstate__(self):
+        return 1
+
+
+def test_a_deep_object_that_cannot_be_built_is_an_error():
+    """An error of an object's own while a batch is read has a short traceback."""
+    make = Refusing()
+    for _ in range(900):
+        make = [make]
+    error, after = first_and_second(lambda: make)
+
+    assert "not this one" == str(error)
+    assert len(traceback.extract_tb(error.__traceback__)) < 50
+    assert "the next one" == after
 
 
 def test_a_batch_that_contains_itself_arrives():

@@ -17,6 +17,7 @@ import shmloader
 from shmloader import log
 from tests.helpers import programs
 from tests.helpers.datasets import Numbered
+from tests.helpers.warned import recorded
 
 LOGGER = logging.getLogger("shmloader")
 LARGE = 1 << 20  # numbers in a sample of 4 MB
@@ -222,7 +223,7 @@ def test_pages_that_come_and_go_within_an_epoch_are_told(told, monkeypatch):
 def test_restarts_are_told(told):
     """The line has the warning's words: which worker, why, with what in hand."""
     loader = shmloader.DataLoader(Numbered(60), num_workers=2, restarts=1)
-    with loader, pytest.warns(shmloader.RestartWarning) as warned:
+    with loader, recorded() as warned:
         iterator = iter(loader)
         pid = iterator._workers[1].pid
         nursery = iterator._processes.nursery.process.pid

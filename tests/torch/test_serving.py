@@ -21,6 +21,7 @@ import shmloader
 from shmloader import serving
 from shmloader.trainer.iterator import RingIterator
 from tests.helpers.programs import search_path
+from tests.helpers.warned import recorded
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -253,6 +254,32 @@ def test_program_runs_as_it_is(script, compare, arguments):
     assert compare == ("times its CPU" in said)
 
 
+TYPES = """
+import shmloader
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    for kind in (DataLoader, shmloader.DataLoader):
+        for keeps in (False, True):
+            loader = kind(range(2), num_workers=1, persistent_workers=keeps)
+            for _ in range(2):
+                iterator = iter(loader)
+                print(type(iterator).__module__, type(iterator).__qualname__)
+                list(iterator)
+    print(type(iter(shmloader.DataLoader(range(2)))).__qualname__)
+"""
+
+
+@pytest.mark.thorough
+def test_iterators_are_of_the_known_classes(script):
+    """Compared loaders have iterators of ours and of torch's class, and of no subclass."""
+    (script / "kinds_of.py").write_text(TYPES)
+    found, _ = run(script, "-m", "shmloader", "run", "--compare", "kinds_of.py")
+    ours = "shmloader.trainer.iterator RingIterator"
+    torchs = "torch.utils.data.dataloader _MultiProcessingDataLoaderIter"
+    assert [*[ours, torchs] * 4, "SingleIterator"] == found.splitlines()
+
+
 ANEW = """
 from torch.utils.data import DataLoader
 
@@ -287,7 +314,7 @@ class Slow(Dataset):
 if __name__ == "__main__":
     for _ in range(2):
         for batch in DataLoader(Slow(), 4, num_workers=2):  # which ends before its iterator
-            pass
+            time.sleep(0.002)
     for batch in DataLoader(Slow(), 48, num_workers=2):
         pass
     kept = DataLoader(Slow(), 4, num_workers=1, persistent_workers=True)
@@ -315,18 +342,18 @@ def test_module_and_options(script):
     found, said = run(script, "-m", "shmloader", "run", "--slots", "7", "-m", "train", "--slots")
     assert "['--slots'] __main__" in found
     assert (TRAIN, "shmloader") in rows(said)
-    _, said = run(script, "-m", "shmloader", "run", "--slots", "0", "train.py", status=1)
+    _, said = run(script, "-m", "shmloader", "run", "--slots", "0", "train.py", status=2)
     assert "slots should be at least 1, but got 0" in said
     threads = ("--fetch-threads", "4", "--restarts", "1")
-    _, said = run(script, "-m", "shmloader", "run", *threads, "train.py", status=1)
+    _, said = run(script, "-m", "shmloader", "run", *threads, "train.py", status=2)
     assert said.startswith("shmloader run: ") and 'needs seed_by="batch"' in said
-    _, said = run(script, "-m", "shmloader", "run", "--fetch-threads", "x", "train.py", status=1)
-    assert "an int or \"auto\", but got 'x'" in said
+    _, said = run(script, "-m", "shmloader", "run", "--fetch-threads", "x", "train.py", status=2)
+    assert "such as 8 (shmloader.tune() finds the best one), but got 'x'" in said
     ours = ("--assignment", "dynamic", *threads, "--seed-by", "batch")
     _, said = run(script, "-m", "shmloader", "run", *ours, "train.py")
     assert (TRAIN, "shmloader") in rows(said)
-    for arguments in ((), ("nothing.py",)):
-        _, said = run(script, "-m", "shmloader", "run", *arguments, status=1)
+    for arguments, status in (((), 2), (("nothing.py",), 1)):
+        _, said = run(script, "-m", "shmloader", "run", *arguments, status=status)
         assert said.startswith("shmloader run: ")
 
 
@@ -659,8 +686,7 @@ def test_torchs_warnings_name_the_programs_line(script, compare):
 def test_too_many_workers_for_a_served_loader(installed, monkeypatch):
     """The warning is at the line that iterates, under the name of torch's module."""
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with recorded() as caught:
         loader = DataLoader(range(2), num_workers=2)
         caught.clear()
         list(loader)

@@ -71,6 +71,11 @@ CASES = {
         lambda: shmloader.DataLoader(Numbered(2), num_workers=1, pin_memory=True),
         "iterator = iter(given)",
     ),
+    "unused": (
+        "without effect: slots=3",
+        lambda: Numbered(2),
+        "given = shmloader.DataLoader(given, slots=3)",
+    ),
     "processors, at the start": (
         "will create 2 worker processes",
         lambda: shmloader.DataLoader(Numbered(2), num_workers=2),
@@ -252,3 +257,29 @@ def test_a_call_at_the_users_line_gives_its_result_and_its_errors():
     assert 3 == errors.at_users_line(lambda: 3)
     with pytest.raises(ZeroDivisionError):
         errors.at_users_line(lambda: 1 // 0)
+
+
+@pytest.fixture
+def with_a_thread():
+    """Run a thread meanwhile, beside which Python warns of a fork."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python warns of forks from 3.12 on")
+@pytest.mark.parametrize(("options", "more"), [({}, 0), ({"restarts": 1}, 1)])
+def test_forks_are_warned_of_as_with_torch(with_a_thread, options, more):
+    """Python warns of each worker's fork, as with torch, and of the nursery's."""
+
+    def places(loader_class, **options):
+        loader = loader_class(Numbered(4), num_workers=2, **options)
+        return [warning.filename for warning in warned_by(list, loader, "use of fork()")]
+
+    expected = places(torch.utils.data.DataLoader)
+
+    assert 2 == len(expected)
+    assert expected + expected[:more] == places(shmloader.DataLoader, **options)

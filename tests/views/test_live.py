@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader
-from shmloader.cli.attach.processes import process
+from shmloader.cli.attach.running import process
 from shmloader.cli.attach.trainers import LiveTrainer
-from shmloader.cli.top.record import as_record
+from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
 from shmloader.core import BatchLog
 from shmloader.metrics import live
@@ -91,12 +91,12 @@ def test_any_file_is_no_crash(data, cut):
 
 
 def test_another_version_says_so():
-    """A segment of another layout is named as such, with both numbers."""
+    """A segment of another layout is named as such, and not read."""
     data, total_bytes = segment_after(20)
-    at = LAYOUT.dtype("nameplate").fields["version"][1]
+    at = LAYOUT.dtype("nameplate").fields["layout"][1]
     damaged = data[:at] + (99).to_bytes(4, "little") + data[at + 4 :]
 
-    with pytest.raises(live.NotReadable, match=f"layout is 99, and this version reads {1}"):
+    with pytest.raises(live.NotReadable, match="another version of shmloader, with another layout"):
         live.read_plate(reader_in(damaged), total_bytes, LAYOUT)
 
 

@@ -7,9 +7,9 @@ import pytest
 from torch.utils.data import IterableDataset
 
 from shmloader import DataLoader
-from shmloader.cli.attach.processes import process
+from shmloader.cli.attach.running import process
 from shmloader.cli.attach.trainers import LiveTrainer
-from shmloader.cli.top.record import as_record
+from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
 from shmloader.metrics import live
 from tests.helpers.looks import LAYOUT, reader_of

@@ -15,10 +15,12 @@ from fcntl import ioctl
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
-from shmloader import DataLoader
+from shmloader import DataLoader, cached
 from shmloader.cli import main, stacks
-from shmloader.cli.attach.processes import process
+from shmloader.cli.attach.running import process
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.text import wrapped
@@ -123,7 +125,7 @@ def test_a_hung_worker_is_named_at_every_look(tmp_path, options):
 
 SLOW_THEN_HANGING = HANGING.replace(
     "        return torch", "        time.sleep(0.002)\n        return torch"
-)
+).replace("        pass", "        time.sleep(0.001)")
 
 
 @pytest.mark.thorough
@@ -364,7 +366,8 @@ def test_batches_that_are_made_while_the_trainer_is_elsewhere():
         while (found is None or found.made < found.ahead) and time.monotonic() < deadline:
             (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
             assert 0 <= found.made <= found.ahead
-        assert (12, 12, 0) == (found.ahead, found.made, found.slots["ready"])
+        assert (12, 12) == (found.ahead, found.made)
+        assert found.slots["ready"] <= 6  # the other worker's, if they came before the first
         for _ in iterator:
             pass
         (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
@@ -491,7 +494,8 @@ def keys_in_docs(name):
 
 def test_keys_of_json_are_documented(capsys):
     """`top --json` has the keys that docs/tuning.md lists, in that order."""
-    with DataLoader(range(64), 4, num_workers=2) as loader:
+    dataset = cached(TensorDataset(torch.zeros(64, 8)), 1 << 20)
+    with DataLoader(dataset, 4, num_workers=2) as loader:
         iterator = iter(loader)
         next(iterator)
         status = main(["top", str(os.getpid()), "--once", "--json"])
@@ -504,6 +508,7 @@ def test_keys_of_json_are_documented(capsys):
     assert ["trainers"] == [*record]
     assert keys_in_docs("trainer") == [*trainer]
     assert keys_in_docs("loader") == [*shown[0]]
+    assert keys_in_docs("cache") == [*shown[0]["caches"][0]]
     assert keys_in_docs("worker") == [*shown[0]["workers"][0]]
     assert os.getpid() == trainer["pid"]
     assert 2 == len(shown[0]["workers"])

@@ -1,20 +1,25 @@
-"""The command: rows in turns, a table, and an exit code."""
+"""
+Habits that once cost ten times torch's time, or its container's life: torch beside ours.
+
+    python -m bench cliffs
+    python -m bench cliffs --row "same bytes" --row zip --repeats 5
+    python -m bench cliffs --group                  in control groups in which torch's program runs
+
+The exit code is 1 if a row is above a limit of rule.py without a reason there, or a batch differs.
+"""
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from statistics import median
+from collections.abc import Iterator
 
-from bench.contenders import BASELINE, BEFORE, SUBJECT
-from bench.questions.cliffs import groups, kinds, rule, watch
-from bench.questions.cliffs.rows import Row, rows
-from bench.questions.cliffs.run import find, timed, weighed
-from bench.report.rows import Rows, add_json_option
+from bench import groups
+from bench.contenders import BASELINE, SUBJECT
+from bench.driver import in_turns, middle, mistakes, ratio, show
+from bench.questions import kinds
+from bench.questions.cliffs import rule, watch
+from bench.questions.cliffs.rows import Program, rows
+from bench.questions.cliffs.run import Row, find, timed, weighed
 
-KINDS = "kinds"
-
-_COLUMNS = {
+COLUMNS = {
     "row": "name",
     "torch ms": "torch_ms",
     "ours ms": "ours_ms",
@@ -25,192 +30,148 @@ _COLUMNS = {
     "ours MB after": "ours_after_mb",
     "verdict": "verdict",
 }
-_BEFORE_COLUMNS = {
-    "before ms": "before_ms", "before MB": "before_mb", "before MB after": "before_after_mb",
-}  # fmt: skip
+_GROUPS = {
+    "row": "name",
+    "loader": "contender",
+    "group, MB": "limit_mb",
+    "most it held, MB": "most_mb",
+    "outcome": "outcome",
+}
+_KINDS = "kinds"
+_LIMITS_MB = {"sizes at random": 1_300, "train and val, persistent": 1_100}
+_NAMES = {BASELINE: "torch", SUBJECT: "ours"}
+_NO_FIGURES = {
+    "times_torch": None,
+    **{f"{name}_{what}": None for name in _NAMES.values() for what in ("ms", "mb", "after_mb")},
+}
 
 
-def main(arguments: list[str]) -> int:
-    """Print a row per program; the exit code is 0 if none fails and every batch was right."""
-    options = _options(arguments)
-    if options.group:
-        return groups.main(options.before)
-    failed = _print_table(options)
-    if options.is_whole:
-        print("\nIn memory control groups:")
-        failed += ["a control group"] if groups.main(options.before) else []
-    print(f"\nfailed: {', '.join(failed) or 'none'}")
-    return 1 if failed else 0
-
-
-def _print_table(options: argparse.Namespace) -> list[str]:
-    """Print the rows, and the reasons of those that may be above a limit. Returns what failed."""
-    columns = {**_COLUMNS, **(_BEFORE_COLUMNS if options.before else {})}
-    table = Rows(columns, options.json)
-    failed, reasons = [], {}
-    for record in _records(options):
-        record["verdict"] = rule.verdict(record)
-        table.add(record)
-        failed += [record["name"]] if rule.fails(record) else []
-        reasons.update(
-            {name: rule.REASONS[name] for name in [record["name"]] if name in rule.REASONS}
-        )
-        for contender, mistake in record["mistakes"].items():
-            print(f"WRONG: {contender}, {record['name']}: {mistake}", file=sys.stderr)
-    print(f"\nAbove a limit means: more than {rule.MOST_TIME} times torch's time or", end=" ")
-    print(f"{rule.MOST_MEMORY} times its memory.")
-    for name, reason in reasons.items():
-        print(f"- {name}: {reason}")
-    return failed
-
-
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench cliffs",
-        description="Programs that were much worse than with torch, both in one run.",
-    )
-    names = [*rows(), KINDS]
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
+    names = ", ".join([*rows(), _KINDS])
     parser.add_argument(
-        "--row", action="append", metavar="NAME", help=f"may be repeated: {', '.join(names)}"
+        "--row", action="append", metavar="NAME", help=f"or how some begin; repeatable: {names}"
     )
-    parser.add_argument("--repeats", type=int, help="timed processes of each loader, default 3")
-    parser.add_argument("--quick", action="store_true", help="one repeat")
+    parser.add_argument("--repeats", type=int, default=3, help="timed processes of each loader")
     parser.add_argument("--full", action="store_true", help="the large rows in their whole size")
     parser.add_argument("--group", action="store_true", help="only the two control groups")
-    parser.add_argument(
-        "--before", type=Path, metavar="CHECKOUT", help="run its shmloader too, built there"
+
+
+def records(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row for each program, and for each kind of leaf."""
+    for name in [] if options.group else [*rows(), _KINDS]:
+        # The beginning of a name is enough, unless it is the whole name of another row.
+        wanted = options.row or [name]
+        if name in wanted or any(name.startswith(part) for part in wanted if part not in rows()):
+            found = _kinds(options) if name == _KINDS else [_record(name, options)]
+            for record in found:
+                verdict, fails = rule.verdict(record), rule.fails(record)
+                yield {**record, "verdict": verdict, "correct": not fails}
+
+
+def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+    """Print reasons and what failed, then the control groups. Returns True if all of these pass."""
+    names = [record["name"] for record in found["cliffs"]]
+    if names:
+        print(f"\nAbove a limit means: more than {rule.MOST_TIME} times torch's time or", end=" ")
+        print(f"{rule.MOST_MEMORY} times its memory.")
+    for name in names:
+        if name in rule.REASONS:
+            print(f"- {name}: {rule.REASONS[name]}")
+    failed = [record["name"] for record in found["cliffs"] if not record["correct"]]
+    if options.group or not options.row:
+        print("\nIn memory control groups:\n")
+        lacking = groups.why_not()
+        outcomes = [] if lacking else show(_GROUPS, _in_groups())
+        if lacking:
+            print(f"nothing was run: {lacking}")
+        failed += [each["name"] for each in outcomes if each["outcome"] != "passes"]
+    print(f"\nfailed: {', '.join(failed) or 'none'}")
+    return not failed
+
+
+def _record(name: str, options: argparse.Namespace) -> dict:
+    """Time a program with each loader in turns, then look at its memory once with each."""
+    program = find(name, options.full)
+    times = in_turns(
+        _NAMES, options.repeats, lambda loader: watch.run(lambda _: timed(program, loader))
     )
-    add_json_option(parser)
-    options = parser.parse_args(arguments)
-    options.repeats = options.repeats or (1 if options.quick else 3)
-    chosen = [name for name in names if not options.row or _is_wanted(name, options.row)]
-    if not chosen:
-        parser.error(f"no row is called {' or '.join(options.row)}")
-    options.is_whole = not options.row
-    options.row = chosen
-    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
-        parser.error(f"--before: no shmloader is built in {options.before}")
-    return options
-
-
-def _is_wanted(name: str, wanted: list[str]) -> bool:
-    """Returns True if a row is named, or the beginning of its name is and no row has that name."""
-    return name in wanted or any(name.startswith(part) for part in wanted if part not in rows())
-
-
-def _records(options: argparse.Namespace) -> Iterator[dict]:
-    contenders = [BASELINE, SUBJECT, *([BEFORE] if options.before else [])]
-    for name in options.row:
-        if name == KINDS:
-            yield from _kinds(contenders, options)
-        else:
-            yield _record(find(name, options.full), contenders, options)
-
-
-def _record(row: Row, contenders: list[str], options: argparse.Namespace) -> dict:
-    """Time a row with each loader in turns, then look at its memory once with each."""
-    times = _in_turns(contenders, options, lambda contender: lambda _: timed(row, contender))
     weights = {
-        contender: watch.run(
-            lambda look, contender=contender: weighed(row, contender, look),
-            contender,
-            options.before,
-        )
-        for contender in contenders
+        loader: watch.run(lambda look, loader=loader: weighed(program, loader, look))
+        for loader in _NAMES
     }
-    record = {
-        "name": row.name,
-        "gives_back": row.gives_back,
+    return {
+        "name": name,
+        "gives_back": program.gives_back,
         "mistakes": _mistakes(times, weights),
+        **_NO_FIGURES,
         **_time_figures(times),
+        **_memory_figures(program, weights),
         "times": times,
         "weights": weights,
     }
-    for contender, found in weights.items():
-        record.update(_memory_figures(_short(contender), found, "rss_mb" if row.resident else "mb"))
-    return record
-
-
-def _in_turns(
-    contenders: list[str], options: argparse.Namespace, work: Callable[[str], Callable]
-) -> dict[str, list[dict]]:
-    """Run each contender in a process of its own, then all again, another one first."""
-    found: dict[str, list[dict]] = {name: [] for name in contenders}
-    for turn in range(options.repeats):
-        for place in range(len(contenders)):
-            name = contenders[(turn + place) % len(contenders)]
-            found[name].append(watch.run(work(name), name, options.before))
-    return found
 
 
 def _mistakes(times: dict[str, list[dict]], weights: dict[str, dict]) -> dict[str, str]:
-    """Collect what failed, and the checksums that differ from torch's."""
+    """Collect checksums that differ from torch's, and what failed."""
     found = {}
-    for name, runs in times.items():
-        for run in [*runs, weights[name]]:
-            found.update({name: run["mistake"]} if "mistake" in run else {})
-        right = weights[BASELINE]
+    for loader, weight in weights.items():
         for part in ("checksum", "batches"):
-            if name not in found and weights[name][part] != right.get(part):
-                found[name] = f"its {part} is not torch's"
-    return found
+            if weight.get(part) != weights[BASELINE].get(part):
+                found[loader] = f"its {part} is not torch's"
+    return found | mistakes({loader: [*times[loader], weights[loader]] for loader in weights})
 
 
 def _time_figures(times: dict[str, list[dict]]) -> dict:
     """Return medians over the repeats; the ratio is taken within each repeat."""
-    found: dict[str, float | None] = {}
-    for name, runs in times.items():
-        values = [run["ms"] for run in runs if "ms" in run]
-        found[f"{_short(name)}_ms"] = median(values) if values else None
-    pairs = zip(times[SUBJECT], times[BASELINE], strict=True)
-    ratios = [
-        ours["ms"] / torchs["ms"] for ours, torchs in pairs if "ms" in ours and "ms" in torchs
-    ]
-    found["times_torch"] = median(ratios) if ratios else None
-    return found
-
-
-def _memory_figures(name: str, found: dict, what: str) -> dict[str, float | None]:
-    """Return what a run's processes had above what they had before the loaders were made."""
-    if "mistake" in found:
-        return {f"{name}_mb": None, f"{name}_after_mb": None}
-    during, after = (found[when][what] - found["before"][what] for when in (watch.DURING, "after"))
-    return {f"{name}_mb": max(during, after), f"{name}_after_mb": after}
-
-
-def _kinds(contenders: list[str], options: argparse.Namespace) -> Iterator[dict]:
-    """Yield a record for each kind; a process measures them all, and no memory."""
-    times = _in_turns(contenders, options, lambda contender: lambda _: kinds.timed(contender))
-    broken = {
-        name: run["mistake"] for name, runs in times.items() for run in runs if "mistake" in run
+    return {
+        **{f"{_NAMES[loader]}_ms": middle(runs, "ms") for loader, runs in times.items()},
+        "times_torch": ratio(times[SUBJECT], times[BASELINE], "ms"),
     }
+
+
+def _memory_figures(program: Program, weights: dict[str, dict]) -> dict[str, float]:
+    """Return what the processes had above what they had before the loaders were made."""
+    figures, what = {}, "rss_mb" if program.resident else "mb"
+    for loader, found in weights.items():
+        if "mistake" not in found:
+            before = found["before"][what]
+            during, after = found[watch.DURING][what] - before, found["after"][what] - before
+            figures[f"{_NAMES[loader]}_mb"] = max(during, after)
+            figures[f"{_NAMES[loader]}_after_mb"] = after
+    return figures
+
+
+def _kinds(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a record for each kind; a process measures them all, and no memory."""
+    times = in_turns(
+        _NAMES, options.repeats, lambda loader: watch.run(lambda _: kinds.timed(loader))
+    )
+    plain = {"gives_back": False, **_NO_FIGURES}
+    broken = mistakes(times)
     if broken:
-        yield {"name": KINDS, "gives_back": False, "mistakes": broken, **_no_figures(contenders)}
+        yield {"name": _KINDS, "mistakes": broken, **plain}
         return
     for kind in times[SUBJECT][0]["kinds"]:
-        own = {name: [run["kinds"][kind] for run in runs] for name, runs in times.items()}
-        mistakes = {
-            name: run["mistake"]
-            for name, runs in own.items()
-            for run in runs
-            if "mistake" in run and name != BASELINE  # torch cannot send each of them
-        }
-        yield {
-            "name": f"{KINDS}: {kind}",
-            "gives_back": False,
-            "mistakes": mistakes,
-            **_no_figures(contenders),
-            **_time_figures(own),
-        }
+        own = {loader: [run["kinds"][kind] for run in runs] for loader, runs in times.items()}
+        # torch cannot send each of them.
+        wrong = mistakes({SUBJECT: own[SUBJECT]})
+        yield {"name": f"{_KINDS}: {kind}", "mistakes": wrong, **plain, **_time_figures(own)}
 
 
-def _no_figures(contenders: list[str]) -> dict[str, None]:
-    names = [_short(name) for name in contenders]
-    return {
-        "times_torch": None,
-        **{f"{name}_{what}": None for name in names for what in ("ms", "mb", "after_mb")},
-    }
-
-
-def _short(contender: str) -> str:
-    return "torch" if contender == BASELINE else contender
+def _in_groups() -> Iterator[dict]:
+    """Run two programs in groups in which torch's pass: what a container does to a program."""
+    for name, limit_mb in _LIMITS_MB.items():
+        right = None
+        for loader in _NAMES:
+            done = groups.run(Row(name, loader), limit_mb)
+            checksum = done.found and done.found["checksum"]
+            right = checksum if right is None else right
+            differs = done.found and checksum != right
+            yield {
+                "name": name,
+                "contender": loader,
+                "limit_mb": limit_mb,
+                "most_mb": done.most_mb,
+                "outcome": "WRONG: its batches are not torch's" if differs else done.reason,
+            }

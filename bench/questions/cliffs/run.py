@@ -1,29 +1,24 @@
 """
-One row with one loader, in this process.
+One program with one loader: its time, or its memory and a checksum of every batch.
 
-    python -m bench.questions.cliffs.run "same bytes" ours
-
-prints a JSON line with a checksum of every batch. command.py forks a process for each run instead,
-which takes less time; memory is looked at from outside, by watch.py.
+command.py forks a process for each run, which takes less time than a new interpreter, and watch.py
+looks at its memory from outside; in a control group driver.py runs a `Row`.
 """
 
-import argparse
 import gc
-import json
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
 
-from bench import contenders, usage
+from bench import contenders
 from bench.batches import touch
 from bench.contenders._torch import TorchLoader, use_strategy
 from bench.questions.cliffs.digest import digest
-from bench.questions.cliffs.rows import Row, rows
+from bench.questions.cliffs.rows import Program, rows
 from bench.questions.cliffs.watch import DURING
 
 _WORKERS = 2
@@ -31,6 +26,19 @@ _ENOUGH_S = 5  # a first epoch that takes longer is not repeated
 _LOOKS = 6  # how often an epoch is stopped for a look at memory
 _UNKNOWN = 3  # batches between looks in a first epoch, whose length is not known
 _TOUCHED = 64  # leaves of a batch that are touched
+
+
+@dataclass(frozen=True)
+class Row:
+    """A program in its whole size."""
+
+    name: str
+    contender: str
+
+
+def run(row: Row) -> dict:
+    """Run it once, checked; a process that is killed returns nothing."""
+    return weighed(find(row.name, True), row.contender, lambda _: None)
 
 
 class Seen:
@@ -45,15 +53,15 @@ class Seen:
             yield batch
 
 
-def find(name: str, full: bool) -> Row:
-    """Look a row up by its name, in its whole size if that is asked for and it has one."""
-    row = rows()[name]
-    return replace(row, load=row.large) if full and row.large else row
+def find(name: str, full: bool) -> Program:
+    """Look a program up, in its whole size if that is asked for and it has one."""
+    found = rows()[name]
+    return replace(found, load=found.large) if full and found.large else found
 
 
-def timed(row: Row, contender: str) -> dict:
+def timed(program: Program, contender: str) -> dict:
     """
-    Time epochs of a row from iter() to the end; what is kept is dropped off the clock.
+    Time epochs of a program from iter() to the end; what is kept is dropped off the clock.
 
     The first epoch counts only if it is the only one, as when it takes so long that it is enough.
     """
@@ -64,27 +72,22 @@ def timed(row: Row, contender: str) -> dict:
         counted += 1
         _touch(batch)
 
-    found: list[tuple[float, float]] = []
-    with _opened(row, contender, see) as loaders:
+    found: list[float] = []
+    with _opened(program, contender, see) as loaders:
         first_s = 0.0
-        for _ in range(row.epochs + 1):
-            counted, before, begin = 0, usage.totals(), time.perf_counter()
-            kept = row.use(*loaders)
-            seconds, used = time.perf_counter() - begin, usage.totals()
+        for _ in range(program.epochs + 1):
+            counted, begin = 0, time.perf_counter()
+            kept = program.use(*loaders)
+            seconds = time.perf_counter() - begin
             del kept
-            cpu_s = sum(used[name] - before[name] for name in ("trainer_cpu_s", "worker_cpu_s"))
-            found.append((seconds / counted, cpu_s / counted))
+            found.append(seconds / counted)
             first_s = first_s or seconds
             if first_s > _ENOUGH_S:
                 break
-    found = found[1:] or found
-    return {
-        "ms": median(seconds for seconds, _ in found) * 1e3,
-        "cpu_ms": median(cpu_s for _, cpu_s in found) * 1e3,
-    }
+    return {"ms": median(found[1:] or found) * 1e3}
 
 
-def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
+def weighed(program: Program, contender: str, look: Callable[[str], None]) -> dict:
     """
     Run one epoch, and another one, in which memory is looked at and every batch is checked.
 
@@ -107,14 +110,14 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
         if turn % every == 0 or heavier:
             look(DURING)
 
-    with _opened(row, contender, see, look) as loaders:
-        if row.epochs:
+    with _opened(program, contender, see, look) as loaders:
+        if program.epochs:
             every = 0
-            kept = row.use(*loaders)
+            kept = program.use(*loaders)
             del kept
             every, turn = max(1, turn // _LOOKS), 0
         look(DURING)
-        kept = row.use(*loaders)
+        kept = program.use(*loaders)
         look(DURING)
         del kept
         gc.collect()
@@ -124,27 +127,27 @@ def weighed(row: Row, contender: str, look: Callable[[str], None]) -> dict:
 
 @contextmanager
 def _opened(
-    row: Row,
+    program: Program,
     contender: str,
     see: Callable[[object], None],
     look: Callable[[str], None] | None = None,
 ) -> Iterator[list[Seen]]:
-    """Open the loaders of a row; memory may be looked at when only the dataset is there."""
+    """Open the loaders of a program; memory may be looked at when only the dataset is there."""
     warnings.simplefilter("ignore")  # more workers than cores, and advice about what is kept
     make_loader = loader_class(contender)
-    load = row.load()
+    load = program.load()
     if look:
         look("before")
     arguments = {
         "num_workers": _WORKERS,
-        "persistent_workers": row.persistent,
+        "persistent_workers": program.persistent,
         **load.arguments,
-        **row.options,
+        **program.options,
     }
     with ExitStack() as stack:
         yield [
             Seen(stack.enter_context(closing(make_loader(load.dataset, **arguments))), see)
-            for _ in range(row.loaders)
+            for _ in range(program.loaders)
         ]
 
 
@@ -165,21 +168,3 @@ def _touch(batch: object) -> None:
     parts = batch.values() if isinstance(batch, dict) else batch
     parts = islice(parts, _TOUCHED) if isinstance(batch, (list, tuple, dict)) else [batch]
     touch([part for part in parts if hasattr(part, "nbytes")] or [0])
-
-
-def main() -> int:
-    """Run a row once, checked, and print its line; a process that is killed prints none."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.questions.cliffs.run", description=__doc__
-    )
-    parser.add_argument("row", choices=rows(), metavar="ROW")
-    parser.add_argument("contender", choices=[*contenders.own(), contenders.BEFORE])
-    parser.add_argument("--full", action="store_true", help="in its whole size")
-    options = parser.parse_args()
-    found = weighed(find(options.row, options.full), options.contender, lambda _: None)
-    print(json.dumps(found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

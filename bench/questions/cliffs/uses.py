@@ -11,10 +11,12 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from bench.questions.habits import HABITS
+import numpy as np
+
+from bench.batches import leaves
 
 _CHILDREN = 8
 _STEP_S = 0.005  # long enough for the queue behind it to fill
@@ -30,8 +32,64 @@ def stream(*loaders: Iterable) -> None:
 
 
 def habit(name: str) -> Use:
-    """Keep batches as one of the habits of `bench retention` does."""
-    return lambda loader: HABITS[name](iter(loader), lambda batch: batch)
+    """Keep batches as one of the habits does, to the end of the epoch."""
+    return lambda loader: HABITS[name](iter(loader))
+
+
+def keep_first(batches: Iterator) -> object:
+    first = next(batches)
+    for _ in batches:
+        pass
+    return first
+
+
+def keep_samples(batches: Iterator) -> list:
+    """Keep the first sample of each batch; its leaves are views, which hold the whole batch."""
+    return [_first_sample(batch) for batch in batches]
+
+
+def keep_labels(batches: Iterator) -> list:
+    """Keep the last leaf of each batch, which is small beside the others."""
+    return [leaves(batch)[-1] for batch in batches]
+
+
+def keep_outputs(batches: Iterator) -> list:
+    """Keep the labels of each batch, and what stands for a model's outputs: memory of its own."""
+    return [(_outputs(batch), leaves(batch)[-1]) for batch in batches]
+
+
+def draw_two(batches: Iterator) -> object:
+    """Draw two batches before the first is used, as prefetching wrappers do."""
+    waiting, last = deque(islice(batches, 2)), None
+    while waiting:
+        waiting.extend(islice(batches, 1))
+        last = waiting.popleft()
+    return last
+
+
+HABITS: dict[str, Callable[[Iterator], object]] = {
+    "keep_all": list,
+    "keep_every_third": lambda batches: list(islice(batches, 0, None, 3)),
+    "keep_first": keep_first,
+    "keep_samples": keep_samples,
+    "keep_labels": keep_labels,
+    "keep_outputs": keep_outputs,
+    "keep_window": lambda batches: deque(batches, maxlen=5),
+    "look_ahead": draw_two,
+}
+
+
+def _outputs(batch):
+    first = leaves(batch)[0]
+    return first.reshape(len(first), -1)[:, :10] + 1
+
+
+def _first_sample(batch):
+    if isinstance(batch, dict):
+        return {key: leaf[:1] for key, leaf in batch.items()}
+    if isinstance(batch[0], np.ndarray):  # a list of records, which were never put together
+        return batch[:1]
+    return [leaf[:1] for leaf in batch]
 
 
 def steps(count: int, step_s: float) -> Use:

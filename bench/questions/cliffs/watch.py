@@ -2,8 +2,8 @@
 A run in a process of its own that this one forks and, if asked, whose memory it looks at.
 
 A fork takes a hundredth of the time of a new interpreter that imports torch. This process has
-imported all that a row needs but shmloader, so that the run may import another checkout's. What
-both share after the fork counts once, because this process is counted too, and in every look alike.
+imported all that a row needs but shmloader. What both share after the fork counts once, because
+this process is counted too, and in every look alike.
 """
 
 import gc
@@ -11,16 +11,13 @@ import multiprocessing
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 
-from bench import processes, usage
-from bench.contenders import BEFORE
+from bench import usage
 
 _LONGEST_S = 120  # a run that says nothing for longer has failed
 _PAUSE_S = 0.005  # between two looks at a run that goes on: samples live for milliseconds
@@ -30,48 +27,41 @@ DURING = "during"  # memory is looked at all the time, from this word until anot
 Look = Callable[[str], None]
 
 
-def run(work: Callable[[Look], dict], contender: str, before: Path | None) -> dict:
+def run(work: Callable[[Look], dict]) -> dict:
     """
     Fork a process for `work` and return what it returns, or its mistake.
 
     Args:
         work: Gets a function that stops it while this process looks at memory.
-        before: The checkout of the contender of that name.
 
     Returns:
         Its record and, for each word that it looked with, the highest MB of the process and those
         below it: their own and shared memory ("mb"), and the sum of what ps shows ("rss_mb").
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = None
-        if contender == BEFORE and before:
-            path = processes.package_alone(before, Path(folder))
-        gc.collect()
-        gc.freeze()  # a collection in the child would copy every page
-        here, there = multiprocessing.Pipe()
-        pid = os.fork()
-        if pid == 0:
-            here.close()
-            _work(work, there, path)
-        there.close()
-        try:
-            return _watch(pid, here)
-        finally:
-            _end(pid)
+    gc.collect()
+    gc.freeze()  # a collection in the child would copy every page
+    here, there = multiprocessing.Pipe()
+    pid = os.fork()
+    if pid == 0:
+        here.close()
+        _work(work, there)
+    there.close()
+    try:
+        return _watch(pid, here)
+    finally:
+        _end(pid)
 
 
-def _work(work: Callable[[Look], dict], pipe: Connection, path: str | None) -> None:
+def _work(work: Callable[[Look], dict], pipe: Connection) -> None:
     """Do the work in the child and leave without what the parent would do at its end."""
     os.setsid()  # so that its workers can be found and ended when it is gone
     status = 1
+
+    def look(when: str) -> None:
+        pipe.send(when)
+        pipe.recv()
+
     try:
-        if path:
-            sys.path.insert(0, path)
-
-        def look(when: str) -> None:
-            pipe.send(when)
-            pipe.recv()
-
         pipe.send(work(look))
         status = 0
     except BaseException:  # whatever it is, it belongs into the record

@@ -14,11 +14,20 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 
 import torch
+from torch.utils.data import Dataset, default_collate
 
-from bench.questions.deep.pictures import Crops, batch_of
+from bench.loads.images import crops
 
+BATCH = 64
 _REFILL = 0.8  # of the most
 _WORKERS = 2
+
+
+def batch_of(dataset: Dataset, number: int) -> list[torch.Tensor]:
+    """Make a batch of the epoch in order."""
+    return default_collate(
+        [dataset[index] for index in range(number * BATCH, (number + 1) * BATCH)]
+    )
 
 
 def path_of(folder: Path, number: int) -> Path:
@@ -55,7 +64,7 @@ def _reached(folder: Path) -> int:
 def _prepare(batches: int, folder: str) -> None:
     global _dataset, _folder
     torch.set_num_threads(1)
-    _dataset, _folder = Crops(batches), Path(folder)
+    _dataset, _folder = crops(batches * BATCH), Path(folder)
 
 
 def _make(number: int) -> None:

@@ -15,25 +15,22 @@ and the table has the share of steps that wait, and the longest wait.
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
 import torch
-from torch.utils.data import Dataset
 
-from bench.options import parser_of
-from bench.questions.device.loops import Batches, Load, loops
+from bench.loads.images import SIDE, numbered
+from bench.questions.device.loops import LOOPS, Batches, Load
 from bench.questions.device.profile import Profile, draw
-from bench.report.rows import Rows, add_json_option
 
-_SIDE = 224
-_SAMPLE_BYTES = 3 * _SIDE * _SIDE
+_SAMPLE_BYTES = 3 * SIDE * SIDE
 _FIRST = 20  # batches that are not counted
 _PROFILED = 40
 _WAIT_S = 0.001  # a next() that takes longer than this and a cached step's counts as a wait
 
-_COLUMNS = {
+COLUMNS = {
     "loop": "loop",
     "MB": "megabytes",
     "GB/s of copies": "rate",
@@ -48,59 +45,35 @@ _COLUMNS = {
 }
 
 
-class Numbered(Dataset):
-    """Images full of their index modulo 251, some of which take long."""
-
-    def __init__(self, count: int, has_tail: bool) -> None:
-        self.count = count
-        self.has_tail = has_tail
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        if self.has_tail:
-            time.sleep(0.05 if index % 100 == 99 else 0.001)
-        return torch.full((3, _SIDE, _SIDE), index % 251, dtype=torch.uint8), index
-
-
-def main(arguments: list[str]) -> int:
-    """Print a row for each loop and size; 0 if all batches were right, 1 without a GPU."""
-    options = _options(arguments)
+def records(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row for each loop and size; a row is right if all batches were."""
     if not torch.cuda.is_available():
-        print("bench device needs a GPU of CUDA or HIP, and torch finds none", file=sys.stderr)
-        return 1
-    rows = Rows(_COLUMNS, options.json)
-    is_right = True
+        sys.exit("bench device needs a GPU of CUDA or HIP, and torch finds none")
     step = _step(options.step_ms)
     for megabytes in options.megabytes:
         batch_size = max(1, round(megabytes * 1e6 / _SAMPLE_BYTES))
         count = (_FIRST + options.batches + _PROFILED) * batch_size
-        load = Load(Numbered(count, options.tail), batch_size, options.workers, options.batches)
+        load = Load(numbered(count, options.tail), batch_size, options.workers, options.batches)
         best = _best_rate(batch_size * _SAMPLE_BYTES)
         cached_s = _cached(step, batch_size)
         profiles = {}
-        for name, loop in loops().items():
+        for name, loop in LOOPS.items():
             record, profiles[name] = _measure(loop(load), step, load, cached_s)
             of_best = record["rate"] / best
-            rows.add({"loop": name, "megabytes": megabytes, "of_best": of_best, **record})
-            is_right = is_right and record["correct"]
+            yield {"loop": name, "megabytes": megabytes, "of_best": of_best, **record}
         print(f"the machine's own best at {megabytes} MB: {best:.1f} GB/s")
         if options.picture:
             draw(profiles, options.picture.with_stem(f"{options.picture.stem}_{megabytes:g}"))
-    return 0 if is_right else 1
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("device", __doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
     parser.add_argument("--megabytes", type=float, nargs="+", default=[4.0, 38.5])
     parser.add_argument("--batches", type=int, default=200, help="of each loop that count")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--step-ms", type=float, default=20.0, help="on the device")
     parser.add_argument("--tail", action="store_true", help="some samples take long")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="timelines of all loops")
-    add_json_option(parser)
-    return parser.parse_args(arguments)
 
 
 def _best_rate(copied_bytes: int, copies: int = 16, samples: int = 5) -> float:
@@ -145,7 +118,7 @@ def _step(wanted_ms: float) -> Callable[[torch.Tensor], None]:
 
 def _cached(step: Callable[[torch.Tensor], None], batch_size: int) -> float:
     """Seconds of a step on a batch that stays on the device."""
-    images = torch.zeros((batch_size, 3, _SIDE, _SIDE), dtype=torch.uint8, device="cuda")
+    images = torch.zeros((batch_size, 3, SIDE, SIDE), dtype=torch.uint8, device="cuda")
     for count in (_FIRST, 100):
         torch.cuda.synchronize()
         began = time.perf_counter()

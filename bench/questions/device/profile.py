@@ -5,6 +5,8 @@ from pathlib import Path
 
 import torch
 
+from bench.report.strips import strips
+
 Span = tuple[float, float]  # begin and end, in microseconds
 
 
@@ -60,28 +62,17 @@ class Profile:
 
 def draw(profiles: dict[str, Profile], path: Path, shown_us: float = 300_000) -> None:
     """Draw a strip for each loop: its kernels, its copies, and the gaps between the kernels."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, strips = pyplot.subplots(
-        len(profiles), figsize=(9, 1.2 * len(profiles) + 1), sharex=True, layout="constrained"
-    )
-    for axes, (name, profile) in zip(strips, profiles.items(), strict=True):
-        first = profile.kernels[0][0] if profile.kernels else 0.0
-        rows = ((profile.kernels, 1, "#0071bc"), (profile.copies, 0, "#c1272d"))
-        for spans, row, colour in rows:
-            bars = [
-                ((begin - first) / 1e3, (end - begin) / 1e3)
-                for begin, end in spans
-                if begin - first < shown_us
-            ]
-            axes.broken_barh(bars, (row, 0.8), color=colour)
-        axes.set_yticks([0.4, 1.4], ["copies", "kernels"])
-        axes.set_title(f"{name}: idle {profile.idle_share:.1%}", loc="left", fontsize=10)
-    figure.supxlabel("ms", fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    print(f"wrote {path}")
+    size = (9, 1.2 * len(profiles) + 1)
+    with strips(path, len(profiles), 1, size, "ms", "", True) as all_:
+        for axes, (name, profile) in zip(all_, profiles.items(), strict=True):
+            first = profile.kernels[0][0] if profile.kernels else 0.0
+            rows = ((profile.kernels, 1, "#0071bc"), (profile.copies, 0, "#c1272d"))
+            for spans, row, colour in rows:
+                bars = [
+                    ((begin - first) / 1e3, (end - begin) / 1e3)
+                    for begin, end in spans
+                    if begin - first < shown_us
+                ]
+                axes.broken_barh(bars, (row, 0.8), color=colour)
+            axes.set_yticks([0.4, 1.4], ["copies", "kernels"])
+            axes.set_title(f"{name}: idle {profile.idle_share:.1%}", loc="left", fontsize=10)

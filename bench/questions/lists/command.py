@@ -12,23 +12,17 @@ one file of their records, read in a shuffled order. Contents are compared every
 """
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from bench.options import parser_of
+from bench.driver import alone
 from bench.questions.lists.files import file_records
-from bench.questions.lists.picture import draw
 from bench.questions.lists.reads import read_records
-from bench.questions.lists.run import Row, command
-from bench.report.machine import CHECKOUT
-from bench.report.rows import Rows, add_json_option
+from bench.questions.lists.run import Row
+from bench.report.strips import strips
 from bench.run import CONTEXTS
 
-_LONGEST_S = 400
 _MEMORY = (
     ("torch", "list"),
     ("torch", "numpy"),
@@ -39,7 +33,7 @@ _MEMORY = (
 )
 _START = (("torch", "list"), ("torch", "SharedList"), ("ours", "list"), ("ours", "SharedList"))
 
-_COLUMNS = {
+COLUMNS = {
     "memory": {
         "start method": "context",
         "workers": "workers",
@@ -60,8 +54,6 @@ _COLUMNS = {
         "first batch, s": "first_batch_s",
         "above no paths, s": "above_s",
         "half of the pairs, s": "spread",
-        "workers' CPU above, s": "cpu_above_s",
-        "their faults above": "faults_above",
         "sent to each, kB": "sent_kb",
         "pickle, ms": "pickle_ms",
         "unpickle and read, ms": "unpickle_ms",
@@ -88,26 +80,42 @@ _COLUMNS = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    """Print a table for each part; the exit code is 0 if all that was read was right."""
-    options = _options(arguments)
-    correct = True
-    for part in options.part or _COLUMNS:
-        print(f"\n{part}\n")
-        rows = Rows(_COLUMNS[part], options.json and options.json.with_suffix(f".{part}.json"))
-        found = []
-        for record in _PARTS[part](options):
-            rows.add(record)
-            found.append(record)
-        correct = correct and all(record["correct"] for record in found)
-        if part == "memory" and options.picture:
-            draw(found, options.picture)
-    return 0 if correct else 1
+_LINES = {
+    "list": ("a list", "#404040"),
+    "numpy": ("pickles in a numpy array", "#5aa9e6"),
+    "torch": ("pickles in a tensor", "#0071bc"),
+    "SharedList": ("SharedList", "#c1272d"),
+}
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("lists", __doc__)
-    parser.add_argument("--part", action="append", choices=_COLUMNS, help="may be repeated")
+def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+    """Draw the memory as workers are added, with torch's loader: a strip for each start method."""
+    if "memory" not in found or not options.picture:
+        return
+    methods = sorted({record["context"] for record in found["memory"]})
+    size = (4.5 * len(methods), 3.6)
+    with strips(
+        options.picture, 1, len(methods), size, "workers", "MB of all processes", True
+    ) as all_:
+        for axes, method in zip(all_, methods, strict=True):
+            for store, (label, colour) in _LINES.items():
+                wanted = (method, "torch", store)
+                chosen = [
+                    record
+                    for record in found["memory"]
+                    if (record["context"], record["loader"], record["store"]) == wanted
+                ]
+                workers, above_mb = (
+                    [each[of] for each in chosen] for of in ("workers", "above_mb")
+                )
+                axes.plot(workers, above_mb, marker="o", color=colour, label=label)
+            axes.set_title(method, loc="left", fontsize=10)
+            axes.set_ylim(bottom=0)
+        all_[0].legend(frameon=False, fontsize=9)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
     parser.add_argument("--workers", action="append", type=int, help="default 2, 4 and 8")
     parser.add_argument("--context", action="append", choices=CONTEXTS, help="default fork, spawn")
     parser.add_argument("--records", type=int, help="annotations, default 100000")
@@ -117,23 +125,18 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5, help="pairs of starts of each kind")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="of the part memory")
     parser.add_argument("--quick", action="store_true", help="2 workers, fewer records")
-    add_json_option(parser)
-    options = parser.parse_args(arguments)
-    options.workers = options.workers or ([2] if options.quick else [2, 4, 8])
-    options.records = options.records or (20_000 if options.quick else 100_000)
-    options.repeats = 1 if options.quick else options.repeats
-    return options
 
 
 def _memory(options: argparse.Namespace) -> Iterator[dict]:
+    records = options.records or (20_000 if options.quick else 100_000)
     for context in options.context or ("fork", "spawn"):
-        for workers in options.workers:
-            without = {}
-            sizes = workers, context, options.records, options.epochs
+        for workers in _workers(options):
+            without: dict[str, list[float]] = {}
+            sizes = workers, context, records, options.epochs
             for loader, store in _MEMORY:
                 if loader not in without:
-                    without[loader] = _run(Row("memory", None, loader, *sizes))["pss_mb"]
-                found = _run(Row("memory", store, loader, *sizes))
+                    without[loader] = alone(Row("memory", None, loader, *sizes))[0]["pss_mb"]
+                found, _ = alone(Row("memory", store, loader, *sizes))
                 pairs = zip(found["pss_mb"], without[loader], strict=True)
                 above = [taken - empty for taken, empty in pairs]
                 yield {
@@ -144,12 +147,10 @@ def _memory(options: argparse.Namespace) -> Iterator[dict]:
 
 
 def _start(options: argparse.Namespace) -> Iterator[dict]:
-    workers = max(options.workers)
+    workers, repeats = max(_workers(options)), 1 if options.quick else options.repeats
     for loader, store in _START:
-        row = Row(
-            "start", store, loader, workers, "spawn", options.paths, pairs=options.repeats
-        )  # fmt: skip
-        found = _run(row)
+        row = Row("start", store, loader, workers, "spawn", options.paths, pairs=repeats)
+        found, _ = alone(row)
         above = sorted(found["above_s"])
         quarter = len(above) // 4
         yield {
@@ -158,23 +159,18 @@ def _start(options: argparse.Namespace) -> Iterator[dict]:
             "spread": f"{above[quarter]:.2f} to {above[-1 - quarter]:.2f}",
             **{
                 figure: median(found[figure])
-                for figure in ("first_batch_s", "above_s", "cpu_above_s", "faults_above")
+                for figure in ("first_batch_s", "above_s")
             },
         }  # fmt: skip
 
 
-def _run(row: Row) -> dict:
-    done = subprocess.run(
-        command(row), cwd=CHECKOUT, capture_output=True, text=True, timeout=_LONGEST_S
-    )
-    if done.returncode:
-        sys.exit(f"{row} failed:\n{done.stderr}")
-    return json.loads(done.stdout)
+def _workers(options: argparse.Namespace) -> list[int]:
+    return options.workers or ([2] if options.quick else [2, 4, 8])
 
 
-_PARTS = {
-    "memory": _memory,
-    "start": _start,
-    "reads": lambda options: read_records(options.quick),
-    "files": lambda options: file_records(options.folder, options.quick),
+PARTS = {
+    "memory": (COLUMNS["memory"], _memory),
+    "start": (COLUMNS["start"], _start),
+    "reads": (COLUMNS["reads"], lambda options: read_records(options.quick)),
+    "files": (COLUMNS["files"], lambda options: file_records(options.folder, options.quick)),
 }

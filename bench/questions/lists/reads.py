@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy
 
-from bench.questions.lists.stores import STORES, annotations, paths
+from bench.batches import difference
+from bench.loads.records import STORES, annotations, paths
 
 _COUNT = 100_000
 _READS = 100_000
@@ -32,7 +33,7 @@ def read_records(quick: bool) -> Iterator[dict]:
             "pickled_bytes": sum(len(pickle.dumps(each, -1)) for each in records) / count,
             "shared_bytes": stores["SharedList"].nbytes / count,
             "correct": all(
-                _is_equal(stores[store][index], records[index])
+                difference(records[index], stores[store][index]) is None
                 for store in stores
                 for index in order[:1000]
             ),
@@ -44,18 +45,6 @@ def _seconds(holder, order: list[int]) -> float:
     for index in order:
         holder[index]
     return time.perf_counter() - begin
-
-
-def _is_equal(found, expected) -> bool:
-    if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(
-            _is_equal(found[key], expected[key]) for key in expected
-        )
-    return (
-        numpy.array_equal(found, expected)
-        if isinstance(expected, numpy.ndarray)
-        else (found == expected)
-    )
 
 
 def _labelled(count: int) -> Iterator[tuple[str, int]]:

@@ -1,33 +1,21 @@
-"""
-One row in a process of its own, so that its memory is its own.
-
-    python -m bench.questions.lists '{"part": "memory", "store": "SharedList", ...}'
-
-prints a JSON line.
-"""
+"""One row in a process of its own, so that its memory is its own."""
 
 import gc
-import json
 import multiprocessing.context
 import os
 import pickle
-import resource
-import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import NamedTuple
 
 import numpy
-import torch
-from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import Dataset
 
-from bench.questions.lists.stores import STORES, Figures, Lengths, annotations, figures_of, paths
+from bench.loaders import LOADERS
+from bench.loads.records import STORES, annotations, figures, figures_of, lengths, paths
 from bench.usage import descendants, memory_bytes
-from shmloader import DataLoader
 
 _BATCH = 256
-_LOADERS = {"ours": DataLoader, "torch": TorchLoader}
 
 
 @dataclass(frozen=True)
@@ -52,23 +40,16 @@ class Row:
     pairs: int = 1
 
 
-def command(row: Row) -> list[str]:
-    """Say how to run a row."""
-    return [sys.executable, "-m", "bench.questions.lists", json.dumps(asdict(row))]
-
-
-def main(text: str) -> None:
-    """Run what a command says."""
-    torch.set_num_threads(1)
-    row = Row(**json.loads(text))
-    print(json.dumps(_PARTS[row.part](row)))
+def run(row: Row) -> dict:
+    """Return the figures of its part."""
+    return _PARTS[row.part](row)
 
 
 def _memory(row: Row) -> dict:
     begin = time.perf_counter()
     store = None if row.store is None else STORES[row.store](annotations(row.count))
     build_s = time.perf_counter() - begin
-    loader = _loader(row, Figures(store, row.count), shuffle=True)
+    loader = _loader(row, figures(store, row.count), shuffle=True)
     epochs = [_epoch(loader) for _ in range(row.epochs)]
     expected = numpy.array([figures_of(record) for record in annotations(row.count)])
     return {
@@ -92,49 +73,37 @@ def _epoch(loader) -> tuple[numpy.ndarray, float, int]:
 
 def _start(row: Row) -> dict:
     """Start workers over the store and over nothing, in turns and in pairs, the other one first."""
-    dataset = Lengths(STORES[row.store](paths(row.count)), row.count)
-    nothing = Lengths(None, row.count)
+    dataset = lengths(STORES[row.store](paths(row.count)), row.count)
+    nothing = lengths(None, row.count)
     expected = {id(dataset): [len(path) for path in paths(_BATCH)], id(nothing): [0] * _BATCH}
     _first_batch(row, nothing)  # what is read from a disk is there from now on
-    starts: dict[int, list[_Started]] = {id(dataset): [], id(nothing): []}
+    seconds: dict[int, list[float]] = {id(dataset): [], id(nothing): []}
+    correct = True
     for turn in range(row.pairs):
         for each in (dataset, nothing) if turn % 2 else (nothing, dataset):
-            starts[id(each)].append(_first_batch(row, each))
-    with_store, without = starts[id(dataset)], starts[id(nothing)]
-    pairs = list(zip(with_store, without, strict=True))
+            taken_s, first = _first_batch(row, each)
+            seconds[id(each)].append(taken_s)
+            correct = correct and first == expected[id(each)]
+    pairs = zip(seconds[id(dataset)], seconds[id(nothing)], strict=True)
     return {
-        "first_batch_s": [each.seconds for each in with_store],
-        "above_s": [one.seconds - other.seconds for one, other in pairs],
-        "cpu_above_s": [one.cpu_s - other.cpu_s for one, other in pairs],
-        "faults_above": [one.faults - other.faults for one, other in pairs],
+        "first_batch_s": seconds[id(dataset)],
+        "above_s": [one - other for one, other in pairs],
         **_sent(dataset),
-        "correct": all(each.first == expected[key] for key in starts for each in starts[key]),
+        "correct": correct,
     }
 
 
-class _Started(NamedTuple):
-    """A first batch; CPU time and page faults are those of all workers, until they have ended."""
-
-    seconds: float
-    cpu_s: float
-    faults: int
-    first: list[int]
-
-
-def _first_batch(row: Row, dataset: Lengths) -> _Started:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def _first_batch(row: Row, dataset: Dataset) -> tuple[float, list[int]]:
     loader = _loader(row, dataset)
     begin = time.perf_counter()
     first = next(iter(loader)).tolist()
     seconds = time.perf_counter() - begin
     del loader
     gc.collect()  # an iterator and its loader refer to each other
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return _Started(seconds, cpu_s, after.ru_minflt - before.ru_minflt, first)
+    return seconds, first
 
 
-def _sent(dataset: Lengths) -> dict:
+def _sent(dataset: Dataset) -> dict:
     """Measure what one worker is sent: pickled as for its start, unpickled, and a record read."""
     multiprocessing.context.set_spawning_popen(_Starting())
     try:
@@ -171,7 +140,7 @@ class _Carried:
 
 
 def _loader(row: Row, dataset, shuffle: bool = False):
-    return _LOADERS[row.loader](
+    return LOADERS[row.loader](
         dataset, batch_size=_BATCH, num_workers=row.workers, persistent_workers=True,
         multiprocessing_context=row.context, shuffle=shuffle,
     )  # fmt: skip

@@ -16,15 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import groups
-from bench.options import parser_of
-from bench.questions.memory.limits import least_mb, run_in
-from bench.questions.memory.loads import LOADS
-from bench.questions.memory.picture import draw
-from bench.questions.memory.run import Row
+from bench.questions.memory.run import LOADS, Row
 from bench.questions.memory.watch import watch
-from bench.report.rows import Rows, add_json_option
+from bench.report.strips import strips
 
 _SHARE = 0.6
+_AMPLE_MB = 1e6
+_FROM, _TO = 0.4, 1.04  # times the most that the group held without a limit
+_STEPS = 4
 _NEED = {
     "what takes the memory": "grows",
     "cure": "cure",
@@ -44,52 +43,31 @@ _CURVES = {
     "at the end, MB": "end_mb",
     "correct": "correct",
 }
+_COLOURS = {"torch": "#0071bc", "ours": "#c1272d"}
+_NAMES = {"torch": "torch", "ours": "shmloader"}
 
 
-def main(arguments: list[str]) -> int:
-    """Print a table for each part; the exit code is 0 if ours passes with torch's batches."""
-    options = _options(arguments)
-    right = True
-    for part in options.part or _PARTS:
-        print(f"\n{part}\n")
-        columns, rows_of = _PARTS[part]
-        rows = Rows(columns, options.json and options.json.with_suffix(f".{part}.json"))
-        found = []
-        for record in rows_of(options):
-            rows.add(record)
-            found.append(record)
-        right = right and all(record["correct"] for record in found)
-        if part == "curves" and options.picture:
-            draw(found, options.picture)
-    return 0 if right else 1
-
-
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("memory", __doc__)
-    parser.add_argument("--part", action="append", choices=_PARTS, help="may be repeated")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
     parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
     parser.add_argument("--workers", type=int, help="instead of the loads' own numbers")
     parser.add_argument("--rounds", type=int, default=3, help="runs in 60 %% of torch's memory")
-    parser.add_argument("--quick", action="store_true", help="half of the samples, one round")
+    quick = {"action": "store_const", "const": 0.5, "default": 1.0, "dest": "of_samples"}
+    parser.add_argument("--quick", help="half of the samples", **quick)
     parser.add_argument("--picture", type=Path, metavar="FILE", help="of the part curves")
-    add_json_option(parser)
-    options = parser.parse_args(arguments)
-    options.part_of_samples = 0.5 if options.quick else 1.0
-    options.rounds = 1 if options.quick else options.rounds
-    return options
 
 
 def _need(options: argparse.Namespace) -> Iterator[dict]:
-    has_groups = _has_groups()
+    lacking = groups.why_not()
+    if lacking:
+        print(f"{lacking}: needs are the most that looks found.\n")
     for name in options.load or LOADS:
-        load = LOADS[name]
-        torchs = Row(name, "torch", False, options.part_of_samples, options.workers)
-        ours = Row(name, "ours", bool(load.cure), options.part_of_samples, options.workers)
-        torch_mb, digest = least_mb(torchs, has_groups)
-        ours_mb, found = least_mb(ours, has_groups)
+        load, sizes = LOADS[name], (options.of_samples, options.workers)
+        torchs, ours = Row(name, "torch", False, *sizes), Row(name, "ours", bool(load.cure), *sizes)
+        torch_mb, digest = (_most_mb if lacking else _least_mb)(torchs)
+        ours_mb, found = (_most_mb if lacking else _least_mb)(ours)
         given_mb = _SHARE * torch_mb
-        rounds = options.rounds if has_groups else 0
-        outcomes = [run_in(ours, given_mb) for _ in range(rounds)]
+        outcomes = [groups.run(ours, given_mb) for _ in range(0 if lacking else options.rounds)]
         yield {
             "load": name,
             "grows": load.grows,
@@ -99,42 +77,92 @@ def _need(options: argparse.Namespace) -> Iterator[dict]:
             "outcome": ", ".join(dict.fromkeys(each.reason for each in outcomes)),
             "ours_mb": ours_mb,
             "ratio": ours_mb / torch_mb,
-            "correct": {digest} == {found, *(each.digest for each in outcomes)}
-            and ours_mb <= given_mb,
+            "correct": {digest} == {found, *map(_digest, outcomes)} and ours_mb <= given_mb,
         }
 
 
-def _has_groups() -> bool:
-    try:
-        groups.check()
-    except groups.Unavailable as reason:
-        print(f"{reason}: needs are the most that looks found.\n")
-        return False
-    return True
+def _digest(outcome: groups.Outcome) -> str | None:
+    return outcome.found and outcome.found["digest"]
+
+
+def _most_mb(row: Row) -> tuple[float, str]:
+    """Return the most that looks at a run find, in MB, and the digest of its batches."""
+    found = watch(row)
+    return max(found.mb), found.digest
+
+
+def _least_mb(row: Row) -> tuple[float, str]:
+    """
+    Find the smallest group in which a run passes, to 4 % of the most that it takes without a limit.
+
+    Returns:
+        Its MB, and the digest of its batches.
+
+    Raises:
+        RuntimeError: The run fails without a limit.
+    """
+    free = groups.run(row, _AMPLE_MB)
+    if free.found is None or free.most_mb is None:
+        raise RuntimeError(f"{row} fails without a limit: {free.reason}")
+    low, high = _FROM * free.most_mb, _TO * free.most_mb
+    for _ in range(_STEPS):
+        tried = (low + high) / 2
+        if groups.run(row, tried).found == free.found:
+            high = tried
+        else:
+            low = tried
+    return high, free.found["digest"]
 
 
 def _curves(options: argparse.Namespace) -> Iterator[dict]:
     for name in options.load or [name for name, load in LOADS.items() if load.cure]:
         load, digests = LOADS[name], set()
-        ways = [("torch", False), ("torch", True), ("ours", False), ("ours", True)]
-        for loader, cure in ways:
-            if cure and loader == "torch" and not load.suits_torch:
+        for loader, cure in (
+            ("torch", ""),
+            ("torch", load.cure),
+            ("ours", ""),
+            ("ours", load.cure),
+        ):
+            if cure and loader == "torch" and not load.cured:
                 continue
-            found = watch(Row(name, loader, cure, options.part_of_samples, options.workers))
+            found = watch(Row(name, loader, bool(cure), options.of_samples, options.workers))
             digests.add(found.digest)
-            looks = found.looks
             yield {
                 "load": name,
                 "grows": load.grows,
                 "loader": loader,
-                "cure": load.cure if cure else "",
-                "seconds": [round(look.seconds, 2) for look in looks],
-                "mb": [round(look.bytes / 1e6, 1) for look in looks],
-                "end_s": looks[-1].seconds,
-                "most_mb": max(look.bytes for look in looks) / 1e6,
-                "end_mb": looks[-1].bytes / 1e6,
+                "cure": cure,
+                "seconds": found.seconds,
+                "mb": found.mb,
+                "end_s": found.seconds[-1],
+                "most_mb": max(found.mb),
+                "end_mb": found.mb[-1],
                 "correct": len(digests) == 1,
             }
 
 
-_PARTS = {"need": (_NEED, _need), "curves": (_CURVES, _curves)}
+PARTS = {"need": (_NEED, _need), "curves": (_CURVES, _curves)}
+
+
+def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+    """Draw the curves: a strip for each load, dashed without its cure and solid with it."""
+    if "curves" not in found or not options.picture:
+        return
+    loads = list(dict.fromkeys(record["load"] for record in found["curves"]))
+    size = (4.2 * len(loads), 3.9)
+    with strips(
+        options.picture, 1, len(loads), size, "seconds", "MB of all processes", False
+    ) as all_:
+        for axes, load in zip(all_, loads, strict=True):
+            for record in (each for each in found["curves"] if each["load"] == load):
+                cure = f", {record['cure'].replace('`', '')}" if record["cure"] else ""
+                axes.plot(
+                    record["seconds"], record["mb"], label=_NAMES[record["loader"]] + cure,
+                    color=_COLOURS[record["loader"]], linestyle="-" if cure else "--",
+                )  # fmt: skip
+                axes.set_title(record["grows"], loc="left", fontsize=10)
+            axes.set_ylim(bottom=0)
+            # Below: in the middle it would hide the ends of curves.
+            axes.legend(
+                frameon=False, fontsize=8, ncol=2, loc="upper center", bbox_to_anchor=(0.5, -0.17)
+            )

@@ -1,26 +1,90 @@
 """
-One run of a load in this process, which may be killed for its memory.
+The loads, and one run of one in this process, which may be killed for its memory.
 
-    python -m bench.questions.memory '{"load": "annotations", "loader": "ours", "cure": true}'
-
-prints a JSON line with a digest of all batches. The memory is looked at from outside.
+What a program reads with torch's loader, and the cure that it can have with ours: batches are the
+same in every bit, so a digest compares them. The memory is looked at from outside.
 """
 
-import contextlib
 import hashlib
-import json
-import sys
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch.utils.data import DataLoader as TorchLoader
 
-from bench.questions.memory.loads import LOADS
-from shmloader import DataLoader
+from bench.loaders import LOADERS
+from bench.loads import images, jpegs
+from bench.loads.leaks import leaking
+from bench.loads.records import annotations, figures
+from shmloader import SharedList, cached
 
-_LOADERS = {"ours": DataLoader, "torch": TorchLoader}
+_CACHE_ROOM = 1.1  # times the pixels: what describes a sample is kept too
+_LASTING = {"persistent_workers": True, "shuffle": True}
+
+
+@dataclass(frozen=True)
+class Load:
+    """
+    What is loaded.
+
+    Attributes:
+        grows: What takes the memory with torch, in the words of a table.
+        cure: What is changed besides the loader, in the same words; empty: nothing is.
+        plain: Makes the dataset, of so many samples.
+        cured: The same with the cure; None: the cure is in `ours`.
+        step_s: What each step of the training waits for.
+        options: Of both loaders.
+        ours: Of ours alone, with the cure.
+    """
+
+    grows: str
+    cure: str
+    plain: Callable[[int], Any]
+    cured: Callable[[int], Any] | None
+    samples: int
+    batch: int
+    workers: int
+    epochs: int = 1
+    step_s: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)
+    ours: dict[str, Any] = field(default_factory=dict)
+
+
+LOADS = {
+    "annotations": Load(
+        "a list of annotations",
+        "`SharedList`",
+        lambda count: figures(list(annotations(count)), count),
+        lambda count: figures(SharedList(annotations(count)), count),
+        samples=60_000, batch=256, workers=8, epochs=2, step_s=0.01, options=_LASTING,
+    ),
+    "pictures": Load(
+        "pictures that each worker keeps",
+        "`cached()`",
+        jpegs.kept_by_each,
+        lambda count: cached(
+            jpegs.pictures(count), int(count * jpegs.PICTURE_BYTES * _CACHE_ROOM)
+        ),
+        samples=1536, batch=64, workers=4, epochs=4, options=_LASTING,
+    ),
+    "leak": Load(
+        "5 MB that each sample leaves",
+        "`worker_bytes`",
+        lambda count: leaking(count, None, 0.02),  # so that a worker takes seconds for too much
+        None,
+        samples=600, batch=8, workers=2, ours={"worker_bytes": 200_000_000},
+    ),
+    "batches": Load(
+        "batches of 38.5 MB that are ahead",
+        "",
+        images.fresh,
+        None,
+        samples=64 * 40, batch=64, workers=4, step_s=0.06, options={"prefetch_factor": 8},
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,35 +107,24 @@ class Row:
     workers: int | None = None
 
 
-def command(row: Row) -> list[str]:
-    """Say how to run a row."""
-    return [sys.executable, "-m", "bench.questions.memory", json.dumps(asdict(row))]
-
-
-def main(text: str) -> None:
-    """Run what a command says."""
-    warnings.simplefilter("ignore")  # more workers than cores, and a cache that is made smaller
-    torch.set_num_threads(1)
-    row = Row(**json.loads(text))
+def run(row: Row) -> dict:
+    """Return the digest of all batches."""
+    warnings.simplefilter("ignore")  # a cache that is made smaller
     load = LOADS[row.load]
-    samples = int(load.samples * row.part)
-    dataset = load.cured(samples) if row.cure else load.plain(samples)
+    dataset = ((row.cure and load.cured) or load.plain)(int(load.samples * row.part))
     options = load.options | (load.ours if row.cure and row.loader == "ours" else {})
-    loader = _LOADERS[row.loader](
+    loader = LOADERS[row.loader](
         dataset,
         batch_size=load.batch,
         num_workers=row.workers or load.workers,
         generator=torch.Generator().manual_seed(1),
         **options,
     )
-    begin = time.perf_counter()
     digest = hashlib.sha256()
-    for _ in range(load.epochs):
-        for batch in loader:
-            for leaf in batch if isinstance(batch, list) else [batch]:
-                digest.update(leaf.numpy())
-            time.sleep(load.step_s)
-    seconds = time.perf_counter() - begin
-    with contextlib.suppress(AttributeError):
-        loader.close()
-    print(json.dumps({"digest": digest.hexdigest(), "seconds": seconds}))
+    with closing(loader):
+        for _ in range(load.epochs):
+            for batch in loader:
+                for leaf in batch if isinstance(batch, list) else [batch]:
+                    digest.update(leaf.numpy())
+                time.sleep(load.step_s)
+    return {"digest": digest.hexdigest()}

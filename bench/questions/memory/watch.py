@@ -12,7 +12,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from bench.questions.memory.run import Row, command
+from bench.driver import command_of
+from bench.questions.memory.run import Row
 from bench.report import machine
 from bench.usage import descendants, memory_bytes, shared_bytes
 
@@ -21,18 +22,11 @@ _LONGEST_S = 300
 
 
 @dataclass(frozen=True)
-class Look:
-    """Bytes of all processes, so many seconds after the first look at a worker."""
-
-    seconds: float
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Run:
-    """What the looks found, from the first worker to the end."""
+    """What the looks found, from the first worker to the end: seconds, and MB of all processes."""
 
-    looks: list[Look]
+    seconds: list[float]
+    mb: list[float]
     digest: str
 
 
@@ -43,16 +37,18 @@ def watch(row: Row) -> Run:
     Raises:
         RuntimeError: It fails.
     """
-    looks: list[Look] = []
+    looks: list[tuple[float, float]] = []
     # Files, not pipes: no process reads while it runs.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command(row), cwd=machine.CHECKOUT, stdout=output, stderr=errors)
+        process = subprocess.Popen(
+            command_of(row), cwd=machine.CHECKOUT, stdout=output, stderr=errors
+        )
         begin = due = time.monotonic()
         while process.poll() is None and due < begin + _LONGEST_S:
             now = time.monotonic()
             pids = [process.pid, *descendants(process.pid)]
             if len(pids) > 1:
-                looks.append(Look(now, _bytes(pids)))
+                looks.append((now, _mb(pids)))
             due = max(due + _EVERY_S, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
         process.kill()
@@ -62,9 +58,9 @@ def watch(row: Row) -> Run:
         if process.returncode:
             raise RuntimeError(f"{row} failed:\n{errors.read()}")
         digest = json.loads(output.read().splitlines()[-1])["digest"]
-    first = looks[0].seconds
-    return Run([Look(look.seconds - first, look.bytes) for look in looks], digest)
+    seconds = [round(now - looks[0][0], 2) for now, _ in looks]
+    return Run(seconds, [round(mb, 1) for _, mb in looks], digest)
 
 
-def _bytes(pids: list[int]) -> int:
-    return sum(memory_bytes(pid)["Pss_Anon"] for pid in pids) + shared_bytes(pids)
+def _mb(pids: list[int]) -> float:
+    return (sum(memory_bytes(pid)["Pss_Anon"] for pid in pids) + shared_bytes(pids)) / 1e6

@@ -12,39 +12,24 @@ depth hides which tail, as the model of our loop has it.
 """
 
 import argparse
-import sys
+import random
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset, Sampler
 
-from bench.contenders._torch import TorchLoader
-from bench.options import parser_of
+from bench.driver import in_turns, middle, mistakes
+from bench.loaders import LOADERS
 from bench.questions.stalls.bound import best_waits
 from bench.questions.stalls.depths import show_depths
-from bench.questions.stalls.picture import draw
-from bench.questions.stalls.tails import (
-    BATCH,
-    COUNTED,
-    FIRST,
-    STEP_S,
-    TAILS,
-    WORKERS,
-    Requests,
-    Samples,
-    Tail,
-    row_of,
-)
-from bench.report.rows import Rows, add_json_option
-from shmloader import DataLoader
+from bench.report.strips import strips
 
-_COLUMNS = {
+COLUMNS = {
     "tail": "tail",
     "in order": "in_order",
     "prefetch_factor": "prefetch_factor",
@@ -55,111 +40,118 @@ _COLUMNS = {
     "correct": "correct",
 }
 _MAKERS: dict[str, Callable[..., Any]] = {
-    "torch": TorchLoader,
-    "cycle": DataLoader,
-    "dynamic": lambda *dataset, **options: DataLoader(*dataset, assignment="dynamic", **options),
+    "torch": LOADERS["torch"],
+    "cycle": LOADERS["ours"],
+    "dynamic": partial(LOADERS["ours"], assignment="dynamic"),
 }
+_WORKERS, _BATCH = 4, 8
+_STEP_S = 0.008
+_FIRST, _COUNTED = 64, 112  # batches: what is asked for at the start is not counted
 _WAITS_S = 0.001  # a step waits if next() takes longer: an eighth of the step
 _DUE = 0.95  # of the bound, for "dynamic"
 _PICTURED = ("one in 100", True, 4)
+_STRIPS = {
+    "torch": ("torch", "#0071bc"),
+    "cycle": ("shmloader", "#e8a0a3"),
+    "dynamic": ('shmloader, assignment="dynamic"', "#c1272d"),
+    "bound": ("a loader without overhead", "#404040"),
+}
 
 
-@dataclass(frozen=True)
-class _Epoch:
+def _one_in_100(draw: random.Random, count: int) -> list[float]:
+    """One of each hundred, anywhere in it, takes 50 times longer."""
+    slow = {start + draw.randrange(100) for start in range(0, count, 100)}
+    return [0.100 if number in slow else 0.002 for number in range(count)]
+
+
+def _pareto(draw: random.Random, count: int) -> list[float]:
+    return [min(0.001 * draw.paretovariate(1.3), 0.150) for _ in range(count)]
+
+
+def _equal(draw: random.Random, count: int) -> list[float]:
+    """All alike, and too slow by a tenth: workers that began together are ready together."""
+    return [1.1 * _STEP_S * _WORKERS / _BATCH] * count
+
+
+# How each tail draws the seconds of samples, and its pairs of in_order and prefetch_factor.
+_TAILS = {
+    "one in 100": (_one_in_100, [(order, p) for order in (True, False) for p in (2, 4, 8, 16)]),
+    "pareto": (_pareto, [(True, 2), (True, 8), (False, 2)]),
+    "equal": (_equal, [(True, 2)]),
+}
+
+
+class Samples(Dataset):
     """
-    An epoch that was run.
+    Rows of their own index, (16,) int64; one more at the end takes no time.
 
-    Attributes:
-        waits_s, steps_s: Seconds of each call of next() and of each step.
-        best_s: Seconds that the calls would wait at least.
+    A batch sleeps once, for all of its samples: each wake-up comes some 60 us late.
     """
 
-    waits_s: list[float]
-    steps_s: list[float]
-    best_s: list[float]
+    def __init__(self, samples_s: list[float]) -> None:
+        self._samples_s = [*samples_s, 0.0]
 
-    def figures(self) -> dict[str, float]:
-        waits, best, steps = (each[FIRST:] for each in (self.waits_s, self.best_s, self.steps_s))
-        counted_s, bound_s = sum(waits) + sum(steps), sum(best) + sum(steps)
-        return {
-            "s": counted_s,
-            "bound_s": bound_s,
-            "of_bound": bound_s / counted_s,
-            "waiting": sum(wait > _WAITS_S for wait in waits) / len(waits),
-            "bound_waiting": sum(wait > _WAITS_S for wait in best) / len(best),
-            "longest_s": max(waits),
-            "bound_longest_s": max(best),
-        }
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        time.sleep(sum(self._samples_s[index] for index in indices))
+        return [_row_of(index) for index in indices]
 
 
-def main(arguments: list[str]) -> int:
-    """Print a row per setting; the exit code is 0 if all is right and dynamic near the bound."""
-    options = _options(arguments)
+def _row_of(index: int) -> torch.Tensor:
+    return torch.arange(16) * 1_000_003 + index
+
+
+class Requests(Sampler):
+    """The requests of an epoch; `is_warm` turns from those that start the workers to the others."""
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+        self.is_warm = False
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if not self.is_warm:
+            return iter([[self._samples]] * 2 * _WORKERS)
+        return (list(range(at, at + _BATCH)) for at in range(0, self._samples, _BATCH))
+
+
+def records(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row per setting."""
     if options.depths:
         show_depths()
-        return 0
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", "This DataLoader will create")  # sleeping workers are cheap
-    rows = Rows(_COLUMNS, options.json)
-    good = True
-    pictured = {}
-    for tail in TAILS:
-        if options.tail and tail.name not in options.tail:
-            continue
-        for setting in tail.settings:
-            epochs, mistakes = _run(tail, *setting, options.rounds)
-            if (tail.name, *setting) == _PICTURED:
-                pictured = {name: _middle(each).waits_s[FIRST:] for name, each in epochs.items()}
-                pictured["bound"] = _middle(epochs["dynamic"]).best_s[FIRST:]
-            loaders = {name: _medians(each) for name, each in epochs.items()}
-            rows.add(_record(tail.name, *setting, loaders, mistakes))
-            good &= not mistakes and loaders["dynamic"]["of_bound"] >= _DUE
-    if options.picture and pictured:
-        draw(pictured, options.picture)
-    return 0 if good else 1
+        return
+    for tail in options.tail or _TAILS:
+        draw, settings = _TAILS[tail]
+        samples_s = draw(random.Random(15), (_FIRST + _COUNTED) * _BATCH)
+        for in_order, depth in settings:
+            found = in_turns(
+                _MAKERS,
+                options.rounds,
+                lambda name, setting=(samples_s, in_order, depth): _measure(name, *setting),
+            )
+            if (tail, in_order, depth) == _PICTURED and options.picture:
+                _draw(found, options.picture)
+            yield _record(tail, in_order, depth, found)
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("stalls", __doc__)
-    parser.add_argument("--tail", action="append", choices=[tail.name for tail in TAILS])
+def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+    """Returns True if dynamic assignment is near the bound."""
+    return all(row["loaders"]["dynamic"]["of_bound"] >= _DUE for row in found["stalls"])
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
+    parser.add_argument("--tail", action="append", choices=_TAILS, help="may be repeated")
     parser.add_argument("--rounds", type=int, default=3, help="epochs of each, in turns")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the waits of each step")
     parser.add_argument("--depths", action="store_true", help="list depths, and run nothing")
-    add_json_option(parser)
-    options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error("--rounds: at least one")
-    return options
 
 
-def _run(
-    tail: Tail, in_order: bool, depth: int, rounds: int
-) -> tuple[dict[str, list[_Epoch]], dict[str, str]]:
-    """Let the loaders take turns; the epochs of each, and who was wrong."""
-    names = list(_MAKERS)
-    epochs: dict[str, list[_Epoch]] = {name: [] for name in names}
-    mistakes = {}
-    for turn in range(rounds):
-        # Another one comes first each time, so that none has the same place throughout.
-        for name in (names[(turn + place) % len(names)] for place in range(len(names))):
-            epoch, mistake = _measure(_MAKERS[name], tail, in_order, depth)
-            epochs[name].append(epoch)
-            if mistake:
-                mistakes[name] = mistake
-                print(f"WRONG: {name}, {tail.name}: {mistake}", file=sys.stderr)
-    return epochs, mistakes
-
-
-def _measure(
-    make: Callable[..., Any], tail: Tail, in_order: bool, depth: int
-) -> tuple[_Epoch, str | None]:
-    """Run one epoch with workers that have started; its times, and what was wrong."""
-    samples_s = tail.samples_s()
+def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> dict:
+    """Run one epoch with workers that have started; its figures beside the bound's."""
     requests = Requests(len(samples_s))
-    loader = make(
+    loader = _MAKERS[name](
         Samples(samples_s),
         batch_sampler=requests,
-        num_workers=WORKERS,
+        num_workers=_WORKERS,
         prefetch_factor=depth,
         in_order=in_order,
         persistent_workers=True,
@@ -173,45 +165,51 @@ def _measure(
             returned.append(time.perf_counter())
             batches.append(batch.clone())
             del batch
-            time.sleep(STEP_S)
+            time.sleep(_STEP_S)
             asked.append(time.perf_counter())
-    waits_s = [after - before for before, after in zip(asked, returned, strict=False)]
-    steps_s = [after - before for before, after in zip(returned, asked[1:], strict=True)]
-    best_s = best_waits(tail.batches_s(), steps_s, WORKERS, WORKERS * depth, in_order)
-    return _Epoch(waits_s, steps_s, best_s), _mistake(batches, in_order)
+    waits = [after - before for before, after in zip(asked, returned, strict=False)]
+    steps = [after - before for before, after in zip(returned, asked[1:], strict=True)]
+    batches_s = [sum(samples_s[at : at + _BATCH]) for at in range(0, len(samples_s), _BATCH)]
+    best = best_waits(batches_s, steps, _WORKERS, _WORKERS * depth, in_order)
+    waits, steps, best = (each[_FIRST:] for each in (waits, steps, best))
+    counted_s, bound_s = sum(waits) + sum(steps), sum(best) + sum(steps)
+    return {
+        "s": counted_s,
+        "bound_s": bound_s,
+        "of_bound": bound_s / counted_s,
+        "waiting": sum(wait > _WAITS_S for wait in waits) / len(waits),
+        "bound_waiting": sum(wait > _WAITS_S for wait in best) / len(best),
+        "longest_s": max(waits),
+        "bound_longest_s": max(best),
+        "waits_s": waits,
+        "best_s": best,
+        "mistake": _mistake(batches, in_order),
+    }
 
 
 def _mistake(batches: list[torch.Tensor], in_order: bool) -> str | None:
     """Compare an epoch with what torch's loader must give, every value; as a set out of order."""
     if not in_order:
         batches = sorted(batches, key=lambda batch: int(batch[0, 0]))
-    if len(batches) != FIRST + COUNTED:
-        return f"{len(batches)} batches instead of {FIRST + COUNTED}"
+    if len(batches) != _FIRST + _COUNTED:
+        return f"{len(batches)} batches instead of {_FIRST + _COUNTED}"
     for number, batch in enumerate(batches):
-        first = number * BATCH
-        expected = torch.stack([row_of(index) for index in range(first, first + BATCH)])
+        first = number * _BATCH
+        expected = torch.stack([_row_of(index) for index in range(first, first + _BATCH)])
         if not torch.equal(expected, batch):
             return f"batch {number} is not that of the sampler"
     return None
 
 
-def _middle(epochs: list[_Epoch]) -> _Epoch:
-    return sorted(epochs, key=lambda epoch: sum(epoch.waits_s[FIRST:]))[len(epochs) // 2]
-
-
-def _medians(epochs: list[_Epoch]) -> dict[str, Any]:
-    figures = [epoch.figures() for epoch in epochs]
-    return {**{key: median(each[key] for each in figures) for key in figures[0]}, "rounds": figures}
-
-
-def _record(
-    tail: str, in_order: bool, depth: int, loaders: dict[str, Any], mistakes: dict[str, str]
-) -> dict[str, Any]:
-    bound = loaders["dynamic"]
+def _record(tail: str, in_order: bool, depth: int, found: dict[str, list[dict]]) -> dict:
+    figures = [key for key, value in found["dynamic"][0].items() if isinstance(value, float)]
+    loaders = {name: {key: middle(own, key) for key in figures} for name, own in found.items()}
+    wrong = mistakes(found)
 
     def cells(key: str, form: str, scale: float = 1.0, has_bound: bool = True) -> str:
         text = ", ".join(format(scale * each[key], form) for each in loaders.values())
-        return f"{text}; {scale * bound[f'bound_{key}']:{form}}" if has_bound else text
+        bound = scale * loaders["dynamic"].get(f"bound_{key}", 0.0)
+        return f"{text}; {bound:{form}}" if has_bound else text
 
     return {
         "tail": tail,
@@ -221,7 +219,21 @@ def _record(
         "of_bound": cells("of_bound", ".2f", has_bound=False),
         "waiting": cells("waiting", ".0f", 100),
         "longest": cells("longest_s", ".0f", 1e3),
-        "correct": not mistakes,
-        "mistakes": mistakes,
+        "correct": not wrong,
+        "mistakes": wrong,
         "loaders": loaders,
     }
+
+
+def _draw(found: dict[str, list[dict]], path: Path) -> None:
+    """Draw the waits of each step in the middle epoch of each loader, and of the bound's."""
+    epochs = {name: sorted(own, key=lambda run: sum(run["waits_s"])) for name, own in found.items()}
+    epochs = {name: own[len(own) // 2] for name, own in epochs.items()}
+    waits_s = {name: epoch["waits_s"] for name, epoch in epochs.items()}
+    waits_s["bound"] = epochs["dynamic"]["best_s"]
+    with strips(path, len(waits_s), 1, (9, 5), "step", "ms of waiting", True) as all_:
+        for axes, (name, waits) in zip(all_, waits_s.items(), strict=True):
+            label, colour = _STRIPS[name]
+            steps = range(_FIRST, _FIRST + len(waits))
+            axes.bar(steps, [1e3 * wait for wait in waits], width=1.0, color=colour)
+            axes.set_title(f"{label}: {sum(waits):.2f} s of waiting", loc="left", fontsize=10)

@@ -1,9 +1,10 @@
 """Which depth hides which slow batches, as the model of our loop has it, and what it costs."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.report.rows import Rows
+from bench.driver import show
 from shmloader.metrics.model import CYCLE, DYNAMIC, play
 from shmloader.metrics.words import percent
 
@@ -54,19 +55,20 @@ class _Load:
 
 def show_depths() -> None:
     """Print for slow batches of several lengths the least prefetch_factor that hides them."""
-    rows = Rows(_COLUMNS)
+    show(_COLUMNS, _records())
+
+
+def _records() -> Iterator[dict[str, str]]:
     loads = [_Load(slow, one_in) for slow in (5, 10, 20, 40, 80) for one_in in (100, 25, 10)]
     for load in (each for each in loads if each.busy < _BUSY):
         depths = {way: _least_depth(load, options) for way, options in _WAYS.items()}
-        rows.add(
-            {
-                "slow": str(load.slow),
-                "one_in": str(load.one_in),
-                "busy": percent(load.busy),
-                **{way: str(depth or "none") for way, depth in depths.items()},
-                **{f"memory of {way}": _memory(depth) for way, depth in depths.items()},
-            }
-        )
+        yield {
+            "slow": str(load.slow),
+            "one_in": str(load.one_in),
+            "busy": percent(load.busy),
+            **{way: str(depth or "none") for way, depth in depths.items()},
+            **{f"memory of {way}": _memory(depth) for way, depth in depths.items()},
+        }
 
 
 def _least_depth(load: _Load, options: dict[str, object]) -> int | None:

@@ -1,24 +1,21 @@
-"""
-One row: a loader's epochs, in a process of its own, so that what it writes at its end is seen.
+"""One row: a loader's epochs, in its own process, so that what it writes at its end is seen."""
 
-    python -m bench.questions.streaming '{"port": ..., "loader": "ours", ...}'
-
-prints a JSON line: seconds and checksums of each epoch.
-"""
-
-import json
 import multiprocessing
-import sys
 import time
-from dataclasses import asdict, dataclass
+import zlib
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import Dataset
 
-from bench.questions.streaming.pictures import BATCH, Get, Pictures, checksum, look_at, small_net
-from shmloader import DataLoader, downloaded
+from bench.loaders import LOADERS
+from bench.loads.jpegs import DISTINCT, Get, decoded_jpegs, pictures
+from bench.real.trainings.jpegs import cnn
+from shmloader import downloaded
 
+BATCH = 32
 _DOWNLOADERS = 8
 
 
@@ -33,49 +30,57 @@ class Row:
         downloads: "first": all pictures with eight processes, then from disk; "kept": `downloaded`.
         epochs: How many.
         overlaps: Requests of the next epoch are sent at the end of each.
+        port, latency_ms: Of the server.
+        count: Pictures of an epoch.
+        folder: For downloads.
     """
 
     name: str
     loader: str
     workers: int
     prefetch: int = 2
-    threads: int | str = 0
+    threads: int = 0
     downloads: str = ""
     epochs: int = 1
     overlaps: bool = False
+    port: int = 0
+    latency_ms: float = 0.0
+    count: int = 0
+    folder: str = ""
 
     @property
-    def in_flight(self) -> int | None:
-        """How many requests may be on their way at once; None: the loader finds out, or none."""
-        if self.threads == "auto" or self.downloads:
-            return None
+    def in_flight(self) -> int:
+        """How many requests may be on their way at once."""
         # More threads than samples that a worker holds have nothing to do.
-        held = self.prefetch * BATCH
-        return self.workers * max(1, min(int(self.threads), held))
+        return self.workers * max(1, min(self.threads, self.prefetch * BATCH))
 
 
-def command(row: Row, port: int, latency_ms: float, count: int, folder: Path) -> list[str]:
-    """Say how to run a row."""
-    spec = {**asdict(row), "port": port, "latency_ms": latency_ms, "count": count}
-    text = json.dumps({**spec, "folder": str(folder)})
-    return [sys.executable, "-m", "bench.questions.streaming", text]
-
-
-def main(text: str) -> None:
-    """Run what a command says."""
-    spec = json.loads(text)
-    torch.set_num_threads(1)
-    where = (spec.pop("port"), spec.pop("latency_ms"))
-    count, folder = spec.pop("count"), Path(spec.pop("folder"))
-    row = Row(**spec)
-    net = small_net()
-    look_at(net, [torch.zeros(BATCH, 224, 224, 3, dtype=torch.uint8)])  # torch's own first time
+def run(row: Row) -> dict:
+    """Return the seconds and checksums of each epoch."""
+    net = cnn().eval()  # takes some milliseconds for a batch
+    _look_at(net, torch.zeros(BATCH, 224, 224, 3, dtype=torch.uint8))  # torch's own first time
     begin = time.perf_counter()
-    get = _getter(row, Get(*where), count, folder)
+    get = _getter(row, Get(row.port, row.latency_ms), row.count, Path(row.folder))
     download_s = time.perf_counter() - begin
-    loader = _loader(row, Pictures(get, count))
-    epochs = [_epoch(loader, net) for _ in range(row.epochs)]
-    print(json.dumps({"download_s": download_s, "epochs": epochs}))
+    with closing(_loader(row, pictures(row.count, get))) as loader:
+        epochs = [_epoch(loader, net) for _ in range(row.epochs)]
+    return {"download_s": download_s, "epochs": epochs}
+
+
+def right_checksums(count: int) -> list[int]:
+    """Compute what a plain loop has, without a server or a loader."""
+    decoded = decoded_jpegs()
+    batches = torch.arange(count).split(BATCH)
+    return [_checksum(decoded[numbers % DISTINCT], numbers) for numbers in batches]
+
+
+def _checksum(batch: torch.Tensor, numbers: torch.Tensor) -> int:
+    return zlib.crc32(numbers.numpy(), zlib.crc32(batch.numpy()))
+
+
+def _look_at(net: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return net(batch.permute(0, 3, 1, 2) / 255).argmax(1)
 
 
 def _getter(row: Row, get: Get, count: int, folder: Path):
@@ -108,25 +113,18 @@ class _Read:
         return (self._folder / f"{number}.jpg").read_bytes()
 
 
-def _loader(row: Row, dataset: Pictures):
-    options = {
-        "batch_size": BATCH,
-        "num_workers": row.workers,
-        "prefetch_factor": row.prefetch,
-        "persistent_workers": True,
-    }
-    if row.loader == "torch":
-        return TorchLoader(dataset, **options)
-    if row.overlaps:
-        options |= {"overlap_epochs": True, "seed_by": "batch"}
-    return DataLoader(dataset, **options, fetch_threads=row.threads)
+def _loader(row: Row, dataset: Dataset):
+    options = {"num_workers": row.workers, "prefetch_factor": row.prefetch}
+    options |= {"fetch_threads": row.threads} if row.loader == "ours" else {}
+    options |= {"overlap_epochs": True, "seed_by": "batch"} if row.overlaps else {}
+    return LOADERS[row.loader](dataset, batch_size=BATCH, persistent_workers=True, **options)
 
 
 def _epoch(loader, net: torch.nn.Module) -> dict:
     """Take the time from iter() to the end; a checksum costs less than a millisecond."""
     begin = time.perf_counter()
     checksums = []
-    for batch in loader:
-        look_at(net, batch)
-        checksums.append(checksum(batch))
+    for batch, numbers in loader:
+        _look_at(net, batch)
+        checksums.append(_checksum(batch, numbers))
     return {"seconds": time.perf_counter() - begin, "checksums": checksums}

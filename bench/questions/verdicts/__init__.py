@@ -1,5 +1,1 @@
 """Does `report()` name the cause, and does its advice help? Loads of which both are known."""
-
-from bench.questions.verdicts.command import main
-
-__all__ = ["main"]

@@ -14,18 +14,15 @@ import statistics
 import time
 import warnings
 from collections import Counter, deque
+from collections.abc import Iterator
 from typing import Any
 
-import torch
-
-from bench.options import parser_of
-from bench.questions.verdicts.loads import LOADS, Load, make
-from bench.questions.verdicts.parts import burn
-from bench.report.rows import Rows, add_json_option
+from bench.loads.costs import burn
+from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
 from shmloader import DataLoader
 from shmloader.metrics import Report
 
-_COLUMNS = {
+COLUMNS = {
     "load": "load",
     "right": "right",
     "named": "named",
@@ -43,44 +40,36 @@ _BEST = 3  # settings of the search that are measured again
 _ROUNDS = 3
 
 
-def main(arguments: list[str]) -> int:
-    """Print a row per load and the confusions; the exit code is 0 if 95 % of both are right."""
-    options = _options(arguments)
-    torch.set_num_threads(1)
+def records(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row per load."""
     warnings.simplefilter("ignore")
-    rows = Rows(_COLUMNS, options.json)
-    confusions: Counter[tuple[str, str]] = Counter()
-    good = 0
-    loads = [load for load in LOADS if not options.load or load.name in options.load]
-    for load in loads:
-        record = _judge(load, options.no_advice)
-        confusions[record["right"].split(" or ")[0], record["named"]] += 1
-        good += record["good"] is not False
-        rows.add(record)
-    _show(confusions)
-    right = sum(times for (cause, named), times in confusions.items() if cause == named)
-    count = len(loads)
-    print(f"right: {right} of {count} causes, {good} of {count} pieces of advice")
-    return 0 if min(right, good) >= _RIGHT_SHARE * len(loads) else 1
+    for name in options.load or LOADS:
+        yield _judge(LOADS[name], options.no_advice)
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = parser_of("verdicts", __doc__)
-    parser.add_argument("--load", action="append", choices=[load.name for load in LOADS])
+def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+    """Print the confusions. Returns True if 95 % of causes and of advice are right."""
+    judged = found["verdicts"]
+    pairs = [(record["right"], record["named"]) for record in judged]
+    _show(Counter(pairs))
+    right = sum(cause == named for cause, named in pairs)
+    good = sum(record["good"] is not False for record in judged)
+    print(f"right: {right} of {len(judged)} causes, {good} of {len(judged)} pieces of advice")
+    return min(right, good) >= _RIGHT_SHARE * len(judged)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
+    parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
     parser.add_argument("--no-advice", action="store_true", help="judge the causes alone")
-    add_json_option(parser)
-    return parser.parse_args(arguments)
 
 
 def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
     report, rate = run(load)
-    named = report.cause or "none"
-    if named in load.cause:
-        named = load.cause[0]
     record = {
         "load": load.name,
-        "right": " or ".join(load.cause),
-        "named": named,
+        "right": CAUSES[load.name],
+        "named": report.cause or "none",
         "wait": f"{report.facts.get('wait_share', 0):.0%}",
         "advice": ", ".join(f"{name}={value}" for name, value in report.advice.items()),
         "wait_after": "",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shmloader.cli.attach.processes import Process
+from shmloader.cli.attach.running import RunningProcess
 from shmloader.metrics.layout import Layout
 from shmloader.metrics.live import (
     HANGS_AFTER_S,
@@ -37,7 +37,7 @@ def layout() -> Layout:
 
 
 @dataclass(frozen=True)
-class Found:
+class ProcessSegments:
     """
     What the segments of a process say.
 
@@ -53,7 +53,7 @@ class Found:
     unread: tuple[str, ...]
 
 
-def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
+def look_into(process: RunningProcess, hangs_after_s: float = HANGS_AFTER_S) -> ProcessSegments:
     """
     Read all segments that a process has open, and close them again.
 
@@ -83,10 +83,12 @@ def look_into(process: Process, hangs_after_s: float = HANGS_AFTER_S) -> Found:
         (_with_caches(process, loader, caches) for loader in loaders),
         key=lambda loader: loader.loader,
     )
-    return Found(tuple(_without_resting(ordered)), tuple(sorted(owners)), tuple(unread))
+    return ProcessSegments(tuple(_without_resting(ordered)), tuple(sorted(owners)), tuple(unread))
 
 
-def _with_caches(process: Process, loader: LiveLoader, caches: list[LiveCache]) -> LiveLoader:
+def _with_caches(
+    process: RunningProcess, loader: LiveLoader, caches: list[LiveCache]
+) -> LiveLoader:
     """Give a loader the caches that note it as a reader."""
     user = process.own_pid, loader.loader
     return replace(loader, caches=tuple(each for each in caches if user in each.users))
@@ -98,7 +100,7 @@ def _without_resting(loaders: list[LiveLoader]) -> Iterator[LiveLoader]:
     return (each for each in loaders if each.state == "live" or each.loader not in live)
 
 
-def _is_owner(process: Process, plate: Plate) -> bool:
+def _is_owner(process: RunningProcess, plate: Plate) -> bool:
     """Returns True if it is the trainer, and not a worker, a child, or a later process."""
     if plate.owner_pid != process.own_pid:
         return False

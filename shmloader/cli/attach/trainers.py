@@ -7,8 +7,8 @@ import os
 import pwd
 from dataclasses import dataclass
 
-from shmloader.cli.attach.processes import (
-    Process,
+from shmloader.cli.attach.running import (
+    RunningProcess,
     beside,
     is_stopped,
     lives,
@@ -34,7 +34,7 @@ class LiveTrainer:
         unread: Why some of its segments could not be read, as sentences.
     """
 
-    process: Process
+    process: RunningProcess
     state: str
     since_s: float | None
     loaders: tuple[LiveLoader, ...]
@@ -109,7 +109,7 @@ def none_found(forbidden: int) -> str:
 
 
 def _trainer(
-    process: Process, loaders: tuple[LiveLoader, ...], unread: tuple[str, ...]
+    process: RunningProcess, loaders: tuple[LiveLoader, ...], unread: tuple[str, ...]
 ) -> LiveTrainer:
     there = beside(process) if loaders else {}
     seen = tuple(_as_seen_here(loader, there) for loader in loaders)

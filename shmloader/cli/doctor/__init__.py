@@ -49,9 +49,10 @@ def main(arguments: Sequence[str]) -> int:
     # Only now: they import torch, which takes seconds.
     if chosen.threads is not None:
         from shmloader.cli import targets
-        from shmloader.cli.doctor.threads import compare_threads
 
         made = targets.load(chosen.threads)()
+        from shmloader.cli.doctor.threads import compare_threads
+
         return tell([compare_threads(made)], as_json=chosen.json)
     from shmloader.cli.doctor.examination import examine
     from shmloader.cli.doctor.machine import Machine

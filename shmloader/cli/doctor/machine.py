@@ -9,6 +9,7 @@ import time
 from typing import NamedTuple
 
 from shmloader.memory import groups
+from shmloader.processes import scheduling
 
 _READINGS = 2000
 _ROUNDS = 5
@@ -34,7 +35,10 @@ class Machine:
 
     def limit(self, which: int) -> int | None:
         """Return a soft limit of this process, such as `resource.RLIMIT_CORE`; None: unlimited."""
-        soft, _ = resource.getrlimit(which)
+        try:
+            soft, _ = resource.getrlimit(which)
+        except OSError:  # a filter of system calls may refuse to tell
+            return None
         return None if soft == resource.RLIM_INFINITY else soft
 
     def cores(self) -> int:
@@ -43,7 +47,7 @@ class Machine:
 
     def affinity(self) -> int:
         """Count the cores on which this process may run."""
-        return len(os.sched_getaffinity(0))
+        return scheduling.allowed_cores(0)
 
     def folders(self, controller: str) -> list[str]:
         """List the folders of this process's control groups, the outermost first."""

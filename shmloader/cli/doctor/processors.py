@@ -69,8 +69,11 @@ def parking(parks_by: str) -> Finding:
     """
     if parks_by == "futex":
         return Finding("futex", "ok", "processes wake each other by futex")
-    remedy = "a wake-up may take 1 ms: build without SHMLOADER_PORTABLE"
-    return Finding("futex", "note", f"built to wait by {parks_by}", remedy)
+    remedy = (
+        "a wake-up may take 1 ms: build without SHMLOADER_PORTABLE, or let the sandbox or its "
+        "seccomp profile allow futex"
+    )
+    return Finding("futex", "note", f"processes wait by {parks_by}", remedy)
 
 
 def streaming(streams: bool) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 
@@ -15,6 +16,7 @@ _COLLAPSE_FROM = (6, 1)  # the first kernel with MADV_COLLAPSE
 _SCARCE_BYTES = 64 << 20  # two workers' private pages, and what memory/room.py keeps free of them
 _LITTLE_BYTES = 1 << 30
 _SHORT_BYTES = 64 << 20
+_SANDBOX = "the sandbox or its seccomp profile"
 
 
 def memory() -> Finding:
@@ -50,23 +52,37 @@ def object_kind() -> Finding:
         descriptor = segment.BACKINGS[name](mmap.PAGESIZE)
     except (OSError, ImportError) as error:
         return _no_object(name, error)
+    is_sealed = name != "memfd" or _is_sealed(descriptor)
     os.close(descriptor)
     if name == "memfd":
-        return Finding("shared memory", "ok", "segments are memfds: no name, no file in /dev/shm")
+        fact = "segments are memfds: no name, no file in /dev/shm"
+        if is_sealed:
+            return Finding("shared memory", "ok", fact)
+        remedy = (
+            f"nothing, or let {_SANDBOX} allow fcntl with F_ADD_SEALS: a guard against mistakes "
+            "is off, and slots that a forked child may read are not used again"
+        )
+        return Finding("shared memory", "note", f"{fact}; they cannot be sealed", remedy)
     fact = "segments are POSIX objects, which /dev/shm bounds"
     remedy = f"unset {segment.BACKING_VARIABLE}"
     if not hasattr(os, "memfd_create"):
         remedy = "use a Python that has os.memfd_create; some of conda have not"
+    elif not segment.has_memfd():
+        remedy = f"let {_SANDBOX} allow memfd_create"
     return Finding("shared memory", "note", fact, remedy)
+
+
+def _is_sealed(descriptor: int) -> bool:
+    try:
+        return bool(fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+    except OSError:  # refused with the call that seals
+        return False
 
 
 def _no_object(name: str, error: Exception) -> Finding:
     remedy = "mount a tmpfs at /dev/shm that may be written, or use memfd"
     if name == "memfd":
-        remedy = (
-            "let the sandbox or its seccomp profile allow memfd_create, or set "
-            f"{segment.BACKING_VARIABLE}=posix"
-        )
+        remedy = f"let {_SANDBOX} allow memfd_create, or set {segment.BACKING_VARIABLE}=posix"
     elif isinstance(error, ImportError):
         remedy = "pip install posix_ipc"
     return Finding("shared memory", "problem", f"no {name} object can be made: {error}", remedy)

@@ -16,9 +16,9 @@ from torch.utils.data import IterableDataset
 
 from shmloader.cli.command import CommandError
 from shmloader.cli.doctor.finding import Finding
+from shmloader.worker.fetch_threads import FetchThreads, Task
 from shmloader.worker.loop import is_fetched_singly
 from shmloader.worker.seeds import Turn
-from shmloader.worker.threads import FetchThreads, Task
 
 _NAME = "fetch threads"
 _COUNTS = (2, 8, 32)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import platform
+import re
 
 import numpy
 import torch
 
 from shmloader.cli.doctor.finding import Finding
-from shmloader.requirements import numbers
 
-# The newest that were tried, as docs/versions.md says. Older ones are refused at import.
+# The newest that were tried, as docs/versions.md says.
 NEWEST_TORCH = (2, 15)
-NEWEST_PYTHON = (3, 11)
+NEWEST_PYTHON = (3, 13)
 
 
 def versions(of_torch: str, of_numpy: str, of_python: str) -> Finding:
@@ -33,6 +33,12 @@ def versions(of_torch: str, of_numpy: str, of_python: str) -> Finding:
         )
         return Finding("versions", "note", fact, remedy)
     return Finding("versions", "ok", fact)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Returns the numbers that a version begins with: (2, 11, 0) of 2.11.0a0+git1234."""
+    leading = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
 def versions_here() -> Finding:

@@ -8,7 +8,7 @@ from statistics import median
 from rich.console import Console
 
 from shmloader.cli.headspace.measure import ROUNDS, Headspace, Round, measure
-from shmloader.cli.progress import progress_bar
+from shmloader.cli.progress_bar import progress_bar
 from shmloader.cli.targets import load
 
 _LITTLE = 1.05  # a gain that the spread of the rounds could hide

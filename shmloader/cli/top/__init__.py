@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Sequence
 
 from shmloader.cli.command import HelpFormatter, positive_number
-from shmloader.cli.output import until_reader_leaves
 from shmloader.metrics.live import HANGS_AFTER_S
 
 _EPILOG = """\
@@ -65,12 +64,10 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     from shmloader.cli.top.looks import show_trainings  # only now: it imports torch
 
-    with until_reader_leaves():
-        return show_trainings(
-            arguments.pid,
-            once=arguments.once,
-            as_json=arguments.json,
-            interval_s=arguments.interval,
-            hangs_after_s=arguments.hangs_after,
-        )
-    return 0
+    return show_trainings(
+        arguments.pid,
+        once=arguments.once,
+        as_json=arguments.json,
+        interval_s=arguments.interval,
+        hangs_after_s=arguments.hangs_after,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from shmloader.cli.attach.processes import lives
+from shmloader.cli.attach.running import lives
 from shmloader.cli.attach.trainers import LiveTrainer, find, find_all, none_found
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.show import way_to_show

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.command import require_extra
-from shmloader.cli.top.record import as_record
+from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import Line, lines_of, wrapped
 
 _STYLES = {"": "", "bold": "bold", "alarm": "bold red"}

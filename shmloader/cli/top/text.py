@@ -54,7 +54,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
         yield Line(f"    slots: {', '.join(used)}; {_ahead(loader)}; {_memory(loader)}")
     for cache in loader.caches:
         yield Line(f"    {_cache(cache)}")
-    line = verdict(loader, trainer.process.pid)
+    line = verdict(loader)
     if line and trainer.state != "stopped":
         yield Line(f"    {line}", "bold")
     yield Line("    " + _row(_COLUMNS))

@@ -7,36 +7,30 @@ from collections import Counter
 from typing import Any
 
 from shmloader.cli.attach.segments import layout
-from shmloader.memory import limits
-from shmloader.memory.segment import default_ring_bytes
 from shmloader.metrics import Epoch, Report, Times, WorkerStats
-from shmloader.metrics.case import Setting
+from shmloader.metrics.case import in_use
 from shmloader.metrics.live import LiveLoader, LiveWorker
-from shmloader.metrics.model import CYCLE, DYNAMIC
+from shmloader.metrics.record import Spill
 from shmloader.metrics.report import report_on
 from shmloader.metrics.timeline import Timeline, timeline_over
 from shmloader.metrics.words import duration
 from shmloader.processes import scheduling
-from shmloader.trainer.budget import Spill, number_of, spare_slots
 
 _STALL_S = 1.0  # a shorter wait is seen as one of many
 
-_REASONS = {number_of(reason): reason.label for reason in Spill}  # as the log has them
+_REASONS = {reason.number: reason.label for reason in Spill}  # as the log has them
 
 
-def verdict(loader: LiveLoader, process: int | None = None) -> str | None:
+def verdict(loader: LiveLoader) -> str | None:
     """
     Say what limits a loader and what to change; None if that is not known.
 
     While a worker hangs no option helps, so none is advised.
-
-    Args:
-        process: The trainer; default: this process.
     """
     stall = _stall(loader)
     if stall is not None or any(worker.hangs for worker in loader.workers):
         return stall
-    report = report_of(loader, process)
+    report = report_of(loader)
     return "; ".join(report.lines) if report is not None and report.cause else None
 
 
@@ -62,40 +56,14 @@ def _stall(loader: LiveLoader) -> str | None:
     return f"{text}; worker {oldest.worker} has it in hand ({oldest.state})"
 
 
-def report_of(loader: LiveLoader, process: int | None = None) -> Report | None:
+def report_of(loader: LiveLoader) -> Report | None:
     """Judge the epoch that runs, as the trainer's own report would, as far as it shows outside."""
-    view = loader.view
-    if view is None or loader.epoch is None or not loader.plate.prefetch_factor:
+    view, setting = loader.view, loader.plate.setting
+    if view is None or loader.epoch is None or setting is None:
         return None
     timeline = timeline_over(loader.records, layout(), loader.epoch)
     epoch = _epoch_of(loader, view, timeline)
-    try:
-        return report_on(epoch, timeline, _setting_of(loader, process))
-    except ProcessLookupError:  # it has ended since
-        return None
-
-
-def _setting_of(loader: LiveLoader, process: int | None) -> Setting:
-    ranks = limits.ranks(process)
-    plate = loader.plate
-    slots = max(1, sum(loader.slots[name] for name in ("free", "placed", "ready", "leased")))
-    return Setting(
-        workers=plate.workers,
-        prefetch_factor=plate.prefetch_factor,
-        in_order=plate.in_order,
-        assignment=DYNAMIC if plate.is_dynamic else CYCLE,
-        may_be_dynamic=plate.may_be_dynamic,
-        may_have_threads=plate.may_have_threads,
-        is_nice=plate.is_nice,
-        slots=slots,
-        chosen_slots=plate.chosen_slots,
-        ring_bytes=plate.ring_bytes,
-        cores=scheduling.cores(process),
-        ranks=ranks,
-        persistent=True,  # not known, and only said of an epoch that is over
-        spare=spare_slots(plate.workers, plate.prefetch_factor, slots),
-        most_bytes=default_ring_bytes(ranks),
-    )
+    return report_on(epoch, timeline, setting.grown_to(in_use(loader.slots)))
 
 
 def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> Epoch:
@@ -109,7 +77,7 @@ def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> E
         length=loader.length,
         bytes=view["bytes"],
         wall_s=(time.monotonic_ns() - view["begun_ns"]) / 1e9,
-        first_s=None,
+        first_s=(view["first_ns"] - view["begun_ns"]) / 1e9 if view["first_ns"] else None,
         wait_s=view["parked_ns"] / 1e9,
         next=Times(),
         step=Times(),

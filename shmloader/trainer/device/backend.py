@@ -71,7 +71,7 @@ class Backend(Protocol):
 
         Args:
             tensors: Made while `copying`, and used by that stream from now on: their memory goes
-                back only behind what it does with them.
+                back only after what it does with them.
         """
         ...
 
@@ -88,7 +88,7 @@ class Backend(Protocol):
         ...
 
 
-def backend_for(device: str) -> Backend:
+def backend_for(device: str | torch.device) -> Backend:
     """
     Find the accelerator that an option names.
 

@@ -1,10 +1,10 @@
 """
-Batches on their way to a device: copies ahead of the step, and the leases that end behind them.
+Batches on their way to a device: copies ahead of the step, and the leases that end after them.
 
-Key invariant: what a copy reads stays as it is until an event behind that copy is done. A flight is
+Key invariant: what a copy reads stays as it is until an event after that copy is done. A flight is
 listed before its first copy is issued, and each source is noted before its copy. So an interrupt at
 any line leaves a flight that is listed with all that it reads; if it came before the event was
-recorded, a later one is recorded in its place, behind all copies that were issued before. A flight
+recorded, a later one is recorded in its place, after all copies that were issued before. A flight
 lands, and with it the lease of its slot ends, when its event is done, and in no other way.
 
 A flight whose event cannot be asked any more, as a copy failed, never lands: the device may still
@@ -51,8 +51,8 @@ class Flight:
         reads, hosts: What its copies read; blocks of small leaves apart, because they are used
             again.
         writes: What is written on the stream of copies and used on another one later.
-        copied: The event behind its copies; None if an interrupt came before it was recorded.
-        ready: The event behind all that must be done before the batch is used.
+        copied: The event after its copies; None if an interrupt came before it was recorded.
+        ready: The event after all that must be done before the batch is used.
     """
 
     __slots__ = ("batch", "copied", "error", "hosts", "lent", "reads", "ready", "writes")
@@ -219,7 +219,7 @@ class Copies:
 
     def hand_out(self, flight: Flight) -> Any:
         """
-        Return a batch, for use behind the current stream's work so far.
+        Return a batch, for use after the current stream's work so far.
 
         Raises:
             Exception: What a copy of it, the decoder or the transform raised; or a copy of an
@@ -238,7 +238,7 @@ class Copies:
 
     def end_epoch(self) -> None:
         """
-        Say what was learnt of batches that were handed out, behind which no other one comes.
+        Say what was learnt of batches that were handed out, after which no other one comes.
 
         Raises:
             Exception: What a copy of one of them raised.

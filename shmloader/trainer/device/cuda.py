@@ -48,7 +48,7 @@ class Cuda(Streams):
         raise RuntimeError(f"{call}: {reason}")
 
     def _forget_error(self) -> None:
-        """Have the runtime's last error read, or torch would raise it behind the next kernel."""
+        """Have the runtime's last error read, or torch would raise it after the next kernel."""
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self.device)
 
@@ -60,7 +60,7 @@ class Cuda(Streams):
             tensor.record_stream(current)
 
     def mark(self) -> Any:
-        """Return an event behind the current stream's work so far."""
+        """Return an event after the current stream's work so far."""
         return torch.cuda.current_stream(self.device).record_event()
 
     def is_capturing(self) -> bool:

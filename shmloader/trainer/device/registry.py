@@ -62,7 +62,7 @@ class Registry:
             self._lock_bytes = lent.payload_bytes * 5 // 4
         wanted = -(-self._lock_bytes // _HUGE_BYTES) * _HUGE_BYTES
         address, length = self._ledger.lock(lent.slot, wanted)
-        # Noted first: an interrupt may come behind the call.
+        # Noted first: an interrupt may come after the call.
         self._slots[lent.slot] = (address, 0)
         if length == 0:
             return

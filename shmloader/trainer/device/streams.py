@@ -59,7 +59,7 @@ class Streams:
         to.copy_(source, non_blocking=True)
 
     def record(self) -> Any:
-        """Return an event behind all copies so far."""
+        """Return an event after all copies so far."""
         return self._stream.record_event()
 
     def query(self, event: Any) -> bool:
@@ -74,7 +74,7 @@ class Streams:
             tensor.record_stream(current)
 
     def mark(self) -> Any:
-        """Return an event behind the current stream's work so far."""
+        """Return an event after the current stream's work so far."""
         return torch.accelerator.current_stream(self.device).record_event()
 
     def follow(self, event: Any) -> None:

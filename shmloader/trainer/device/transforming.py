@@ -15,4 +15,4 @@ def transformed(batch: Any, transform: Callable[[Any], Any]) -> Any:
     try:
         return transform(batch)
     except StopIteration as error:
-        raise RuntimeError("device_transform raised StopIteration") from error
+        raise RuntimeError("the transform of the Device raised StopIteration") from error

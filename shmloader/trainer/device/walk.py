@@ -5,6 +5,7 @@ workers, and through anything, to find what user code has made on the device.
 
 import copyreg
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
 from types import FunctionType, ModuleType
@@ -14,6 +15,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from shmloader.core import is_plain
+from shmloader.errors import UnsendableBatch
 
 _Move = Callable[[torch.Tensor], Any]
 
@@ -25,8 +27,18 @@ def moved(batch: Any, move: _Move) -> Any:
     Args:
         move: Takes each plain CPU tensor of the batch's containers and dataclasses, and returns
             what stands in its place. All else stays the same object.
+
+    Raises:
+        UnsendableBatch: It is nested too deep.
     """
-    return _Walk(move).moved(batch)
+    try:
+        return _Walk(move).moved(batch)
+    except RecursionError:
+        limit = sys.getrecursionlimit()
+        raise UnsendableBatch(
+            "the batch cannot be moved to a device: it is nested deeper than Python's recursion "
+            f"limit of {limit} allows. Return tensors in few containers"
+        ) from None
 
 
 class _Walk:

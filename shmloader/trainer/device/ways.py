@@ -17,7 +17,7 @@ from shmloader.trainer.device.copies import Copies, Flight
 from shmloader.trainer.device.pin import pin
 from shmloader.trainer.device.registry import Registry
 from shmloader.trainer.device.transforming import transformed
-from shmloader.trainer.options import CPU, Options
+from shmloader.trainer.options import Device, Options
 from shmloader.trainer.received import Failure, PendingBatch, Received
 from shmloader.trainer.transport import Transport
 
@@ -44,33 +44,32 @@ def choose(
     Returns:
         What delivers an answer, and what copies to the device; None if batches stay on the host.
     """
-    received, transform = transport.received, options.device_transform
-    copies = _copies_of(options, transport.ledger, pool, in_order=in_order)
-    if copies is not None:
+    received, device = transport.received, options.device
+    if device is not None and device.copies:
+        lock_bytes = options.slot_bytes
+        copies = _copies_to(device, transport.ledger, pool, lock_bytes, in_order=in_order)
         return to_device(received, copies, transport.start_ahead), copies
     if pins:
         return pinned(received, pin_device, pool.copying), None
-    if options.device == CPU and transform is not None:
-        return through(received, transform), None
+    if device is not None and device.transform is not None:
+        return through(received, device.transform), None
     return received.deliver, None
 
 
-def _copies_of(
-    options: Options, ledger: Ledger, pool: SegmentPool, in_order: bool
-) -> Copies | None:
-    if options.device is None or options.device == CPU:
-        return None
-    backend = backend_for(options.device)
+def _copies_to(
+    device: Device, ledger: Ledger, pool: SegmentPool, lock_bytes: int | None, in_order: bool
+) -> Copies:
+    backend = backend_for(device.name)
     registry = Registry(
-        ledger, backend, pool.name, lock_bytes=options.slot_bytes, may_lock=not is_guarded()
+        ledger, backend, pool.name, lock_bytes=lock_bytes, may_lock=not is_guarded()
     )
     return Copies(
         backend,
         registry,
         pool.copying,
-        ahead=options.prefetch_to_device,
+        ahead=device.prefetch,
         in_order=in_order,
-        transform=options.device_transform,
+        transform=device.transform,
     )
 
 
@@ -79,7 +78,7 @@ def to_device(received: Received, copies: Copies, start_ahead: Callable[[], None
     Deliver batches on a device.
 
     Args:
-        start_ahead: Starts the copies of later batches, behind those of the one in hand.
+        start_ahead: Starts the copies of later batches, after those of the one in hand.
     """
     received.copies = copies
 

@@ -13,9 +13,9 @@ import torch
 
 from shmloader.core import replay
 from shmloader.trainer import planning
-from shmloader.trainer.resuming import generators, samplers, telling
+from shmloader.trainer.resuming import samplers, telling
 from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.resuming.states import EPOCH, State
+from shmloader.trainer.resuming.states import END, EPOCH, State
 from shmloader.worker.snapshot import is_stateful
 
 _POSITIVE = 2**63 - 1
@@ -54,7 +54,9 @@ def draw_again(
     differs = checksum != state.checksum
     if differs if checks else _is_in_another_epoch(sampler, state):
         raise ValueError(_disagreement(sampler, state))
-    if planned is None and by_default:
+    # At its end it draws from the training's own generator, if it would have been asked there.
+    is_at_end = state.workers == 0 and is_drawn_out(sampler, state)
+    if planned is None and by_default and not is_at_end:
         return Drawn(samplers.chained(kept, samplers.Apart(iterator)), iterator)
     if planned is not None and by_default and not state.drawn:
         # It draws once, for its first request, which without workers is asked for later.
@@ -63,38 +65,8 @@ def draw_again(
     return Drawn(samplers.chained(kept, iterator), iterator)
 
 
-def draws_end(
-    sampler: Any,
-    state: State,
-    stateful: samplers.Stateful,
-    generator: Any,
-    earlier: generators.Earlier,
-    *,
-    checks: bool,
-) -> bool:
-    """
-    Draw an epoch again whose batches were all delivered, and then its end.
-
-    Args:
-        earlier: The generators that are drawn from.
-        stateful, generator, checks: As for `draw_again`.
-
-    Returns:
-        False if the sampler has more batches.
-
-    Raises:
-        ValueError: The sampler does not draw what it drew.
-    """
-    earlier.set(state.begun)
-    again = draw_again(sampler, state, stateful, generator, checks=checks)
-    earlier.go_back()
-    nothing = object()
-    # The iterator itself: what it draws at its end is drawn where generators are now.
-    return next(again.iterator, nothing) is nothing
-
-
 def _draw_seed(state: State, generator: Any) -> None:
-    """Draw the base seed again if it was drawn behind the moment at which generators were noted."""
+    """Draw the base seed again if it was drawn after the moment at which generators were noted."""
     if state.seeds_later:
         torch.empty((), dtype=torch.int64).random_(generator=generator)
 
@@ -122,7 +94,23 @@ def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator
             requests = iterator = iter(sampler)
         requests = samplers.chained(first, requests)
     replayed(requests, state.sampler_at, state, kept)
+    owner = stateful.owner if state.sampler_state is not None else None
+    if owner is not None and is_drawn_out(sampler, state):
+        if next(requests, None) is not None:
+            # It has ended with a short batch, and goes on with its next epoch.
+            owner.load_state_dict(state.sampler_state)
+        requests = iter(())
     return Drawn(samplers.chained(kept, requests), iterator)
+
+
+def is_drawn_out(sampler: Any, state: State) -> bool:
+    """Returns True if a sampler has no batch left in its epoch, by what it says."""
+    if state.at == END or state.sampler_ended:
+        return True
+    try:
+        return bool(state.drawn >= len(sampler))
+    except Exception:
+        return False  # it has no length, and need not have one
 
 
 def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any]) -> int:

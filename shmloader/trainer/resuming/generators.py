@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shmloader.trainer.resuming import samplers
-from shmloader.worker.generators import pack_torch, unpack_torch
+from shmloader.worker.generator_states import pack_torch, unpack_torch
 
 DEFAULT, SAMPLER, LOADER = "default", "sampler", "loader"
 NONE = {DEFAULT: "", SAMPLER: "", LOADER: ""}
@@ -100,53 +100,12 @@ def _set(generators: Generators, noted: dict[str, torch.Tensor | None], outside:
             generator.set_state(state)
 
 
-class Earlier:
-    """Generators while an earlier epoch is drawn again: first as that began, then as noted."""
-
-    def __init__(self, generators: Generators, noted: dict[str, torch.Tensor | None]) -> None:
-        """
-        Set nothing yet.
-
-        Args:
-            noted: Where they were when the earlier epoch's last batch was delivered.
-        """
-        self._generators = generators
-        self._noted = noted
-        self._outside = _default.get_state()
-        known = noted.get(DEFAULT)
-        self._is_outside = known is None or torch.equal(known, self._outside)
-
-    def set(self, noted: dict[str, torch.Tensor | None]) -> None:
-        """Set those that were noted, and the default one, if it was not, to where it was."""
-        _set(self._generators, noted, self._outside)
-
-    def go_back(self) -> None:
-        """Set them as they were noted when the last batch was delivered."""
-        self.set(self._noted)
-
-    def drawn(self) -> dict[str, torch.Tensor | None]:
-        """Where those that were noted are now that the end was drawn."""
-        now: dict[str, torch.Tensor | None] = dict(self._noted)
-        if now.get(DEFAULT) is not None:
-            now[DEFAULT] = _default.get_state()
-        for name, generator in self._generators.own.items():
-            if now.get(name) is not None:
-                now[name] = generator.get_state()
-        if self._is_outside:
-            self._outside = _default.get_state()  # the end's draws are the training's own
-        return now
-
-    def leave(self) -> None:
-        """Put the default generator back."""
-        _default.set_state(self._outside)
-
-
 class Pinned:
     """
-    Generators as they were noted, while an iterator is made; the default one is put back behind it.
+    Generators as they were noted, while an iterator is made; the default one is put back after it.
 
-    If the default one is where it was noted, as where a training has put it back by itself, it
-    advances as it would have.
+    If the default one is where it was noted, as where a training has put it back by itself, it is
+    not put back: it advances as it does without us.
     """
 
     def __init__(self, generators: Generators, noted: dict[str, torch.Tensor | None]) -> None:

@@ -4,7 +4,7 @@ One state of the states of all ranks, from which another number of ranks goes on
 torch's DistributedSampler deals one order out: rank r of W gets the positions r, r + W, r + 2W and
 so on. So batch k of all ranks together has the positions from k*B*W up to (k + 1)*B*W, for batches
 of B samples. Ranks of another number have the same samples in batch k, as long as the product of B
-and W stays: only which of them each rank gets changes, and how many positions are added behind the
+and W stays: only which of them each rank gets changes, and how many positions are added after the
 last sample, or dropped there, so that all ranks get equally many.
 
 Key invariant: a rank that goes on from a merged state is where it would be in an undisturbed run
@@ -12,9 +12,9 @@ with its number of ranks, checksum included. So what it saves is a state like an
 be merged again.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
@@ -29,12 +29,9 @@ from shmloader.trainer.resuming.states import END, EPOCH, FINISHED, START, State
 # Of the facts that have to be the same, those that the new ranks need not share with the old ones.
 MAY_DIFFER = ("batch_size", "sampler")
 
-_DIVIDED = re.compile(r"BatchSampler of DistributedSampler\(\d+ ranks, (.+)\)")
-_UNDIVIDED, _IN_ORDER = "BatchSampler of SequentialSampler", "in order"
-
 _KEPT = (
-    *("recipe", "seed_by", "ranks", "length", "batch_size", "drop_last", "sampler"),
-    *("epoch", "sampler_epoch", "base_seed", "drawn", "low", "missing", "elapsed_ms"),
+    *("recipe", "seed_by", "ranks", "length", "batch_size", "drop_last", "sampler", "order"),
+    *("epoch", "sampler_epoch", "base_seed", "drawn", "low", "missing"),
 )
 _MOMENTS = {START: "before its first epoch", EPOCH: "in an epoch", END: "at the end of an epoch"}
 _EPOCHS = {
@@ -53,7 +50,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Each step then has the samples that it would have had, and random draws begin anew.
 
     Args:
-        states: What `state_dict` of each rank's loader returned behind the same step, in any order.
+        states: What `state_dict` of each rank's loader returned after the same step, in any order.
 
     Returns:
         ints and strs under the keys of any state, with the checksum of each rank.
@@ -97,7 +94,7 @@ def _merged_before(found: list[State]) -> dict[str, Any]:
         merged = sum(each.is_merged for each in found)
         raise ValueError(
             f"{merged} of these {len(found)} states were merged before and loaded, and no batch "
-            "was asked for since, but they are not all the same: have all ranks save behind the "
+            "was asked for since, but they are not all the same: have all ranks save after the "
             "same step"
         )
     return found[0].copy()
@@ -130,7 +127,7 @@ def _check_division(state: State) -> None:
             "these states are of an iterable dataset, which divides its samples among the ranks "
             "itself: only a map-style dataset's can be merged"
         )
-    if _order_of(state.sampler, state.ranks) is None:
+    if not state.order:
         raise ValueError(
             f"the sampler of these states is {state.sampler!r}, on each of {state.ranks} ranks: "
             f"{_ONLY}"
@@ -141,14 +138,6 @@ _ONLY = (
     "only what torch's DistributedSampler divides, or its SequentialSampler on one rank, in "
     "batches, can be divided anew"
 )
-
-
-def _order_of(sampler: str, ranks: int) -> str | None:
-    """The order that ranks divide, as `kind_of` describes it; None if they do it in another way."""
-    if sampler == _UNDIVIDED:
-        return _IN_ORDER if ranks == 1 else None
-    found = _DIVIDED.fullmatch(sampler)
-    return found[1] if found else None
 
 
 def _check_alike(first: State, other: State) -> None:
@@ -173,7 +162,7 @@ def _check_equal(first: State, other: State, words: str, this: Any, that: Any) -
     if this != that:
         raise ValueError(
             f"these states differ in {words}: {this!r} on rank {first.rank} and {that!r} on rank "
-            f"{other.rank}. Have all ranks save behind the same step of one run"
+            f"{other.rank}. Have all ranks save after the same step of one run"
         )
 
 
@@ -203,20 +192,18 @@ def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
     Raises:
         ValueError: The message names both sides.
     """
-    order = _order_of(facts["sampler"], facts["ranks"]) if _is_torchs(sampler) else None
-    if order is None:
+    if not facts["order"]:
         raise ValueError(
             f"this state was merged from {state.ranks} ranks with the sampler {state.sampler!r}, "
             f"and here it is {facts['sampler']!r} on each of {facts['ranks']} ranks: {_ONLY}"
         )
-    if order != _order_of(state.sampler, state.ranks):
+    if facts["order"] != state.order:
         raise ValueError(
             f"this state was merged from ranks with the sampler {state.sampler!r}, and here it is "
             f"{facts['sampler']!r}: all but the number of ranks has to be the same"
         )
     _check_step(state, facts["ranks"], facts["batch_size"])
-    if state.at == EPOCH and state.drawn > len(sampler):
-        # Only out of order: otherwise the epoch was at its end.
+    if state.at == EPOCH and state.missing and state.drawn > len(sampler):
         raise ValueError(
             f"batch {state.drawn - 1} was delivered before this state was merged from "
             f"{state.ranks} ranks, and the epoch of {facts['ranks']} ranks has {len(sampler)} "
@@ -240,7 +227,7 @@ def _check_step(state: State, ranks: int, batch_size: int) -> None:
     )
 
 
-def draw_again(sampler: Any, state: State) -> tuple[Drawn, int]:
+def draw_again(sampler: Any, state: State) -> tuple[Drawn, int, int]:
     """
     Bring a rank's sampler to where a merged state says.
 
@@ -248,10 +235,11 @@ def draw_again(sampler: Any, state: State) -> tuple[Drawn, int]:
         sampler: One that `check` has not refused.
 
     Returns:
-        What comes from there on, and the checksum of the indices that this rank would have had.
+        What comes from there on, the checksum of the indices that this rank would have had, and of
+        how many batches: fewer if its epoch is shorter, because more is dropped at the end.
 
     Raises:
-        ValueError: The sampler does not draw what one of the ranks of then drew.
+        ValueError: The sampler does not draw what a rank of that run drew.
     """
     planned = planning.plan_ranks([*_samplers_of_then(sampler, state), sampler])
     for rank, checksum in enumerate(state.checksums):
@@ -259,19 +247,14 @@ def draw_again(sampler: Any, state: State) -> tuple[Drawn, int]:
             raise ValueError(_disagreement(sampler, state, rank))
     requests = next(planned)
     kept: list[Any] = []
-    checksum = replayed(requests, 0, state, kept)
-    return Drawn(samplers.chained(kept, requests), requests), checksum
-
-
-def _is_torchs(sampler: Any) -> bool:
-    """Returns True if a sampler's order is known by what it says of itself."""
-    if type(sampler) is not BatchSampler:
-        return False
-    return type(sampler.sampler) in (DistributedSampler, SequentialSampler)
+    drawn = min(int(state.drawn), len(sampler))
+    here = replace(state, raw={**state.raw, "drawn": drawn})
+    checksum = replayed(requests, 0, here, kept)
+    return Drawn(samplers.chained(kept, requests), requests), checksum, drawn
 
 
 def _samplers_of_then(sampler: Any, state: State) -> list[BatchSampler]:
-    """The samplers of the ranks of then, at the epoch of the one here."""
+    """The samplers that the ranks of that run had, at the epoch of the one here."""
     inner = sampler.sampler
     if type(inner) is SequentialSampler and state.ranks == 1:
         return [sampler]  # of a dataset that may be longer than any list

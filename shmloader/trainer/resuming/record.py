@@ -7,7 +7,6 @@ changes with each batch stands in `Delivered`; all else is noted when an epoch b
 
 import copy
 import pickle
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -40,11 +39,12 @@ def facts_of(loader: Any, options: Options) -> dict[str, Any]:
         "rank": rank,
         "ranks": ranks,
         "workers": int(loader.num_workers),
-        "persistent": int(loader.persistent_workers),
+        "persistent": int(bool(loader.persistent_workers)),
         "length": -1 if is_iterable else _length_of(loader.dataset),
         "batch_size": _batch_size_of(loader, sampler),
         "drop_last": int(bool(getattr(sampler, "drop_last", loader.drop_last))),
         "sampler": "" if is_iterable else samplers.kind_of(sampler),
+        "order": samplers.divided_order(sampler, ranks),
     }
 
 
@@ -74,19 +74,19 @@ def _own_size(sampler: Any) -> Any:
     return getattr(sampler, "batch_size", 0)
 
 
-def batches_of(iterator: Any) -> int | None:
-    """How many batches an iterable dataset is said to have; None unless len(loader) was called."""
-    samples = iterator._IterableDataset_len_called
-    size = getattr(iterator._index_sampler, "batch_size", None)
-    if samples is None or size is None:
-        return samples if samples is None else int(samples)
-    return int(samples // size if iterator._drop_last else -(-samples // size))
-
-
 _UNASKED = (
     "{inner} has a state_dict(), which is not saved because {outer} draws from it in a way of its "
     "own, so the next epoch may have another order: give {outer} state_dict() and load_state_dict()"
 )
+
+
+_LOST = (
+    "the last answer of worker {} did not say where it was, because its dataset's state_dict() "
+    "failed there or left no room, so that worker begins anew"
+)
+
+# Of a worker: the snapshots that came with its last batch of the epoch, and before the epoch.
+_Place = tuple[bytes | None, bytes | None]
 
 
 class Record:
@@ -99,8 +99,7 @@ class Record:
         base_seed: The iterator's.
         shared_seed: Of data pipes in this epoch; -1 without.
         epoch: The epoch's number in the iterator's life.
-        total: How many batches the epoch has, once the sampler is drawn out; None before.
-        is_over: True once torch has said so.
+        is_over: True once the loop was told so; with the last batch it is not yet.
         published: By worker, the snapshot of its last answer, even of one not delivered.
     """
 
@@ -117,19 +116,16 @@ class Record:
         self.published: list[bytes | None] = []
         # Asks the dataset of an iterator without workers: (dataset's state, its iterator's, ended).
         self.ask: Callable[[], tuple[Any, Any, bool]] | None = None
-        self.length: Callable[[], int | None] = lambda: None
         self._set(0)
 
     def _set(self, epoch: int) -> None:
         self.epoch = epoch
-        self.total: int | None = None
         self.is_over = False
         self._begun: list[bytes | None] = []
         self._noted = generators.NONE
         self._seeds_later = 0
-        self._began_ns = time.monotonic_ns()
-        self._before_ms = 0
         self._sampler_epoch = samplers.epoch_of(self._sampler)
+        self._given: tuple[int, list[Any]] | None = None  # batches before, and states of workers
 
     def begin(self, delivered: Delivered, epoch: int, *, seeds_later: bool = False) -> None:
         """
@@ -152,37 +148,24 @@ class Record:
         # A merged state has none: the next epoch's seeds will be drawn from what is here.
         self._noted = self.generators.at_begin() if state.is_merged else dict(noted)
         self._seeds_later = int(state.seeds_later)
-        self._before_ms = state.elapsed_ms
         self._sampler_epoch = state.sampler_epoch
+        if all(state.raw[name] == self._facts[name] for name in ("workers", "rank")):
+            self._given = delivered.count, state.worker_states
 
     def enter(self, begun: list[bytes | None]) -> None:
         """Note where each worker was when its epoch began."""
         self._begun = begun
 
-    def _is_finished(self, delivered: Delivered) -> bool:
-        """Returns True if all batches of the epoch were delivered."""
-        if self.is_over:
-            return True
-        total = self.length() if self.total is None else self.total
-        if self._is_iterable:
-            return total is not None and delivered.count >= total
-        return total is not None and delivered.low == delivered.high == total
-
-    @property
-    def _ends_later(self) -> bool:
+    def state_dict(self, counted: int | None = None) -> dict[str, Any]:
         """
-        True if the sampler has given all its batches, but may draw once more, or have more.
+        Say where the loader is: of batches that were delivered, not of those on their way.
 
-        Without workers it is asked for one batch at a time, as torch does. One that was told an
-        epoch draws by that alone, and may have been told the next one where the state is loaded.
+        Args:
+            counted: How many batches the loop takes, if it never asks for the end of an epoch.
         """
-        if self._is_iterable or self.is_over or self.total is not None or self._sampler_epoch >= 0:
-            return False
-        return samplers.may_draw_at_end(self._sampler)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Say where the loader is: of batches that were delivered, not of those on their way."""
-        return self._state_of(self.delivered)
+        delivered = self.delivered
+        is_over = counted is not None and delivered is not None and delivered.count >= counted
+        return self._state_of(delivered, self.is_over or is_over)
 
     def state_before(self) -> dict[str, Any]:
         """
@@ -193,28 +176,25 @@ class Record:
         """
         delivered = self.delivered
         if delivered is None or self.is_over:
-            return self._state_of(delivered)
+            return self._state_of(delivered, self.is_over)
         before = delivered.before()
         if before is not delivered and self.ask is not None:
             raise ValueError(
                 "the batch that was fetched ahead has moved the dataset, whose state_dict() is "
-                "asked with num_workers=0, so its state behind the loop's batch is gone: use "
+                "asked with num_workers=0, so its state after the loop's batch is gone: use "
                 "num_workers=1"
             )
-        return self._state_of(before)
+        return self._state_of(before, is_over=False)
 
-    def _state_of(self, delivered: Delivered | None) -> dict[str, Any]:
+    def _state_of(self, delivered: Delivered | None, is_over: bool) -> dict[str, Any]:
         state = self._known.copy()
         if delivered is None:
             state["generators"] = self.generators.between(is_seeded=False)
             return state
-        is_finished = self._is_finished(delivered)
-        if is_finished:
+        if is_over:
             is_seeded = bool(self._facts["persistent"])
             state["at"], state[states.FINISHED] = states.END, 1
             state["generators"] = self.generators.between(is_seeded)
-            if self._ends_later:
-                state["begun"] = self._noted.copy()
             if self.stateful.unasked and self.stateful.iterator is None:
                 state["trouble"] = _UNASKED.format(
                     inner=self.stateful.unasked, outer=type(self._sampler).__name__
@@ -227,7 +207,6 @@ class Record:
         state["seeds_later"] = self._seeds_later
         state["last_worker"] = delivered.last_worker
         state["sampler_epoch"] = self._sampler_epoch
-        state["elapsed_ms"] = self._before_ms + delivered.elapsed_ms(self._began_ns)
         if self._is_iterable:
             state["drawn"] = state["low"] = delivered.count
             state["by_worker"] = list(delivered.by_worker)
@@ -239,25 +218,31 @@ class Record:
         if delivered.sampler is not None:
             self._tell_sampler(state, delivered.sampler, delivered.sampler_at)
         if self.ask is not None:
-            self._ask_dataset(state, self.ask)
+            if not is_over and self._given is not None and self._given[0] == delivered.count:
+                # A generator function does not run before its first sample, so cannot say this.
+                state["worker_states"] = copy.deepcopy(self._given[1])
+            else:
+                self._ask_dataset(state, self.ask)
         elif self.published:
-            state["worker_states"] = self._workers(is_finished, delivered)
+            self._tell_workers(state, self._places(is_over, delivered))
         return state
 
-    def _workers(self, is_finished: bool, delivered: Delivered) -> list[Any]:
+    def _places(self, is_over: bool, delivered: Delivered) -> list[_Place]:
         """Where the workers were; between two epochs, where those are that live on."""
-        pack, is_iterable = states.pack_worker, self._is_iterable
-        if is_finished:
-            if not self._facts["persistent"]:
-                return []
-            return [pack(None, published, is_iterable) for published in self.published]
-        both = zip(delivered.snapshots, self._begun, strict=False)
-        described = [pack(latest, begun, is_iterable) for latest, begun in both]
-        return described if any(described) else []
+        if not is_over:
+            return list(zip(delivered.snapshots, self._begun, strict=False))
+        return [(None, latest) for latest in self.published if self._facts["persistent"]]
+
+    def _tell_workers(self, state: dict[str, Any], places: list[_Place]) -> None:
+        described = [states.pack_worker(*place, self._is_iterable) for place in places]
+        state["worker_states"] = described if any(described) else []
+        lost = [n for n, place in enumerate(places) if states.is_lost(*place, self._is_iterable)]
+        if lost:
+            state["trouble"] = _LOST.format(", ".join(map(str, lost)))
 
     def _tell_sampler(self, state: dict[str, Any], pickled: bytes, drawn: int) -> None:
         try:
-            state["sampler_state"], state["sampler_iterator"] = pickle.loads(pickled)
+            state.update(zip(states.OF_SAMPLER, pickle.loads(pickled), strict=True))
             state["sampler_at"] = drawn
         except Exception as error:
             state["trouble"] = f"the sampler's state cannot be read: {error!r}"

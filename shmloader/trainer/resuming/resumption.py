@@ -17,10 +17,10 @@ from shmloader.core import Delivered, Progress
 from shmloader.errors import warn
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
 from shmloader.trainer.resuming import generators, merging, samplers
-from shmloader.trainer.resuming.drawing import draw_again, draws_end
+from shmloader.trainer.resuming.drawing import draw_again, is_drawn_out
 from shmloader.trainer.resuming.record import SAME, facts_of
 from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.resuming.states import END, EPOCH, START, State, WorkerState
+from shmloader.trainer.resuming.states import END, EPOCH, OF_SAMPLER, START, State, WorkerState
 from shmloader.worker import snapshot
 from shmloader.worker.restoring import has_to_replay
 from shmloader.worker.snapshot import Position
@@ -33,6 +33,7 @@ class Resumption:
     Attributes:
         state: What was loaded.
         replays: How many batches each worker fetches again before its first one.
+        shared_seed: That of data pipes in the epoch that goes on or begins; None without one.
     """
 
     def __init__(self, loader: Any, options: Options, state: State) -> None:
@@ -43,34 +44,33 @@ class Resumption:
             ValueError: It is another loader's; the message names both sides.
         """
         self.state = state
+        self.shared_seed = int(state.shared_seed) if state.shared_seed >= 0 else None
         self._options = options
         self._workers = int(loader.num_workers)
         self._is_iterable = samplers.is_endless(loader._index_sampler)
         size = loader.batch_size if self._is_iterable else None
         self._index = None if size is None else [None] * size
         self._is_own = _check(state, loader, options, self._is_iterable)
-        self._checksum = int(state.checksum)
-        self._continues = self._lives_on(bool(loader.persistent_workers))
+        self._checksum, self._drawn = int(state.checksum), int(state.drawn)
+        is_persistent = bool(loader.persistent_workers) and bool(state.persistent)
+        self._lives_on = is_persistent and state.base_seed >= 0 and self._workers > 0
+        # The base seed is kept: in an epoch, and while workers live on.
+        self._continues = self.is_in_epoch or (state.is_finished and self._lives_on)
         self._generators = generators.of_loader(loader)
         self._noted = self._noted_generators()
         if not self.is_in_epoch:
             self._check_generators(loader)
-        self._has_end = not state.is_finished or not (state.begun or self._has_sampler_state)
         has_snapshots = self._has_same_workers and self._is_own
         self._worker_states = [
             state.worker(number, self._index) if has_snapshots else WorkerState()
             for number in range(max(self._workers, 1))
         ]
         self.replays = [self._replays_of(number) for number in range(max(self._workers, 1))]
-        self._advise(type(loader.dataset).__name__)
+        has_rest = self.is_in_epoch and not is_drawn_out(loader._index_sampler, state)
+        # Workers have drawn of what goes on here: the rest of an epoch, or they live on.
+        self._has_drawn = bool(state.drawn) and (has_rest or self._lives_on)
+        self._advise(loader.dataset)
         self._advise_sampler(loader._index_sampler)
-
-    def _lives_on(self, is_persistent: bool) -> bool:
-        """Returns True if the base seed is kept: in an epoch, and while workers live on."""
-        if not self.state.is_finished:
-            return self.state.at == EPOCH
-        both = is_persistent and bool(self.state.persistent)
-        return both and self.state.base_seed >= 0 and self._workers > 0
 
     @property
     def _has_same_workers(self) -> bool:
@@ -83,8 +83,8 @@ class Resumption:
 
     # Warnings
 
-    def _advise(self, dataset: str) -> None:
-        state = self.state
+    def _advise(self, dataset: Any) -> None:
+        state, name = self.state, type(dataset).__name__
         if state.trouble:
             warn(f"this state of a loader is not whole: {state.trouble}")
         if not self._is_own:
@@ -94,15 +94,19 @@ class Resumption:
                 "is not looked at, because each rank has indices of its own. Random draws are "
                 "those of an undisturbed run if all ranks have one base seed"
             )
-        has_drawn = self.is_in_epoch and state.drawn
-        if not has_drawn and not (state.is_merged and state.at != START):
+        if self._loses_epochs(dataset):
+            warn(
+                f"{name} has state_dict(), and this state has nothing of it: what its workers kept "
+                "from one epoch to the next begins anew. Save states with resumable=True"
+            )
+        if not self._has_drawn and not (state.is_merged and state.at != START):
             return
         if any(self.replays):
             warn(
-                f"{dataset} has no state that was saved, so up to {max(self.replays)} batches are "
-                "fetched again in each worker before the next one comes, which takes about as long "
-                f"as fetching them took, at most {state.elapsed_ms / 1000:.1f} s: give it, or its "
-                "iterator, state_dict() and load_state_dict(), and pass resumable=True"
+                f"{name} has no state that was saved, so up to {max(self.replays)} batches are "
+                f"fetched again in each worker before batch {sum(state.by_worker)} comes, which "
+                "takes about as long as fetching them took: give it, or its iterator, state_dict() "
+                "and load_state_dict(), and pass resumable=True"
             )
         elif self._loses_draws:
             warn(
@@ -114,7 +118,7 @@ class Resumption:
         """Warn of an order that depends on what no state has, where no checksum will tell."""
         state = self.state
         is_at_begin = state.at == EPOCH and state.epoch > 0 and not state.drawn
-        if not self._has_end or not (state.at == END or state.is_finished or is_at_begin):
+        if not (state.at == END or state.is_finished or is_at_begin):
             return
         unknown = samplers.unknown_generators(sampler)
         if unknown and not self._has_sampler_state:
@@ -124,6 +128,13 @@ class Resumption:
                 "and load_state_dict(), or have it draw from a torch.Generator that is its "
                 "attribute `generator`"
             )
+
+    def _loses_epochs(self, dataset: Any) -> bool:
+        """Returns True if workers lived on with a state of which nothing was saved."""
+        is_later = self.state.epoch > 0 or self.state.is_finished
+        has_state = self._is_iterable and callable(getattr(dataset, "state_dict", None))
+        is_told = any(self.replays) or any(self.state.worker_states)
+        return self._lives_on and is_later and has_state and not is_told
 
     @property
     def _loses_draws(self) -> bool:
@@ -159,7 +170,7 @@ class Resumption:
         """
         Tell a sampler its epoch, unless it was told one.
 
-        Lightning tells it behind the first iter() of a run, when the order of that was drawn.
+        Lightning tells it after the first iter() of a run, when the order of that was drawn.
         """
         epoch = self.sampler_epoch
         is_known = epoch is not None and self.state.sampler_epoch > 0
@@ -197,35 +208,19 @@ class Resumption:
 
     def finish(self, sampler: Any, stateful: samplers.Stateful, generator: Any) -> None:
         """
-        Draw the end of an epoch of which that is left, before the next one begins.
-
-        A sampler may draw once more when it is asked for more than there is, as torch's
-        RandomSampler does, or go over to its next epoch there, or have batches behind its len(),
-        which then are the rest of the epoch.
+        Bring a sampler with a state to the end of the epoch that is over.
 
         Raises:
-            ValueError: It does not draw what it drew.
+            ValueError: It has no state.
         """
-        if self._has_end:
+        if not self._has_sampler_state:
             return
-        state = self.state
-        earlier = generators.Earlier(self._generators, self._noted)
+        pinned = self.pinned()
+        pinned.enter()
         try:
-            has_end = draws_end(sampler, state, stateful, generator, earlier, checks=self._is_own)
-            if has_end and state.begun:
-                self._noted = earlier.drawn()
-            elif has_end or state.sampler_state is not None:
-                earlier.go_back()  # behind the end already
-                if not has_end and stateful.owner is not None:
-                    # So was the sampler, which ended with a short batch: it has begun the next one.
-                    stateful.owner.load_state_dict(state.sampler_state)
-            else:
-                self.state = state.unfinished()
-                self._noted = self._noted_generators()
-                self._continues = True
+            draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
         finally:
-            earlier.leave()
-        self._has_end = True
+            pinned.leave(keeps_draws=False)
 
     @property
     def sampler_epoch(self) -> int | None:
@@ -251,7 +246,7 @@ class Resumption:
         if state.is_merged:
             # Ranks draw alike if they are seeded alike, as in a run that begins.
             return _mixed(seed, state.epoch, state.drawn, drawn)
-        if self._is_iterable or not (self.is_in_epoch and self._loses_draws and state.drawn):
+        if self._is_iterable or not (self.is_in_epoch and self._has_drawn and self._loses_draws):
             return seed
         # The seed itself would have workers repeat the draws of the epoch's beginning.
         return _mixed(seed, state.epoch, state.drawn)
@@ -273,7 +268,7 @@ class Resumption:
         if self._is_iterable or not self.is_in_epoch:
             return None
         if self.state.is_merged:
-            drawn, self._checksum = merging.draw_again(sampler, self.state)
+            drawn, self._checksum, self._drawn = merging.draw_again(sampler, self.state)
             return drawn
         return draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
 
@@ -287,12 +282,12 @@ class Resumption:
             workers,
             is_numbered,
             gaps=state.missing,
-            base=state.drawn,
+            base=self._drawn,
             by_worker=by_worker,
-            last_worker=min(state.last_worker, workers - 1),
+            last_worker=min(state.last_worker, max(workers, 1) - 1),
         )
         if state.sampler_state is not None or state.sampler_iterator is not None:
-            known = pickle.dumps([state.sampler_state, state.sampler_iterator], protocol=5)
+            known = pickle.dumps([state.raw[name] for name in OF_SAMPLER], protocol=5)
             made.start(known, state.sampler_at)
         made.trust(self._checksum)
         for worker, where in enumerate(self._worker_states[:workers]):
@@ -321,20 +316,17 @@ class Resumption:
         return [self._progress_of(number) for number in range(self._workers)]
 
     def _progress_of(self, number: int) -> Progress | None:
-        known, seed = self._worker_states[number], self.shared_seed
+        known = self._worker_states[number]
         published = known.published
         if published is None and self.replays[number]:
             published = snapshot.make(self._position_of(number), None)
         if published is None and known.begun is None:
             return None
         return Progress(
-            seed=seed,
-            latest=published if published is not None else known.begun,
-            answered=published is not None,
+            begun=known.begun,
+            seeds=() if known.begun is None else (self.shared_seed,),
+            latest=published,
             has_answered=published is not None,
-            epoch=known.begun,
-            has_resumed=published is None,
-            is_resumed=True,
         )
 
     @property
@@ -372,11 +364,6 @@ class Resumption:
         if self._is_iterable and self.is_in_epoch:
             position.attempts, position.index = self._batches_of(0), self._index
         return position
-
-    @property
-    def shared_seed(self) -> int | None:
-        """The seed that data pipes share in the epoch; None without one."""
-        return int(self.state.shared_seed) if self.state.shared_seed >= 0 else None
 
 
 def share_seed(iterator: Any, seed: int | None) -> None:

@@ -26,12 +26,13 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 from shmloader.worker.snapshot import is_stateful
 
 _DEPTH = 8
-# These draw from no generator but their own, or those of them that have none from the default one.
-_DRAWS_NOTHING = (
-    *(BatchSampler, DistributedSampler, SequentialSampler, _InfiniteConstantSampler),
-    *(list, tuple, range),
-)
-_DRAWS_FROM_ITS_OWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+_IN_ORDER = "in order"
+# torch's that draw from no generator, or from that of their own, or else from the default one.
+_DRAW_NOTHING = (BatchSampler, DistributedSampler, SequentialSampler)
+_DRAW_FROM_THEIR_OWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+# All others may run code of the user's when they are iterated, or asked for their length.
+TORCHS = (*_DRAW_NOTHING, *_DRAW_FROM_THEIR_OWN)
+_CANNOT_DRAW = (*_DRAW_NOTHING, _InfiniteConstantSampler, list, tuple, range)
 _GENERATORS = (
     *(torch.Generator, random.Random),
     *(numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator),
@@ -85,33 +86,33 @@ def kind_of(sampler: Any) -> str:
 def _describe(sampler: Any) -> str:
     name = type(sampler).__name__
     if isinstance(sampler, DistributedSampler):
-        order = f"shuffled by seed {sampler.seed}" if sampler.shuffle else "in order"
-        uneven = ", drop_last" if sampler.drop_last else ""
-        return f"{name}({sampler.num_replicas} ranks, {order}{uneven})"
+        return f"{name}({sampler.num_replicas} ranks, {_order(sampler)})"
     if isinstance(sampler, RandomSampler):
         with_replacement = "with replacement, " if sampler.replacement else ""
         return f"{name}({with_replacement}{sampler.num_samples} samples)"
     return name
 
 
+def _order(sampler: DistributedSampler[Any]) -> str:
+    order = f"shuffled by seed {sampler.seed}" if sampler.shuffle else _IN_ORDER
+    return f"{order}, drop_last" if sampler.drop_last else order
+
+
+def divided_order(sampler: Any, ranks: int) -> str:
+    """Describe the order that torch's samplers divide among ranks, in batches; "": no such one."""
+    inner: Any = sampler.sampler if type(sampler) is BatchSampler else None
+    if type(inner) is DistributedSampler:
+        return _order(inner)
+    return _IN_ORDER if type(inner) is SequentialSampler and ranks == 1 else ""
+
+
 def draws_by_default(sampler: Any) -> bool:
     """Returns True if a sampler may draw from torch's default generator."""
     for each in nested(sampler):
         kind = type(each)
-        if kind in _DRAWS_FROM_ITS_OWN and each.generator is not None:
+        if kind in _DRAW_FROM_THEIR_OWN and each.generator is not None:
             continue
-        if kind not in _DRAWS_NOTHING:
-            return True
-    return False
-
-
-def may_draw_at_end(sampler: Any) -> bool:
-    """Returns True if asking a sampler for more than there is may draw, or give more after all."""
-    for each in nested(sampler):
-        kind = type(each)
-        if kind is RandomSampler and each.generator is not None:
-            return True  # the rest of one more permutation
-        if kind not in (*_DRAWS_NOTHING, *_DRAWS_FROM_ITS_OWN):
+        if kind not in _CANNOT_DRAW:
             return True
     return False
 
@@ -146,7 +147,7 @@ def unknown_generators(sampler: Any) -> list[str]:
 def lacks_generator(sampler: Any) -> bool:
     """Returns True if one of torch's was given none; others may make theirs when they begin."""
     return any(
-        type(each) in _DRAWS_FROM_ITS_OWN and each.generator is None for each in nested(sampler)
+        type(each) in _DRAW_FROM_THEIR_OWN and each.generator is None for each in nested(sampler)
     )
 
 
@@ -164,6 +165,8 @@ class Stateful:
         """Find out what of a loader's index sampler has a state."""
         inner = sampler.sampler if _batches_plainly(sampler) else None
         self.owner = next((each for each in (sampler, inner) if is_stateful(each)), None)
+        # What ends in a short batch is after its end, which its state may call a beginning.
+        self._full = sampler.batch_size if self.owner is inner is not None else 0
         inside = itertools.islice(nested(sampler), 1, None)
         unasked = next((each for each in inside if is_stateful(each)), None)
         # Its place is not that of the batches if they are made in some other way.
@@ -181,13 +184,19 @@ class Stateful:
         """True if there is something to ask."""
         return self.owner is not None or self.iterator is not None
 
-    def state(self) -> bytes | None:
-        """Ask for the state now, as a copy; None once that has failed: then draws are counted."""
+    def state(self, drawn: Any = ()) -> bytes | None:
+        """
+        Ask for the state now, as a copy; None once that has failed: then draws are counted.
+
+        Args:
+            drawn: The batch's indices that were drawn last; nothing before the first.
+        """
         if self._has_failed or not self.is_here:
             return None
         try:
             asked = [None if it is None else it.state_dict() for it in (self.owner, self.iterator)]
-            return pickle.dumps(asked, protocol=5)
+            has_ended = self._full > 0 and 0 < len(drawn) < self._full
+            return pickle.dumps([*asked, int(has_ended)], protocol=5)
         except Exception:
             self._has_failed = True
             return None

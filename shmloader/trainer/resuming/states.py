@@ -12,31 +12,33 @@ from typing import Any
 
 import torch
 
+from shmloader.core.progress import LOST
 from shmloader.trainer.resuming import generators
 from shmloader.worker import snapshot
 from shmloader.worker.snapshot import Position
 
-VERSION = 1
+VERSION = 2
 
 # What moment a state is of.
 START, EPOCH, END = "start", "epoch", "end"
 
 _OF_POSITION = ("attempts", "epoch", "has_ended", "dataset", "iterator")
 
+OF_SAMPLER = ("sampler_state", "sampler_iterator", "sampler_ended")
+
 FINISHED = "_iterator_finished"  # 0 or 1; Accelerate, which keeps a state for later, writes a bool
 
 _INTS = (
     *("recipe", "rank", "ranks", "workers", "persistent", "length", "batch_size", "drop_last"),
     *("epoch", "base_seed", "shared_seed", "seeds_later", "drawn", "low", "checksum"),
-    *("last_worker", "sampler_epoch", "sampler_at", "elapsed_ms"),
+    *("last_worker", "sampler_epoch", "sampler_at", "sampler_ended"),
 )
-_STRINGS = ("seed_by", "sampler", "at", "missing", "trouble")
+_STRINGS = ("seed_by", "sampler", "order", "at", "missing", "trouble")
 _OTHERS = {
     "by_worker": list,
     "worker_states": list,
     "checksums": list,
     "generators": Mapping,
-    "begun": Mapping,
 }
 _UNSET: dict[str, Any] = {
     "shmloader": VERSION,
@@ -50,6 +52,7 @@ _UNSET: dict[str, Any] = {
     "batch_size": 0,
     "drop_last": 0,
     "sampler": "",
+    "order": "",
     "at": START,
     FINISHED: 0,
     "epoch": 0,
@@ -63,19 +66,19 @@ _UNSET: dict[str, Any] = {
     "checksums": [],  # of each rank, in a state that was merged
     "last_worker": -1,
     "sampler_epoch": -1,
-    "elapsed_ms": 0,
     "by_worker": [],
     "generators": generators.NONE,
-    "begun": {},  # when the epoch began, if the sampler still has to come to its end
     "sampler_state": None,
     "sampler_iterator": None,
     "sampler_at": 0,
+    "sampler_ended": 0,
     "worker_states": [],
     "trouble": "",
 }
 
 
-_LATER = (FINISHED, "checksums", "begun")  # keys that the first version did not write
+# Keys that the first states did not have.
+_LATER = (FINISHED, "checksums", "sampler_ended", "order")
 _MOST = 2**63 - 1
 
 
@@ -99,9 +102,18 @@ def _unpack_numbers(packed: str, low: int, high: int) -> list[int]:
     return [low + at for at in range(len(bits) * 8) if bits[at >> 3] >> (at & 7) & 1]
 
 
+def is_lost(published: bytes | None, begun: bytes | None, is_iterable: bool) -> bool:
+    """Returns True if nothing leads to where a worker was; the arguments are `pack_worker`'s."""
+    before = begun if is_iterable or published is None else None
+    if LOST in (published, before):
+        return True
+    # In its first epoch an iterable dataset gets there by fetching again.
+    return before is not None and snapshot.lacks_state(published or before)
+
+
 def pack_worker(published: bytes | None, begun: bytes | None, is_iterable: bool) -> Any:
     """
-    Describe where a worker was; None if it was where any worker begins.
+    Describe where a worker was; None if it was where any worker begins, or nothing leads there.
 
     Args:
         published: The snapshot that came with the last of its batches that was delivered in the
@@ -109,7 +121,7 @@ def pack_worker(published: bytes | None, begun: bytes | None, is_iterable: bool)
         begun: The one with which its epoch began; None in its first one.
     """
     latest = begun if published is None else published
-    if latest is None:
+    if latest is None or is_lost(published, begun, is_iterable):
         return None
     described: dict[str, Any] = {
         "is_begun": published is None,
@@ -128,6 +140,8 @@ def pack_worker(published: bytes | None, begun: bytes | None, is_iterable: bool)
     else:
         position = snapshot.position_of(latest)
         described |= {name: getattr(position, name) for name in _OF_POSITION}
+        if published is None:
+            described["attempts"] = 0  # how often it was asked after its end: that is chance
         described["as_seeded"] = snapshot.is_as_seeded(latest)
         if not described["as_seeded"]:
             described["random"] = snapshot.random_part(latest)
@@ -183,11 +197,9 @@ class State:
     Attributes:
         at: Which moment it is of: START, EPOCH or END.
         is_finished: The epoch was over, so that the next one comes.
-        is_late: It was taken before the training's last step, and saved behind it.
+        is_late: It was taken before the training's last step, and saved after it.
         missing: Numbers of batches that were drawn and not delivered.
         generators: By name, what was noted.
-        begun: By name, what was noted when the epoch began, if its batches were all delivered but
-            the sampler was not asked for more; {} if it was, or does nothing then.
         raw: The dictionary itself.
     """
 
@@ -197,7 +209,6 @@ class State:
     is_late: bool
     missing: list[int]
     generators: dict[str, torch.Tensor | None] = field(repr=False)
-    begun: dict[str, torch.Tensor | None] = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -215,11 +226,6 @@ class State:
     def copy(self) -> dict[str, Any]:
         """The dictionary again, as it was loaded."""
         return {key: self.raw[key] for key in self.raw}
-
-    def unfinished(self) -> "State":
-        """The same place in an epoch that was thought to be over, and is not."""
-        noted = {"generators": self.raw["begun"], "begun": {}}
-        return _read({**self.raw, "at": EPOCH, FINISHED: 0, **noted})
 
     def worker(self, number: int, index: Any) -> WorkerState:
         """
@@ -263,14 +269,26 @@ def read(state: Any) -> State:
             f"this state has version {version}, and this shmloader reads versions up to {VERSION}: "
             "load it with the shmloader that saved it, or a newer one"
         )
-    raw = {**_UNSET, **state}
     lost = [key for key in _UNSET if key not in state and key not in _LATER]
     if lost:
         raise ValueError(f"{_DAMAGED}: it has no {', no '.join(lost)}")
     try:
-        return _read(raw)
+        return _read({**_UNSET, **(_of_version_1(state) if version == 1 else state)})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{_DAMAGED}: {error}") from error
+
+
+def _of_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    What a state of version 1 says as one of now.
+
+    In that version an epoch was over with its last batch. Only one that notes that the sampler was
+    not at its end yet is known to be from the loop's body; after any other the next epoch comes.
+    """
+    raw = {key: state[key] for key in _UNSET if key in state} | {"shmloader": VERSION}
+    if state.get("begun"):
+        raw |= {"at": EPOCH, FINISHED: 0, "generators": state["begun"]}
+    return raw
 
 
 def _read(raw: dict[str, Any]) -> State:
@@ -294,7 +312,6 @@ def _read(raw: dict[str, Any]) -> State:
         is_late=raw[FINISHED] is True,
         missing=_unpack_numbers(raw["missing"], raw["low"], raw["drawn"]),
         generators=_generators({**generators.NONE, **raw["generators"]}),
-        begun=_generators({**generators.NONE, **raw["begun"]}) if raw["begun"] else {},
     )
 
 

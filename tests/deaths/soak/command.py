@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import shlex
 import sys
@@ -13,11 +14,10 @@ from itertools import accumulate, count, pairwise
 
 from rich.console import Console
 
+from bench.loads.pools import SEED
 from bench.report import machine
-from bench.workloads import SEED
 from shmloader.cli.command import positive_integer
-from shmloader.cli.progress import progress_bar
-from shmloader.core import adopt_orphans
+from shmloader.cli.progress_bar import progress_bar
 from shmloader.errors import RetentionWarning
 from tests.deaths import soak
 from tests.deaths.soak import flatness, report
@@ -63,7 +63,7 @@ def _try(trials: list[Trial]) -> list[Change]:
             trial.deliver_calmly(advance)
         _say(f"{result.phase}: {result.batches} batches in {result.calm_s:.1f} s")
     flatness.settle()
-    adopt_orphans()  # a nursery whose first process was killed is to be counted too
+    ctypes.CDLL(None).prctl(36, 1)  # replacements whose nursery was killed are to be counted too
     before = flatness.sample()
     for trial in trials:
         with _bar(trial.result, "workers die", trial.result.batches) as advance:

@@ -7,7 +7,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from shmloader.cli.comparison.digest import digest_batch
+from shmloader.cli.comparison import digest_batch
 from tests.deaths.soak.phases import Phase, draw
 
 _STALLED_S = 60  # without a batch; longer than any number of deaths explains

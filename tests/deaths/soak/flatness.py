@@ -99,10 +99,18 @@ class Change:
         return f"{self.quantity.title}: {self.first:.6g} at first, {self.last:.6g} at last"
 
 
-def changes(samples: list[dict[str, float]]) -> list[Change]:
-    """Compare the first quarter's median with the last quarter's, for each quantity."""
+def changes(samples: list[dict[str, float]], kept_mb: float = 0) -> list[Change]:
+    """
+    Compare the first quarter's median with the last quarter's, for each quantity.
+
+    Args:
+        kept_mb: What the trainer keeps. Slots that are leased when a nursery is started in
+            mid-epoch stay out of use while it and its workers live, so shared memory grows by that.
+    """
     quarter = -(-len(samples) // 4)
-    return between(_medians(samples[:quarter]), _medians(samples[-quarter:]))
+    first = _medians(samples[:quarter])
+    first["shared_mb"] += kept_mb
+    return between(first, _medians(samples[-quarter:]))
 
 
 def between(first: dict[str, float], last: dict[str, float]) -> list[Change]:

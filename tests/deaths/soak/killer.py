@@ -1,9 +1,8 @@
 """
 Kills and stops children of a trainer that knows nothing of it, from a process of its own.
 
-Children are the workers and the nursery's processes, also those that lost their parents. A
-replacement in its first moments counts as a worker. The killer runs until its input has a word or
-EOF.
+Children are the workers and the nursery, also those that lost their parents. A replacement in its
+first moments counts as a worker. The killer runs until its input has a word or EOF.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ _WORKER_NAME, _NURSERY_NAME = "pt_data_worker", "shm_nursery"
 _NAMES = (_WORKER_NAME, _NURSERY_NAME, "shm_newborn")
 _RUNNING, _STOPPED = "RSD", "T"  # states of a process, as the kernel writes them
 _NURSERIES_PART = 0.4  # of all kills
-_ENOUGH = 2  # processes of a nursery, of which one may be killed
 
 
 class Killer:
@@ -36,7 +34,7 @@ class Killer:
 
     Attributes:
         killed, stopped: How many workers it hit; known when the context is left.
-        nurseries: How many processes of nurseries it killed.
+        nurseries: How many nurseries it killed.
     """
 
     def __init__(self, kill_s: float, stop_s: float, most: int, seed: int):
@@ -70,7 +68,7 @@ class Aim:
 
     Attributes:
         hits: How many workers each signal was sent to.
-        nurseries: How many processes of nurseries were killed.
+        nurseries: How many nurseries were killed.
     """
 
     def __init__(self, trainer_pid: int, seed: int):
@@ -84,7 +82,9 @@ class Aim:
     def hit(self, number: signal.Signals) -> None:
         """Send a signal to a random child; the loader must find one that is stopped."""
         workers, nurseries = self._look(_RUNNING)
-        if number == signal.SIGKILL and nurseries and self._random.random() < _NURSERIES_PART:
+        # First of all: a nursery that is started in mid-epoch keeps what was leased then, once.
+        part = _NURSERIES_PART if self.nurseries else 1
+        if number == signal.SIGKILL and nurseries and self._random.random() < part:
             self.nurseries += self._send(self._random.choice(nurseries), _RUNNING, number)
         elif workers and self._send(self._random.choice(workers), _RUNNING, number):
             self.hits[number] += 1
@@ -115,12 +115,10 @@ class Aim:
         self._dying &= self._family.keys()
         found = [pid for pid in self._family if _name_and_state(pid)[1] in states]
         found = [pid for pid in found if pid not in self._dying]
+        nurseries = [pid for pid in found if self._family[pid] == _NURSERY_NAME]
         # A name that it had at the last look too: a newborn has its parent's for a moment.
-        old = [pid for pid in found if before.get(pid) == self._family[pid] == _NURSERY_NAME]
-        if len(old) < _ENOUGH:
-            # Where forks take longer than the time from kill to kill, one of them has to be left.
-            return [pid for pid in found if self._family[pid] != _NURSERY_NAME], []
-        return [pid for pid in found if pid not in old], old
+        old = [pid for pid in nurseries if before.get(pid) == _NURSERY_NAME]
+        return [pid for pid in found if pid not in nurseries], old
 
     def _find_family(self) -> dict[int, str]:
         """Find workers, nurseries and their children; orphans are known from the last look."""

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
-from shmloader.cli.demo.photographs import PHOTOGRAPHS, PhotographTiles
+from examples.demo.photographs import PHOTOGRAPHS, PhotographTiles
 
 BATCH_SIZE = 6
 TILES_PER_PHOTOGRAPH = 16  # an epoch of 22 batches; three workers' shares end unevenly

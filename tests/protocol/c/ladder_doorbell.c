@@ -105,7 +105,7 @@ static void signal_ends_parking(void) {
 
 int main(int argc, char **argv) {
   check_start(argc, argv);
-  printf("parking: %s\n", PLATFORM_PARKING);
+  printf("parking: %s\n", platform_has_futex() ? "futex" : "sleep");
   RUN(ring_before_arm_is_in_the_count);
   RUN(ring_after_arm_ends_parking_at_once);
   RUN(count_wraps);

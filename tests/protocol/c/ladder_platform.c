@@ -13,6 +13,7 @@ enum { FILE_UNITS = 512 };
 static bool exists[FILE_UNITS];
 static int calls_left, failure;
 static uint64_t longest_units = FILE_UNITS; /* a longer call is interrupted */
+static bool refuses; /* as a filter of system calls does */
 
 static void set_exists(int64_t offset, int64_t bytes, bool value) {
   CHECK(offset % (1 << 20) == 0 && bytes % (1 << 20) == 0 && bytes > 0);
@@ -24,6 +25,10 @@ static void set_exists(int64_t offset, int64_t bytes, bool value) {
 
 static int scripted_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
   CHECK_EQUAL(5, fd);
+  if (refuses) {
+    errno = ENOSYS;
+    return -1;
+  }
   bool makes = mode == 0;
   bool is_long = makes && (uint64_t)bytes > longest_units << 20;
   if (is_long || (makes && calls_left-- == 0)) {
@@ -34,9 +39,22 @@ static int scripted_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
   return 0;
 }
 
+static int64_t scripted_pwrite(int fd, const void *from, size_t bytes, int64_t offset) {
+  CHECK_EQUAL(5, fd);
+  CHECK(refuses && bytes == 1 && *(const char *)from == 0);
+  if (calls_left-- == 0) {
+    errno = failure;
+    return -1;
+  }
+  set_exists(offset, 1 << 20, true);
+  return 1;
+}
+
 #define fallocate scripted_fallocate
+#define pwrite scripted_pwrite
 #include "platform.h"
 #undef fallocate
+#undef pwrite
 
 static const uint64_t mib = UINT64_C(1) << 20;
 
@@ -124,10 +142,23 @@ static void full_file_after_an_interrupt_leaves_what_was_told(void) {
   CHECK_EQUAL(0, count_existing(0, FILE_UNITS));
 }
 
+/* Without fallocate each page comes by a write into it, and a full file is an error as well. */
+static void refused_calls_are_replaced_by_writes(void) {
+  refuses = true;
+  script(1000, 0);
+  CHECK_EQUAL(200 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
+  CHECK_EQUAL(200, count_existing(3, 203));
+  CHECK_EQUAL(200, count_existing(0, FILE_UNITS));
+  script(70, ENOSPC);
+  CHECK_EQUAL(-ENOSPC, platform_reserve(5, 3 * mib, 200 * mib, mib));
+  refuses = false;
+}
+
 int main(int argc, char **argv) {
   check_start(argc, argv);
   RUN(reserving_makes_every_piece);
   RUN(full_file_leaves_nothing);
+  RUN(refused_calls_are_replaced_by_writes);
   RUN(interrupted_pieces_stay);
   RUN(interrupted_piece_is_halved);
   RUN(reserving_ends_under_any_signal);

@@ -43,7 +43,7 @@ static void nameplate_says_where_parts_lie(void) {
   const struct nameplate known = {.loader = 5, .owner_pid = 1234, .label = "Pictures"};
   log_name(fixture.ledger, &known);
   CHECK_EQUAL(VIEW_MAGIC, plate->magic);
-  CHECK_EQUAL(VIEW_VERSION, plate->version);
+  CHECK_EQUAL(view_layout_sum(), plate->layout);
   CHECK_EQUAL(SEGMENT_LIVE, plate->state);
   CHECK_EQUAL(5, plate->loader);
   CHECK_EQUAL(1234, plate->owner_pid);

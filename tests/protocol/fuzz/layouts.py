@@ -180,7 +180,7 @@ def judge(error, expected=WorkerBroken):
     """
     if isinstance(error, Wrong):
         raise error
-    if isinstance(error, (expected, RecursionError)):
+    if isinstance(error, expected):
         return type(error).__name__
     return judge_builder(error)
 

@@ -18,6 +18,14 @@ DataLoader(dataset, slot_count=8)  # error
 DataLoader(dataset, num_workers="2")  # error
 DataLoader(dataset, prefetch_factor=0.5)  # error
 DataLoader()  # error
+DataLoader(8)  # error
+DataLoader(iter([1, 2]))  # error
+DataLoader(dataset, assignment="dyn")  # error
+DataLoader(dataset, seed_by="bach")  # error
+DataLoader(dataset, fetch_threads="auto")  # error
+DataLoader(dataset, device=1)  # error
+DataLoader(dataset, device_transform=len)  # error
+shmloader.Device("cuda", prefetch="2")  # error
 
 loader = DataLoader(dataset)
 loader.stats().batchs  # error
@@ -29,6 +37,12 @@ loader.closed()  # error
 count: str = loader.stats().batches  # error
 loader.slotz  # error
 loader.restarts + "1"  # error
+loader.assignment = "dyn"  # error
+loader.device.transforms  # error
+shmloader.install(slot=8)  # error
+shmloader.install(assignment="dyn")  # error
+shmloader.install(seed_by="bach")  # error
+shmloader.install(fetch_threads="auto")  # error
 shmloader.log.tells("a line")  # error
 
 rows = shmloader.SharedList([1, 2])
@@ -45,6 +59,9 @@ def wrong_uses(theirs: torch.utils.data.DataLoader[int]) -> None:
     wrap(theirs, 8)  # error
     wrap(theirs, slot=8)  # error
     wrap(theirs, restarts="all")  # error
+    wrap(theirs, assignment="dyn")  # error
+    wrap(theirs, seed_by="bach")  # error
+    wrap(theirs, fetch_threads="auto")  # error
     strings: DataLoader[str] = wrap(theirs)  # error
 
 

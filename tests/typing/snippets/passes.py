@@ -4,7 +4,7 @@ from typing import Any, assert_type
 
 import torch
 import torch.utils.data
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 import shmloader
 from shmloader import DataLoader, Held, Stats, wrap
@@ -28,8 +28,23 @@ every_option = DataLoader(
     ring_bytes=1 << 30,
     keep_pages=False,
     restarts=3,
+    overlap_epochs=True,
+    worker_bytes=1 << 30,
+    device="cuda",
 )
 defaults = DataLoader(dataset, slots=None, slot_bytes=None, ring_bytes=None)
+assert_type(DataLoader(dataset), DataLoader[tuple[torch.Tensor, ...]])
+assert_type(DataLoader(range(640)), DataLoader[int])
+assert_type(DataLoader(["a", "b"]), DataLoader[str])
+assert_type(DataLoader(torch.zeros(64, 8), batch_size=4), DataLoader[torch.Tensor])
+assert_type(DataLoader(shmloader.SharedList(["a", "b"])), DataLoader[str])
+chosen = DataLoader(range(8), assignment="dynamic", seed_by="batch")
+counted = DataLoader(range(8), assignment="cycle", seed_by="worker", fetch_threads=4)
+chosen.assignment = "cycle"
+shmloader.install(assignment="dynamic", seed_by="batch", fetch_threads=8)
+shmloader.install(slots=8, device=shmloader.Device("cuda", prefetch=4, transform=torch.stack))
+on_device = DataLoader(range(8), device=torch.device("cuda", 1), resumable=True, nice=19)
+assert_type(on_device.device, shmloader.Device | None)
 no_batches = DataLoader(dataset, batch_size=None)
 sampled = DataLoader(dataset, batch_sampler=[[0, 1], [2, 3]])
 
@@ -43,7 +58,7 @@ takes_torchs(defaults)
 with DataLoader(dataset) as loader:
     assert_type(loader.slots, int | None)
     for batch in loader:
-        print(batch)
+        assert_type(batch, Any)
     loader.close()
 
 assert_type(len(loader), int)
@@ -80,7 +95,9 @@ assert_type([held.held_s for held in defaults.held()], list[float])
 
 integers: torch.utils.data.DataLoader[int] = torch.utils.data.DataLoader([1, 2])  # type: ignore
 assert_type(wrap(integers), DataLoader[int])
+assert_type(wrap(integers).dataset, Dataset[int])
 assert_type(wrap(integers, slots=None, restarts=2), DataLoader[int])
+assert_type(wrap(integers, assignment="dynamic", fetch_threads=2), DataLoader[int])
 
 assert_type(shmloader.empty(3), torch.Tensor)
 assert_type(shmloader.empty((2, 3), torch.uint8), torch.Tensor)
@@ -93,7 +110,7 @@ assert_type(rows[0], tuple[str, int])
 assert_type(rows[1:], shmloader.SharedList[tuple[str, int]])
 assert_type([name for name, _ in rows], list[str])
 assert_type(shmloader.SharedDict({"a": 1})["a"], int)
-assert_type(shmloader.share(dataset).replaced[0].bytes, int)
+assert_type(shmloader.share(dataset, "rows").replaced[0].bytes, int)
 
 try:
     next(iter(defaults))

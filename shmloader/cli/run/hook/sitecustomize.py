@@ -51,9 +51,9 @@ def _watch(kind: Any, settings: str) -> None:
     def watch() -> Any:
         if not begun:
             try:
-                from shmloader.cli.run import watching
+                from shmloader.cli.run import observing
 
-                begun.append(watching.begin(settings))
+                begun.append(observing.begin(settings, torchs_get_iterator))
             except ImportError as error:
                 begun.append(None)
                 print(f"shmloader run: torch's loaders stay torch's: {error}", file=sys.stderr)

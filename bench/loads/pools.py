@@ -1,0 +1,173 @@
+"""
+The transport workloads: fetching costs next to nothing, what is left is collate and transport.
+
+A sample is an entry of a list that was built before the first fetch, so `dataset[i]` is one list
+index. If the sample size allows it, the list holds more bytes than a 32 MB cache (for tabular that
+counts the tensor objects, which weigh more than the values). Its length shares no factor with the
+batch size, so batches differ although long epochs pass over the list again.
+"""
+
+import gc
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from bench.loads import as_it_is
+
+SEED = 20250
+
+
+@dataclass(frozen=True)
+class Workload:
+    """
+    One workload: what a sample is, and how many make a batch and an epoch.
+
+    Args:
+        name: What the command line calls it.
+        batch_size: Samples in a batch.
+        batches: Batches in an epoch.
+        pool_size: Distinct samples that are built.
+        build: Makes the list of samples from a seeded generator and `pool_size`.
+        collate_fn: The user's own collate function; None is torch's default.
+    """
+
+    name: str
+    batch_size: int
+    batches: int
+    pool_size: int
+    build: Callable[[np.random.Generator, int], list]
+    collate_fn: Callable | None = None
+
+    def dataset(self) -> "PoolDataset":
+        """Return the dataset of one epoch; the pool behind it is built once per process."""
+        return PoolDataset(self.name, self.batch_size * self.batches)
+
+    def requests(self) -> list[range]:
+        """Return the indices of each batch, in the order in which every contender gets them."""
+        size = self.batch_size
+        return [range(turn * size, (turn + 1) * size) for turn in range(self.batches)]
+
+
+class PoolDataset(Dataset):
+    """
+    Map-style dataset whose samples lie ready in a list.
+
+    It pickles as its name and length: a spawned worker builds the same pool from the same seed.
+    """
+
+    def __init__(self, name: str, length: int):
+        pool = sample_pool(name)
+        self._name = name
+        self._samples = (pool * math.ceil(length / len(pool)))[:length]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int):
+        return self._samples[index]
+
+    def __reduce__(self):
+        return PoolDataset, (self._name, len(self._samples))
+
+
+@cache
+def sample_pool(name: str) -> list:
+    """Build the samples of a workload and take them out of the garbage collector's sight."""
+    workload = WORKLOADS[name]
+    pool = workload.build(np.random.default_rng(SEED), workload.pool_size)
+    gc.freeze()  # a collection in a forked worker would copy every page of the list
+    return pool
+
+
+def workload(name: str, batches: int | None = None) -> Workload:
+    """Look a workload up by name, with another number of batches per epoch if one is given."""
+    found = WORKLOADS[name]
+    return found if batches is None else replace(found, batches=batches)
+
+
+def pad_tokens(samples: list) -> dict:
+    """Pad token rows to the longest one, as a language model's collate function does."""
+    tokens, labels = zip(*samples, strict=True)
+    lengths = torch.tensor([len(row) for row in tokens])
+    input_ids = pad_sequence(tokens, batch_first=True)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": torch.arange(input_ids.shape[1]) < lengths[:, None],
+        "labels": torch.tensor(labels),
+    }
+
+
+def _floats(generator, count: int, *shape: int) -> tuple:
+    values = torch.from_numpy(generator.random((count, *shape), dtype=np.float32))
+    return values.unbind(0)
+
+
+def _bytes(generator, count: int, *shape: int) -> tuple:
+    values = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+    return torch.from_numpy(values).unbind(0)
+
+
+def _tiny(generator, count: int) -> list:
+    return list(zip(_floats(generator, count, 8), range(count), strict=True))
+
+
+def _cifar(generator, count: int) -> list:
+    return list(zip(_bytes(generator, count, 3, 32, 32), range(count), strict=True))
+
+
+def _atari(generator, count: int) -> list:
+    before, after = (_bytes(generator, count, 4, 84, 84) for _ in range(2))
+    keys = ("observation", "next_observation", "reward", "action")
+    rewards = generator.random(count).tolist()
+    rows = zip(before, after, rewards, range(count), strict=True)
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def _tabular(generator, count: int) -> list:
+    dense = _floats(generator, count, 13)
+    categories = torch.from_numpy(generator.integers(0, 1 << 20, (count, 26))).unbind(0)
+    return list(zip(dense, categories, generator.random(count).tolist(), strict=True))
+
+
+def _text(generator, count: int) -> list:
+    lengths = generator.integers(16, 512, count)
+    tokens = torch.from_numpy(generator.integers(1, 50_000, int(lengths.sum())))
+    return list(zip(tokens.split(lengths.tolist()), range(count), strict=True))
+
+
+def _imagenet(generator, count: int) -> list:
+    return list(zip(_floats(generator, count, 3, 224, 224), range(count), strict=True))
+
+
+def _video(generator, count: int) -> list:
+    return list(zip(_floats(generator, count, 8, 3, 224, 112), range(count), strict=True))
+
+
+def _list_small(generator, count: int) -> list:
+    return list(generator.random((count, 10, 150)))
+
+
+def _list_large(generator, count: int) -> list:
+    return list(generator.random((count, 1000, 150)))
+
+
+WORKLOADS = {
+    each.name: each
+    for each in (
+        Workload("tiny", 1, 500, 100_003, _tiny),
+        Workload("cifar", 128, 200, 32_771, _cifar),
+        Workload("atari", 32, 120, 2_053, _atari),
+        Workload("tabular", 4096, 50, 40_961, _tabular),
+        Workload("text", 64, 200, 32_771, _text, pad_tokens),
+        Workload("imagenet", 64, 28, 521, _imagenet),
+        Workload("video", 32, 16, 101, _video),
+        Workload("list_small", 128, 120, 8_209, _list_small, as_it_is),
+        Workload("list_large", 128, 8, 257, _list_large, as_it_is),
+    )
+}

@@ -1,0 +1,145 @@
+"""
+Whole batches of many kinds. Making one costs next to nothing: its parts lie in the dataset.
+
+Each function makes a dataset when it is called, in the process that uses it. Sample i of it is
+batch i, and every batch holds its number, so no two of an epoch are equal. Tensors are new in each
+batch: torch moves a tensor that it sends to shared memory, and sending it again would be free.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bench.loads import Made, as_it_is
+from bench.loads.costs import Arrays
+from bench.loads.pools import workload
+
+MB = 1_000_000
+IMAGE_BYTES = 38_535_168  # of 64 images of (3, 224, 224) float32
+KEYS = [sys.intern(f"field_{number}") for number in range(20)]
+NAMES = [f"class number {number}" for number in range(20)]
+
+
+class Load(NamedTuple):
+    """A dataset and the arguments that make a loader of it."""
+
+    dataset: Any
+    arguments: dict
+
+
+class Sentence:
+    """An object with a vocabulary that all others refer to too."""
+
+    def __init__(self, words: list[int], vocabulary: dict[str, int]):
+        self.words, self.vocabulary = words, vocabulary
+
+
+def batches(count: int, make: Callable[[int], object]) -> Load:
+    """Deliver whole batches, which no collate function touches."""
+    return Load(Made(count, make), {"batch_size": None, "collate_fn": as_it_is})
+
+
+def columns(count: int, rows: int, width: int) -> Load:
+    """One table, split into its columns: leaves that overlap."""
+    table = torch.arange(rows * width, dtype=torch.float32).reshape(rows, width)
+    return batches(count, lambda turn: [turn, *table.clone().unbind(1)])
+
+
+def vocabulary(count: int) -> Load:
+    """64 objects that refer to one dict of 5,000 words."""
+    words = {f"word number {number}": number for number in range(5_000)}
+    return batches(count, lambda turn: [Sentence([turn, place], words) for place in range(64)])
+
+
+def same(count: int, item: bytes | str, times: int) -> Load:
+    """One object, many times."""
+    return batches(count, lambda turn: [turn, [item] * times])
+
+
+def class_names(count: int) -> Load:
+    """20,000 labels out of 20, as strings."""
+    return batches(count, lambda turn: [NAMES[(turn + place) % 20] for place in range(20_000)])
+
+
+def literal_keys(count: int) -> Load:
+    """1,000 dicts with the same 20 keys, as literals in the source make them."""
+    return batches(count, lambda turn: [dict.fromkeys(KEYS, turn + row) for row in range(1_000)])
+
+
+def object_array(count: int) -> Load:
+    """An ndarray of 50,000 Python strings."""
+    texts = np.array([f"text number {number}" for number in range(50_000)], dtype=object)
+    return batches(count, lambda turn: [turn, texts])
+
+
+def shared_slices(count: int, size: int) -> Load:
+    """Slices of a dataset that was put into shared memory by share_memory_()."""
+    data = torch.zeros(2 * size, dtype=torch.uint8).share_memory_()
+    data[::4096] = torch.arange(len(data[::4096])) % 251
+    return batches(count, lambda turn: [turn, data[turn % 2 * size :][:size]])
+
+
+def blocks(count: int, size: Callable[[int], int]) -> Load:
+    """One tensor of as many bytes as `size` says for each batch, filled with its number."""
+    return batches(count, lambda turn: torch.full((size(turn),), turn % 251, dtype=torch.uint8))
+
+
+def at_random(largest: int) -> Callable[[int], int]:
+    """
+    Sizes from 1 KB to the largest, the same in every process: as many of 10 KB as of 10 MB.
+
+    The seed is one whose large ones are far apart, so that those in flight together are no more
+    than twice the largest, but as many in an epoch as a loader has slots.
+    """
+    low, high = math.log(1_000), math.log(largest)
+    return lambda turn: int(math.exp(np.random.default_rng((12, turn)).uniform(low, high)))
+
+
+def now_and_then(large: int, small: int, every: int) -> Callable[[int], int]:
+    """Small batches, and a large one in the middle of each stretch of `every`."""
+    return lambda turn: large if turn % every == every // 2 else small
+
+
+def images(count: int, size: int = IMAGE_BYTES) -> Load:
+    """A large tensor and a small one."""
+    pixels = torch.arange(size // 4, dtype=torch.float32)
+    return batches(count, lambda turn: [pixels.clone(), torch.full((64,), turn)])
+
+
+def many_tensors(count: int, leaves: int) -> Load:
+    """Tensors of 8 numbers."""
+    table = torch.arange(8.0 * leaves).reshape(leaves, 8)
+    return batches(count, lambda turn: [turn, *(row.clone() for row in table)])
+
+
+def many_arrays(count: int, leaves: int) -> Load:
+    """Ndarrays of 64 numbers."""
+    arrays = [np.full(64, number, np.float32) for number in range(leaves)]
+    return batches(count, lambda turn: [turn, *arrays])
+
+
+def nested_dicts(count: int) -> Load:
+    """500 records, as a reader of JSON makes them."""
+
+    def record(turn: int, row: int) -> dict:
+        box = {"left": row, "top": turn, "size": {"width": 1.5, "height": math.pi}}
+        return {"id": row, "name": f"record {row}", "tags": ["a", "b", turn], "box": box}
+
+    return batches(count, lambda turn: [record(turn, row) for row in range(500)])
+
+
+def records(rows: int) -> Load:
+    """Arrays that take a while to fetch, without end."""
+    arguments = {"batch_size": 128, "collate_fn": as_it_is, "prefetch_factor": 4}
+    return Load(Arrays(rows, 150), arguments)
+
+
+def of_workload(name: str, count: int) -> Load:
+    """A workload of the main comparison."""
+    chosen = workload(name, count)
+    arguments = {"batch_size": chosen.batch_size, "collate_fn": chosen.collate_fn}
+    return Load(chosen.dataset(), arguments)

@@ -1,8 +1,0 @@
-"""One row in a process of its own; see run.py."""
-
-import sys
-
-from bench.questions.lists.run import main
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,0 +1,179 @@
+"""
+`make demo`: a training on photographs, then large batches, with torch's loader and with ours.
+
+All batches and losses are compared; the tables are those of `shmloader bench` and `run --compare`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import click
+import torch
+from rich.console import Console
+
+from examples.demo.photographs import CROP_PIXELS, PHOTOGRAPHS, SAMPLE_BYTES, PhotographTiles
+from examples.demo.picture import draw
+from examples.demo.training import Training
+from shmloader.cli.command import CommandError, require_folder_of
+from shmloader.cli.comparison import (
+    CONTENDERS,
+    OURS,
+    TORCHS,
+    Load,
+    Took,
+    check_same_batches,
+    compared,
+    fitting_batch_size,
+    middle,
+    move_batches,
+    table,
+)
+from shmloader.cli.progress_bar import progress_bar
+
+_SETTLE_S = 0.2  # off the clock, while workers finish what is fetched for the next epoch
+# Beyond torch's arguments. It is off by default, because only a sampler of torch's kinds is sure to
+# be foretold without side effects.
+_OPTIONS = {OURS: {"overlap_epochs": True}, TORCHS: {}}
+_CONSOLE = Console(stderr=True)
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--epochs", type=click.IntRange(min=2), help="8 by default, 2 with --quick.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--quick", is_flag=True, help="Less of everything: some seconds.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    default=Path("shmloader-demo.png"),
+    show_default=True,
+    help="Where to write the picture.",
+)
+def demo(workers: int, epochs: int | None, seed: int, quick: bool, picture: Path) -> None:
+    """Train a small network on photographs and move large batches with both loaders."""
+    try:
+        require_folder_of(picture)
+        # The same sums in the same order, and cores left to the workers.
+        torch.set_num_threads(1)
+        trainings = train(workers, epochs or (2 if quick else 8), seed, 40 if quick else 160)
+        load = Load((3, 224, 224), 512, 64, 12 if quick else 24, 3 if quick else 11, workers)
+        passes = move(load.fitting())
+        setting = f"workers {workers}, torch {torch.__version__}"
+        draw(trainings, passes, load.fitting().title, setting, picture)
+    except CommandError as error:
+        sys.exit(f"demo: {error}")
+    print(f"\nPicture: {picture}")
+
+
+def train(workers: int, epochs: int, seed: int, tiles_per_photograph: int) -> list[Training]:
+    """
+    Train an epoch with each loader, check it, and so on: a noisy minute hits both.
+
+    Raises:
+        CommandError: The loaders' batches or losses differ.
+    """
+    dataset = PhotographTiles(tiles_per_photograph)
+    batch_size = fitting_batch_size(64, SAMPLE_BYTES, workers)
+    title = f"{len(dataset)} JPEG tiles of {len(PHOTOGRAPHS)} photographs, batch_size {batch_size}"
+    print(f"Training: {title}, {workers} persistent workers; shmloader with overlap_epochs=True")
+    trainings = [
+        Training(
+            name,
+            kind(
+                dataset,
+                batch_size=batch_size,
+                shuffle=True,
+                num_workers=workers,
+                persistent_workers=True,
+                # Its own: the other loader's epochs in between must not shift this one's.
+                generator=torch.Generator().manual_seed(seed),
+                **_OPTIONS[name],
+            ),
+            seed,
+        )
+        for name, kind in CONTENDERS.items()
+    ]
+    _warm_up(batch_size)
+    with progress_bar(_CONSOLE, "training", epochs * len(trainings)) as advance:
+        for number in range(1, epochs + 1):
+            for training in trainings:
+                training.run_epoch()
+                time.sleep(_SETTLE_S)
+                advance()
+            _check_epoch(f"epoch {number}", trainings)
+            print(f"  epoch {number} of {epochs}: {_last_epoch(trainings)}")
+    for training in trainings:
+        del training.loader  # its workers end
+    steps = trainings[0].took.batches
+    print(f"Checked: all {steps} batches are the same bit for bit, and so is every loss.\n")
+    _say("photographs", {training.name: training.took for training in trainings})
+    for training in trainings:
+        print(f"{training.name}: {_figures(training)}")
+    return trainings
+
+
+def _warm_up(batch_size: int) -> None:
+    """Let torch set up its kernels, so that the first loader does not pay for it."""
+    training = Training("", torch.utils.data.DataLoader([]), 0)
+    for _ in range(2):
+        images = torch.rand(batch_size, 3, CROP_PIXELS, CROP_PIXELS)
+        training.learn(images, torch.zeros(batch_size, dtype=torch.int64))
+
+
+def _check_epoch(what: str, trainings: list[Training]) -> None:
+    digests = {each.name: [step.digest for step in each.epochs[-1]] for each in trainings}
+    check_same_batches(what, digests)
+    losses = [[step.loss for step in each.epochs[-1]] for each in trainings]
+    for number, (expected, actual) in enumerate(zip(*losses, strict=True), start=1):
+        if expected != actual:
+            raise CommandError(
+                f"{what}: the batches are the same, but the loss of step {number} is {expected!r} "
+                f"with {trainings[0].name} and {actual!r} with {trainings[1].name}"
+            )
+
+
+def _last_epoch(trainings: list[Training]) -> str:
+    times = [f"{training.name} {training.epoch_times_s[-1]:.2f} s" for training in trainings]
+    steps = trainings[0].epochs[-1]
+    return f"{', '.join(times)}, mean loss {sum(step.loss for step in steps) / len(steps):.4f}"
+
+
+def _figures(training: Training) -> str:
+    edge_s = median(epoch[0].wait_s for epoch in training.epochs[1:])
+    last = training.epochs[-1]
+    correct = sum(step.correct for step in last) / len(last)
+    return (
+        f"{median(training.epoch_times_s):.2f} s an epoch, {training.waiting_share:.1%} of it "
+        f"waiting; {edge_s * 1e3:.1f} ms at the first step of later epochs; "
+        f"{correct:.1%} correct in the last one"
+    )
+
+
+def move(load: Load) -> dict[str, list[Took]]:
+    """
+    Move large batches with both loaders.
+
+    Raises:
+        CommandError: The loaders' batches differ.
+    """
+    print(f"\nLarge batches: {load.title}, ready-made samples")
+    with progress_bar(_CONSOLE, "large batches", load.rounds * len(CONTENDERS)) as advance:
+        passes = move_batches(load, advance)
+    print(f"Checked: all {load.batches} batches are the same bit for bit.\n")
+    _say("large batches", {name: middle(each) for name, each in passes.items()})
+    return passes
+
+
+def _say(title: str, took: dict[str, Took]) -> None:
+    lines = table("what", [(title, by, each) for by, each in took.items()])
+    print("\n".join([*lines, compared(took[TORCHS], took[OURS])]))
+
+
+if __name__ == "__main__":
+    run: Callable[..., None] = demo
+    run(prog_name="make demo")

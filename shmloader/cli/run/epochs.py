@@ -1,0 +1,90 @@
+"""What is known of the loaders of a program, and of their epochs."""
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shmloader.cli.comparison import OURS, TORCHS, Took
+from shmloader.metrics.case import Setting
+from shmloader.trainer.service import Evidence, Service
+
+# A reference to an iterator, what serves it, and what it is run with.
+Served = tuple[weakref.ref[Any], Service, Setting]
+
+
+@dataclass
+class Clock:
+    """Adds up what an iterator of torch's takes, from outside of it."""
+
+    took: Took = field(default_factory=Took)
+    cpu_s: float = field(default_factory=time.process_time)  # at the last look
+
+    def time(self, step: Callable[[], Any]) -> Any:
+        """Add what a step takes, and the processor time since the last one."""
+        begin_s = time.perf_counter()
+        try:
+            return step()
+        finally:
+            cpu_s = time.process_time()
+            self.took.waited_s += time.perf_counter() - begin_s
+            self.took.cpu_s += cpu_s - self.cpu_s
+            self.cpu_s = cpu_s
+
+
+@dataclass
+class Watched:
+    """
+    One loader of the program.
+
+    Attributes:
+        title: What it loads, in words.
+        reason: Why it stays torch's; "" if it does not.
+        took: By who iterated; epochs belong to whose turn it was when they began.
+        turn: Who iterates this epoch.
+        is_chosen: `turn` is that of an epoch whose iterator is not made yet.
+        is_ours_to_make: Its class has asked for an iterator; one that never does makes its own.
+        kept: Persistent iterators that take turns, by whose they are.
+        before: What the loader's generator is set back to before an epoch draws from it.
+        served: What serves its living iterators of ours, and what they are run with, by id.
+        counted: Its epochs of ours that `took` has, by their numbers.
+        evidence: What it is judged by at the end, as far as it is known already.
+    """
+
+    title: str
+    reason: str = ""
+    took: dict[str, Took] = field(default_factory=lambda: {OURS: Took(), TORCHS: Took()})
+    turn: str = OURS
+    is_chosen: bool = False
+    is_ours_to_make: bool = False
+    kept: dict[str, Any] = field(default_factory=dict)
+    before: torch.Tensor | None = None
+    served: dict[int, Served] = field(default_factory=dict)
+    counted: set[int] = field(default_factory=set)
+    evidence: Evidence | None = None
+
+    def count(self, service: Service, *, is_over: bool) -> None:
+        """
+        Add what its epochs of ours took.
+
+        Args:
+            is_over: Those that run are not counted yet.
+        """
+        ours = self.took[OURS]
+        for epoch in service.pool.history.epochs():
+            if epoch.number not in self.counted and (epoch.is_over or not is_over):
+                self.counted.add(epoch.number)
+                ours.batches += epoch.batches
+                ours.waited_s += epoch.next.total_s
+                ours.cpu_s += epoch.trainer_cpu_s
+
+    def take_evidence(self, of: Sequence[int]) -> None:
+        """Take what the loader is judged by from iterators that have ended; keep nothing else."""
+        for key in of:
+            _, service, setting = self.served.pop(key, (None, None, None))
+            if service is not None and setting is not None:  # not taken yet
+                self.count(service, is_over=bool(self.served))
+                self.evidence = service.evidence(setting) or self.evidence

@@ -1,1 +1,0 @@
-# Packing of generators: nothing that another part uses.

@@ -1,0 +1,37 @@
+"""What a list or dict in shared memory answers to code that would change it."""
+
+from typing import TYPE_CHECKING, Any
+
+_CHANGES = frozenset(
+    (
+        *("append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse"),
+        *("setdefault", "sort", "update"),
+    )
+)
+
+
+class Unchanging:
+    """Refuses the changes of a list or dict by their names."""
+
+    if not TYPE_CHECKING:  # checkers refuse them as of any other class
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            if name not in _CHANGES:
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"a {kind} cannot be changed, so it has no {name}(): leave what is changed out of "
+                "share(), or change a copy of your own"
+            )
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise TypeError(self._refusal("set"))
+
+        def __delitem__(self, key: Any) -> None:
+            raise TypeError(self._refusal("deleted"))
+
+        def _refusal(self, done: str) -> str:
+            return (
+                f"no item of a {type(self).__name__} can be {done}: leave what is changed out of "
+                "share(), or change a copy of your own"
+            )

@@ -1,0 +1,119 @@
+"""
+The birth of a replacement: a file with what it starts from, to which every process only appends.
+
+The kernel appends one record after the other, and the first one decides: which process is the
+worker, or that none will ever be. So an order may be given again and again, and processes that were
+forked for it may be late, or die: at most one goes near the ring, and the trainer knows which.
+
+No record crosses a page of the file: across pages the kernel appends piece by piece, and a writer
+that is killed between two leaves half of one.
+"""
+
+import enum
+import fcntl
+import io
+import os
+import struct
+import weakref
+from typing import NamedTuple
+
+from shmloader.memory import segment
+from shmloader.processes import watching
+
+_made: "weakref.WeakSet[Birth]" = weakref.WeakSet()  # here, and before a fork in its parent
+_RECORD = struct.Struct("<4q")  # 32 bytes, which divide a page
+_PIECE_BYTES = 4096
+
+
+class Event(enum.IntEnum):
+    """What a record says."""
+
+    BORN = 1  # the process is the worker, if this is the first record
+    FAILED = 2  # there will be no worker, if this is the first record; the code is the errno
+    ENDED = 3  # the process has ended, with that exit code
+
+
+class BirthRecord(NamedTuple):
+    """
+    One record.
+
+    Attributes:
+        event: An Event.
+        pid: Of the process that it is about, or 0.
+        started: When that process started, in the kernel's ticks; 0 if the kernel does not say.
+        code: An errno or exit code, or 0.
+    """
+
+    event: int
+    pid: int
+    started: int
+    code: int
+
+    @property
+    def start_time(self) -> str | None:
+        """When the process started, as `watching` has it."""
+        return str(self.started) if self.started else None
+
+
+class Birth(io.FileIO):
+    """
+    The file, in any process that has a descriptor of it.
+
+    Attributes:
+        content_bytes: Where the records begin.
+    """
+
+    content_bytes = 0
+
+    @classmethod
+    def make(cls, content: bytes) -> "Birth":
+        """
+        Make a file without records.
+
+        Raises:
+            OSError: There is no descriptor left, or no memory.
+        """
+        birth = cls(segment.open_object("shmloader-birth"), "rb+")
+        _made.add(birth)
+        birth.content_bytes = -(-len(content) // _RECORD.size) * _RECORD.size
+        with open(birth.fileno(), "wb", closefd=False) as file:
+            file.write(content.ljust(birth.content_bytes, b"\0"))
+        fcntl.fcntl(birth, fcntl.F_SETFL, os.O_APPEND)
+        return birth
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except OSError:  # a child that was forked may have closed all that it inherited
+            return
+
+    def content(self) -> bytes:
+        """What the worker starts from, and zeros after it."""
+        return os.pread(self.fileno(), self.content_bytes, 0)
+
+    def records(self) -> list[BirthRecord]:
+        """List all whole records: there are one or two for each process that was forked."""
+        piece = os.pread(self.fileno(), _PIECE_BYTES, self.content_bytes)
+        whole_bytes = len(piece) // _RECORD.size * _RECORD.size
+        return list(map(BirthRecord._make, _RECORD.iter_unpack(piece[:whole_bytes])))
+
+    def add(self, event: Event, pid: int = 0, code: int = 0) -> BirthRecord:
+        """Append a record, about a process with its start time."""
+        started = int(watching.start_time(pid) or 0) if pid else 0
+        record = BirthRecord(event, pid, started, code)
+        os.write(self.fileno(), _RECORD.pack(*record))
+        return record
+
+    def claim(self) -> bool:
+        """Returns True if this process is the worker, even if its parent has said so already."""
+        claim = self.add(Event.BORN, os.getpid())
+        first = self.records()[0]
+        # Either may have had no descriptor left to look up the start with.
+        is_as_old = first.started == claim.started or not (first.started and claim.started)
+        return is_as_old and (first.event, first.pid) == (claim.event, claim.pid)
+
+
+def close_inherited() -> None:
+    """Close the files that this process has by a fork alone."""
+    for birth in _made:
+        birth.close()

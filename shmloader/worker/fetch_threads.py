@@ -1,0 +1,148 @@
+"""
+Threads that fetch samples, for datasets that wait: for a network, or a disk.
+
+They are daemons of our own: an executor's would be joined at the process's end, and one that is
+blocked in user code would keep the worker from leaving.
+"""
+
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from queue import SimpleQueue
+from typing import Any
+
+import numpy
+import torch
+
+from shmloader.worker.seeds import Turn, taking
+
+
+class Task:
+    """
+    One sample to be fetched, or all samples of a request where the dataset takes them at once.
+
+    Attributes:
+        index: What the dataset is asked for.
+        is_done: True when there is a sample or an error.
+        error: Raised by the dataset, of any kind.
+    """
+
+    __slots__ = ("error", "fetch", "index", "is_done", "is_dropped", "sample", "turn")
+
+    def __init__(
+        self,
+        fetch: Callable[[Any], Any],
+        index: Any,
+        turn: Turn | None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Have something to fetch, or an error in place of that."""
+        self.fetch: Any = fetch
+        self.index = index
+        self.turn = turn
+        self.sample: Any = None
+        self.error = error
+        self.is_done = False
+        self.is_dropped = False
+
+    def run(self) -> None:
+        """Fetch, on whichever thread this is."""
+        if not self.is_dropped and self.error is None:
+            try:
+                with nullcontext() if self.turn is None else taking(self.turn):
+                    self.sample = self.fetch(self.index)
+            except BaseException as error:
+                self.error = error
+        self.is_done = True
+        if self.is_dropped:
+            self.drop()  # it was fetched meanwhile
+
+    def drop(self) -> None:
+        """
+        Fetch nothing, if it is not begun, and keep nothing of it.
+
+        The traceback of an error leads back to the task. Without a collection of such circles they
+        would keep what the dataset's frames refer to.
+        """
+        self.is_dropped = True
+        self.fetch = self.sample = self.error = None
+
+    def take(self) -> Any:
+        """Return the sample once, or raise the error."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame, and those of whoever waits
+        sample, self.sample = self.sample, None
+        return sample
+
+
+class _Modes:
+    """
+    What is kept for each thread, and the program or the worker's init function may have set.
+
+    Of torch's it is a list; whatever keeps its settings in context variables, such as
+    `numpy.seterr` and `decimal`, comes with a copy of the context.
+    """
+
+    def __init__(self) -> None:
+        self._context = contextvars.copy_context()
+        self._float_errors = numpy.geterr()  # numpy 1.26 has them beside the context
+        self._grad = torch.is_grad_enabled()
+        self._inference = torch.is_inference_mode_enabled()
+        self._default_device = torch.get_default_device()
+        self._cuda_device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Work on this thread as on the one that made this."""
+        self._enter()
+        self._context.copy().run(work)
+
+    def _enter(self) -> None:
+        numpy.seterr(**self._float_errors)
+        torch.set_grad_enabled(self._grad)
+        if self._inference:
+            torch.inference_mode().__enter__()
+        if self._default_device.type != "cpu":
+            torch.set_default_device(self._default_device)
+        if self._cuda_device is not None:
+            torch.cuda.set_device(self._cuda_device)
+
+
+class FetchThreads:
+    """Fetches tasks in the order in which they are put, on several threads."""
+
+    def __init__(self, count: int, done: Callable[[Task], None]) -> None:
+        """
+        Start the threads, with the modes of the thread that calls this.
+
+        Args:
+            done: Called on a thread of these with each task that is done.
+        """
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._done = done
+        self._count = count
+        self._is_over = False
+        modes = _Modes()
+        for number in range(count):
+            name = f"shmloader fetch {number}"
+            threading.Thread(target=modes.run, args=(self._work,), name=name, daemon=True).start()
+
+    def put(self, task: Task) -> None:
+        """Have a task fetched."""
+        self._tasks.put(task)
+
+    def end(self) -> None:
+        """Let the threads leave, each when it has fetched what it has begun."""
+        self._is_over = True
+        for _ in range(self._count):
+            self._tasks.put(None)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None and not self._is_over:
+            task.run()
+            self._done(task)
+            del task  # or the sample would live until the next one

@@ -1,0 +1,119 @@
+"""Few descriptors, or none for a moment: right batches or one error with the numbers, no hang."""
+
+import re
+
+import pytest
+
+from tests.helpers.stage import Play, Stage
+
+HEAD = """\
+import os, resource, signal, threading, time, warnings
+import torch
+from shmloader import DataLoader, RestartWarning
+from tests.helpers.healing import open_loader, undisturbed
+from tests.helpers.mortal import Mortal, Script
+from tests.helpers.programs import wait_until
+
+# So that nothing is imported later, when no file can be opened.
+import shmloader.trainer.iterator, shmloader.worker.replacement
+
+ALLOWED = 200
+warnings.simplefilter("ignore", RestartWarning)
+
+
+def limit():
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (ALLOWED, hard))
+
+
+class Doomed(Mortal):
+    def __getitem__(self, index):
+        if index == self.doom and not os.path.exists("died"):
+            os.mkdir("died")  # which needs no descriptor
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def take_all():
+    taken = []
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        return taken
+"""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """Returns a process that forks programs which begin with everything imported."""
+    with Stage(tmp_path_factory.mktemp("stage"), HEAD) as stage:
+        yield stage
+
+
+@pytest.mark.core(every=17)
+@pytest.mark.parametrize("doom", [None, 9])
+@pytest.mark.parametrize("left", range(41))
+def test_few_are_left(stage, tmp_path, left, doom):
+    """However few are left when iter() begins, and if a worker dies, it ends, and says why."""
+    script = f"""
+os.chdir({str(tmp_path)!r})
+(expected,) = undisturbed(Mortal(Script(".")))
+doomed = Doomed(Script("."))
+doomed.doom = {doom}
+with open_loader(DataLoader, doomed, restarts=2) as loader:
+    limit()
+    taken = take_all()
+    for _ in range({left}):
+        os.close(taken.pop())
+    try:
+        batches = [batch.tolist() for batch in loader]
+        print("right" if batches == expected else batches)
+    except Exception as error:
+        print(type(error).__name__, error)
+    for descriptor in taken:
+        os.close(descriptor)
+"""
+    with Play(stage, tmp_path, script) as program:
+        (line,) = program.lines()
+        assert (0, set()) == (program.wait(), program.left())
+        numbers = r"RLIMIT_NOFILE allows this process 200 open files \(hard limit \d+\)"
+        assert re.match(f"right|(OSError|RuntimeError) .*{numbers}", line)
+        # A worker that cannot begin says so, as with torch; no other process does.
+        assert "processes/nursery" not in program.errors
+
+
+def test_none_is_left_for_a_moment(stage, tmp_path):
+    """A replacement whose record cannot be read is not dead: no second one takes its place."""
+    script = f"""
+class Slow(Mortal):
+    def __getitem__(self, index):
+        if index == 15:
+            os.mkdir("slow")
+            assert wait_until(lambda: os.path.exists("go on"))
+        return super().__getitem__(index)
+
+
+def take_all_for_a_moment():
+    assert wait_until(lambda: os.path.exists("slow"))
+    taken = take_all()
+    time.sleep(0.5)  # the trainer looks at its workers several times
+    os.mkdir("go on")
+    for descriptor in taken:
+        os.close(descriptor)
+
+
+os.chdir({str(tmp_path)!r})
+(expected,) = undisturbed(Mortal(Script(".")))
+with open_loader(DataLoader, Slow(Script(".", "item 3")), restarts=9) as loader:
+    iterator = iter(loader)
+    limit()
+    thread = threading.Thread(target=take_all_for_a_moment)
+    thread.start()
+    batches = [batch.tolist() for batch in iterator]
+    thread.join()
+    print(batches == expected, loader.stats().restarts)
+"""
+    with Play(stage, tmp_path, script) as program:
+        assert ["True 1"] == program.lines(), program.errors
+        assert (0, "") == (program.wait(), program.errors)

@@ -1,0 +1,239 @@
+"""A death is known whatever reaps the trainer's children: the kernel, a handler or a thread."""
+
+import multiprocessing
+import os
+import re
+
+import pytest
+
+from shmloader.processes import starting
+from tests.helpers.programs import wait_until
+from tests.helpers.stage import Play, Stage
+
+HEAD = """\
+import mmap, os, signal, threading, time, warnings
+import torch
+from torch.utils.data import Dataset
+from shmloader import DataLoader, RestartWarning
+from shmloader.worker import growth
+from tests.helpers.healing import epoch, open_loader, undisturbed
+from tests.helpers.mortal import Mortal, Script
+from tests.helpers.warned import AT_A_FORK
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def ignore():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def reap_all(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return
+
+
+def handle():
+    signal.signal(signal.SIGCHLD, reap_all)
+
+
+def reap_for_ever():
+    while True:
+        reap_all()
+        time.sleep(0.001)
+
+
+def wait_on_a_thread():
+    threading.Thread(target=reap_for_ever, daemon=True).start()
+
+
+def doomed(*points):
+    return Mortal(Script(os.getcwd(), *points))
+
+
+class Leaking(Dataset):
+    kept = []
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, index):
+        self.kept.append(memory := mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE))
+        memory[:: mmap.PAGESIZE] = b"x" * (len(memory) // mmap.PAGESIZE)
+        return index
+
+
+def texts(warned):
+    return [str(warning.message) for warning in warned]
+
+
+warnings.simplefilter("always")
+warnings.filterwarnings("ignore", AT_A_FORK, DeprecationWarning)
+"""
+
+KNOWN = "was killed by SIGKILL"
+LOST = r"ended \(its exit code is not known: %s\)"
+WAITS = "a thread, a library or the handler of SIGCHLD%s of this process waits for any child"
+WAYS = {
+    "ignore": LOST % "SIGCHLD is ignored in this process, so the kernel reaps its children",
+    "handle": LOST % WAITS % ", reap_all,",
+    # Now and then the trainer is faster than the thread; torch's loader has left its handler.
+    "wait_on_a_thread": f"{LOST % WAITS % '.*'}|{KNOWN}",
+}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """Returns a process that forks programs which begin with everything imported."""
+    with Stage(tmp_path_factory.mktemp("stage"), HEAD) as stage:
+        yield stage
+
+
+def play(stage, folder, script):
+    """Run a script on the stage; returns its lines if it ended well and left nothing."""
+    with Play(stage, folder, f"os.chdir({str(folder)!r})\n{script}") as program:
+        lines = program.lines()
+        assert (0, "", set()) == (program.wait(), program.errors, program.left())
+        return lines
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize(
+    ("moment", "method"),
+    [("before", "fork"), ("after", "fork"), ("before", "spawn"), ("before", "forkserver")],
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_killed_worker_is_replaced(stage, tmp_path, way, moment, method):
+    """Deaths are healed, by the batches that torch has without them, and the warnings say why."""
+    script = f"""
+if __name__ == "__main__":
+    (expected,) = undisturbed(doomed())
+    dataset, moment = doomed("item 3", "item 9", "drawn 15"), {moment!r}
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        open_loader(
+            DataLoader, dataset, restarts=3, multiprocessing_context={method!r}
+        ) as loader,
+    ):
+        {way}() if moment == "before" else None
+        with dataset.script.held_back():
+            iterator = iter(loader)
+            {way}() if moment == "after" else None
+        actual = [batch.tolist() for batch in iterator]
+        say(expected == actual, loader.stats().restarts)
+    print(*texts(warned), sep="\\n", flush=True)
+"""
+    result, *said = play(stage, tmp_path, script)
+    # A replacement is another process's child, and so is a worker of a fork server.
+    lost = sum(re.search(WAYS[way], line) is not None for line in said)
+    known = sum(KNOWN in line for line in said)
+
+    assert ("True 3", 3) == (result, len(said))
+    if way != "wait_on_a_thread":
+        assert (method != "forkserver", 3) == (lost, lost + known)
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("way", WAYS)
+def test_deaths_beyond_the_restarts_are_one_error(stage, tmp_path, way):
+    """The error claims no exit code that is not known, and names what reaps."""
+    script = f"""
+{way}()
+with open_loader(DataLoader, doomed("item 3"), worker_bytes=1 << 40, restarts=0) as loader:
+    try:
+        list(loader)
+    except RuntimeError as error:
+        say(error)
+"""
+    (said,) = play(stage, tmp_path, script)
+
+    assert re.search(rf"exited unexpectedly: it ({WAYS[way]}) with .* \[3, 4, 5\] in hand", said)
+
+
+@pytest.mark.core(every=3, start=1)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_grew_is_replaced(stage, tmp_path, way):
+    """That a worker left because it grew is known from its last answer, not from its exit code."""
+    script = f"""
+growth._EVERY_S = 0.0
+{way}()
+with open_loader(DataLoader, Leaking(), worker_bytes=20 << 20) as loader:
+    numbers = [number for batch in loader for number in batch.tolist()]
+    say(numbers == list(range(60)), loader.stats().replaced > 2, loader.stats().restarts)
+"""
+
+    assert ["True True 0"] == play(stage, tmp_path, script)
+
+
+@pytest.mark.core(values=1)
+@pytest.mark.parametrize("thread", ["main", "another"])
+@pytest.mark.parametrize("way", WAYS)
+def test_without_restarts_it_is_torchs_error(stage, tmp_path, way, thread):
+    """Without healing a death is torch's error, on other threads too, which get no signal."""
+    script = f"""
+def iterate():
+    try:
+        list(open_loader(DataLoader, doomed("item 3")))
+    except RuntimeError as error:
+        say(error)
+
+
+{way}()
+if {thread!r} == "main":
+    iterate()
+else:
+    other = threading.Thread(target=iterate)
+    other.start()
+    other.join(20)
+"""
+    (said,) = play(stage, tmp_path, script)
+
+    assert re.fullmatch(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly", said)
+
+
+@pytest.mark.core(every=3, start=2)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_segment_is_used_again(stage, tmp_path, way):
+    """All workers that could write to it are known to be gone, so the next epoch takes it."""
+    script = f"""
+{way}()
+with open_loader(DataLoader, doomed("item 3"), restarts=1) as loader:
+    segments = []
+    for _ in range(3):
+        iterator = iter(loader)
+        segments.append(iterator._segment)
+        for _ in iterator:
+            continue
+    say(len({{id(segment) for segment in segments}}))
+"""
+
+    assert ["1"] == play(stage, tmp_path, f"warnings.simplefilter('ignore')\n{script}")
+
+
+def exit_at_once():
+    os._exit(7)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_that_is_none_any_more_has_ended(method):
+    """A process that something else reaped does not live, and has an exit code that none can."""
+    process = multiprocessing.get_context(method).Process(target=exit_at_once)
+    starting.start(process)
+    os.waitpid(process.pid, 0)
+
+    assert (False, starting.UNKNOWN_CODE) == (process.is_alive(), process.exitcode)
+    process.join()
+    process.close()
+
+
+def test_a_child_that_nothing_else_reaps_has_its_code():
+    """A process's exit code is known, as multiprocessing has it."""
+    process = multiprocessing.get_context("fork").Process(target=exit_at_once)
+    starting.start(process)
+
+    assert wait_until(lambda: process.exitcode is not None)
+    assert (False, 7) == (process.is_alive(), process.exitcode)

@@ -1,0 +1,1 @@
+"""The name of torchdata, under which its tests find what they import."""

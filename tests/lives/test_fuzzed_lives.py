@@ -1,0 +1,104 @@
+"""A minute of random lives; and what the fuzzer says of a case that fails."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.lives.bounded import settle
+from tests.lives.case import Case, Data, Event, draw
+from tests.lives.life import advice_in
+from tests.lives.shrink import shrink
+
+_SECONDS = 60
+_LATER_S = 240  # for a last case that hangs, and to make it smaller
+
+
+def fuzzer(*arguments, timeout=100):
+    """Run it in a process without threads, as forks need."""
+    command = [sys.executable, "-m", "tests.lives", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, timeout=timeout, capture_output=True, text=True)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(_SECONDS + _LATER_S + 30)
+def test_random_lives(request):
+    """A loader with any options, in any life, has the batches of an undisturbed one."""
+    seed = request.config.option.seed
+    done = fuzzer("--seconds", _SECONDS, "--seed", seed, timeout=_SECONDS + _LATER_S)
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    print(done.stdout)
+
+
+def test_life_of_every_kind():
+    """A case in which everything happens ends well."""
+    kinds = ("keep", "fork", "kill", "resume", "draw", "other")
+    events = [Event(kind, number % 2, number // 2, 1) for number, kind in enumerate(kinds)]
+    case = Case(
+        Data("map", samples=20),
+        "generator",
+        {"num_workers": 2, "batch_size": 2, "persistent_workers": True},
+        {"restarts": 50, "resumable": True},
+        epochs=4,
+        events=(*events, Event("close", 2, 1), Event("break", 3, 1)),
+    )
+    done = fuzzer("--case", case)
+
+    assert (0, "well") == (done.returncode, done.stdout.strip()), done.stderr
+
+
+@pytest.mark.thorough
+def test_case_that_hangs_is_a_failure():
+    """It is ended, and its stacks are shown."""
+    case = Case(Data("map", samples=2, wait_ms=100_000), torch={"num_workers": 1})
+    done = fuzzer("--case", case, "--limit-s", 3)
+
+    assert 1 == done.returncode
+    assert done.stdout.startswith("hang not over after 3 s"), done.stdout
+    assert "in _epoch" in done.stdout
+
+
+def test_case_prints_as_program():
+    """What is printed of a case is the case; a seed draws it again."""
+    for seed in range(200):
+        case = draw(seed)
+        assert (case, case) == (eval(repr(case)), draw(seed))
+
+
+def test_settled_case_is_accepted():
+    """Options that do not go together are left out once."""
+    for seed in range(200):
+        case = settle(draw(seed))
+        assert case == settle(case)
+
+
+def test_shrinks_to_what_it_takes():
+    """A case that fails is made smaller until each part of it is needed."""
+    case = Case(
+        Data("subset", samples=20, wait_ms=1.0),
+        "own",
+        {"num_workers": 3, "batch_size": 2, "in_order": False},
+        {"slots": 3, "worker_bytes": 1 << 20, "nice": 1},
+        epochs=3,
+        events=(Event("break", 1, 3), Event("kill", 1, 2, 1)),
+        seed=7,
+    )
+    smaller = shrink(case, lambda each: each.has("kill") and "worker_bytes" in each.ours, 10)
+
+    expected = Case(
+        Data(samples=1),
+        torch={"num_workers": 1, "batch_size": 2},
+        ours={"worker_bytes": 1 << 20},
+        events=(Event("kill"),),
+    )
+    assert expected == smaller
+
+
+def test_advice_is_read_from_lines():
+    """Options that a line of a report names with a value, and no other words."""
+    line = 'set num_workers=3, or assignment="dynamic": see slots=; persistent_workers=True'
+
+    expected = {"num_workers": 3, "assignment": "dynamic", "persistent_workers": True}
+    assert expected == advice_in(line)

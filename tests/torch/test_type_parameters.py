@@ -1,0 +1,91 @@
+"""How many type parameters torch's classes have matters to type checkers, and not at run time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shmloader
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Classes of torch's name over torch's own, in a process in which nothing of ours is imported yet.
+STAND_INS = """
+from typing import Any, Generic, TypeVar
+import torch.utils.data as data
+import torch.utils.data.dataloader, torch.utils.data.dataset, torch.utils.data.sampler
+
+A, B = TypeVar("A"), TypeVar("B")
+
+def stand_in(kind):
+    class Two(kind[A], Generic[A, B]): pass
+    class Zero(kind[Any]): pass
+    made = {"two": Two, "zero": Zero}[PARAMETERS]
+    made.__name__ = made.__qualname__ = kind.__name__
+    return made
+
+for module, name in [
+    (data.dataloader, "DataLoader"),
+    (data.dataset, "Dataset"),
+    (data.dataset, "IterableDataset"),
+    (data.sampler, "Sampler"),
+]:
+    kind = stand_in(getattr(module, name))
+    setattr(module, name, kind)
+    setattr(data, name, kind)
+"""
+
+# Some commands need the packages of the extra, which need not be there.
+PROGRAM = """
+import importlib, pkgutil, warnings
+import shmloader
+
+for module in pkgutil.walk_packages(shmloader.__path__, "shmloader."):
+    if not module.name.endswith(("__main__", "sitecustomize")):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            assert error.name.partition(".")[0] != "shmloader", error
+
+class Numbers(data.Dataset):
+    def __len__(self): return 6
+    def __getitem__(self, index): return index
+
+warnings.simplefilter("ignore")
+print(shmloader.DataLoader[int].__origin__ is shmloader.DataLoader)
+print(issubclass(shmloader.DataLoader, data.DataLoader))
+print([batch.tolist() for batch in shmloader.DataLoader(Numbers(), 3, num_workers=2)])
+"""
+
+
+@pytest.mark.parametrize("parameters", ["zero", "two"])
+def test_torchs_classes_may_have_any_number(tmp_path, parameters):
+    """Every module can be imported and a loader iterated, and ours has one parameter."""
+    program = tmp_path / "program.py"
+    program.write_text(f"PARAMETERS = {parameters!r}\n{STAND_INS}{PROGRAM}")
+    done = subprocess.run(
+        [sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+
+    assert ("True\nTrue\n[[0, 1, 2], [3, 4, 5]]\n", "") == (done.stdout, done.stderr)
+
+
+def test_ours_can_be_subscripted():
+    """The public class and its subclasses take one parameter at run time."""
+
+    class Numbers(shmloader.DataLoader[int]):
+        """A loader of one kind."""
+
+    alias = shmloader.DataLoader[int]
+
+    assert (shmloader.DataLoader, (int,)) == (alias.__origin__, alias.__args__)
+    assert shmloader.DataLoader in Numbers.__mro__
