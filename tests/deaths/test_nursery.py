@@ -21,7 +21,7 @@ from shmloader.processes.birth import Birth, Event
 from shmloader.processes.nursery import Nursery, Replacement
 from shmloader.processes.nursery_process import _Server
 from tests.deaths.test_deaths import START_METHODS
-from tests.helpers.belongings import process_table
+from tests.helpers.belongings import helpers, process_table
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
 from tests.helpers.programs import wait_until
@@ -624,6 +624,7 @@ class Storm:
                 pid for pid, each in process_table().items() if each.parent in (os.getpid(), mother)
             }
             family |= {pid for pid in known if pid is not None and is_running(pid)}
+            family -= helpers()
             for pid in self.random.sample(sorted(family), min(self.how_many, len(family))):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

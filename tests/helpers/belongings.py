@@ -87,13 +87,13 @@ def descriptors() -> Iterator[str]:
     """
     Name the open descriptors of this process, apart from those to multiprocessing's own helpers.
     """
-    helpers = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
+    theirs = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
         except FileNotFoundError:  # the descriptor of the listing itself
             continue
-        if int(number) not in helpers:
+        if int(number) not in theirs:
             yield f"descriptor {number} of {target}"
 
 
@@ -103,15 +103,19 @@ def processes() -> Iterator[str]:
 
     An orphan is recognized by its process group, which it keeps.
     """
-    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
     table = process_table()
     me = os.getpid()
-    strangers = {me, *ancestors(me, table), *helpers}
+    strangers = {me, *ancestors(me, table), *helpers()}
     for pid, process in table.items():
         parent = table.get(process.parent)
         orphan = process.group == os.getpgrp() and (parent is None or parent.group != process.group)
         if pid not in strangers and (me in ancestors(pid, table) or (orphan and process.alive)):
             yield f"process {pid}"
+
+
+def helpers() -> set[int | None]:
+    """Returns the pids of multiprocessing's own helpers; None for one that does not run."""
+    return {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
 
 
 class Process(NamedTuple):

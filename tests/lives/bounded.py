@@ -25,7 +25,7 @@ from tests.lives.material import open_loader
 
 LIMIT_S = 120.0  # a case takes less than one second, a hundred times that on a busy machine
 _GRACE_S = 5.0  # for processes that are just ending
-_DUMP_S = 1.0
+_DUMP_S = 0.5
 _IMPORTS = 5  # times as long, where each worker imports torch
 
 
@@ -127,7 +127,7 @@ class Running:
         if self._limit_s:
             for pid in filter(_dumps, _group(self._pid)):
                 _send(pid, signal.SIGUSR1)
-            time.sleep(_DUMP_S)
+                time.sleep(_DUMP_S)  # one after the other: they write into the same file
         for pid in _group(self._pid):
             _send(pid, signal.SIGKILL)
         _send(self._pid, signal.SIGKILL)
