@@ -59,7 +59,7 @@ class Life:
         self.iterator: Any = None
         self.generation = 0
         self.has_place = True  # the loader's state is that of the epoch in hand
-        self.has_left = False  # an epoch, within it
+        self.has_left = False  # an epoch, within it; or its dataset has, by an error
         # Between two epochs: until the next begins, so that nothing is drawn between the two.
         self.resuming: Event | None = None
         self.keep = 0
@@ -99,6 +99,7 @@ class Life:
                 break
             except LookupError as error:
                 batches.append(("error", str(error).strip().splitlines()[-1]))
+                self.has_left = True  # an iterable dataset does not go on after its error
                 continue
             batches.append(plain(batch, self.case))
             if self.keep:
