@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import asdict, dataclass, field, is_dataclass
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from statistics import median
 
 import numpy as np
@@ -15,7 +15,7 @@ from bench.loads.pools import Workload
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
 _ENOUGH_S = 30  # no further timed epoch after this: only a contender in trouble takes as long
-_FEWEST_EPOCHS = 2  # between epochs there is something only if there are two
+_FEWEST_EPOCHS = 2  # one alone may have been disturbed
 _MISSING = object()
 
 
@@ -31,11 +31,10 @@ class WarmUp:
 
 @dataclass
 class Epoch:
-    """One timed epoch; the waits are those of next(), of which the last ends the epoch."""
+    """One timed epoch; the waits are those of each next() that returned a batch."""
 
     ms_per_batch: float
     waits_ms: list[float]
-    ending_ms: float
     touches: list
 
 
@@ -49,20 +48,19 @@ def measure(
         The record of bench.run, and the loader, which is still open.
     """
     size = _size(workload)  # builds the pool, which belongs to no contender's time or memory
-    before, started = usage.resources(), usage.totals()
+    before = usage.resources()
     begin = time.perf_counter()
     loader = contender.make_loader(workload, workers, persistent=persistent, context=context)
     warm_up = check(loader, workload, begin)
     counted = usage.totals()
     timed = _timed_epochs(loader, epochs)
-    used = _difference(usage.totals(), counted)
+    used = {name: total - counted[name] for name, total in usage.totals().items()}
     record = {
         **_correctness(warm_up, timed),
         "epochs": len(timed),
         **size,
         **_times(timed),
         "first_batch_s": warm_up.first_batch_s,
-        "warm_up_worker_minor_faults": _difference(counted, started)["worker_minor_faults"],
         **per_batch(used, workload.batches * len(timed)),
         **_peaks(warm_up.peaks, before),
         "stats": _stats(loader),
@@ -116,7 +114,7 @@ def timed_epoch(loader) -> Epoch:
     ms_per_batch = (got[-1] - begin) / 1e6 / max(1, len(touches))
     asked[0] = begin
     waits = [(end - start) / 1e6 for start, end in zip(asked, got, strict=True)]
-    return Epoch(ms_per_batch, waits[:-1], waits[-1], touches)
+    return Epoch(ms_per_batch, waits[:-1], touches)
 
 
 def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
@@ -198,14 +196,7 @@ def _times(timed: list[Epoch]) -> dict:
         "next_ms_median": float(np.median(waits)),
         "next_ms_p99": float(np.percentile(waits, 99)),
         "epoch_first_batch_ms": median(epoch.waits_ms[0] for epoch in timed),
-        "between_epochs_ms": _between_epochs_ms(timed),
     }
-
-
-def _between_epochs_ms(timed: list[Epoch]) -> float | None:
-    """Return the time from an epoch's last batch to the next one's first, without the pause."""
-    gaps = [ended.ending_ms + begun.waits_ms[0] for ended, begun in pairwise(timed)]
-    return median(gaps) if gaps else None
 
 
 def _raise_peaks(peaks: dict[str, float], now: dict[str, float]) -> None:
@@ -216,10 +207,6 @@ def _raise_peaks(peaks: dict[str, float], now: dict[str, float]) -> None:
 def _peaks(peaks: dict[str, float], before: dict[str, float]) -> dict[str, float]:
     """Peaks above what the process held before the loader was made."""
     return {f"{name}_peak": peaks[name] - before[name] for name in before}
-
-
-def _difference(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
-    return {name: after[name] - before[name] for name in after}
 
 
 def _stats(loader) -> dict | None:
