@@ -1,33 +1,29 @@
 """
-What it takes to go on in mid-epoch, by how far the epoch was, and what keeping the place costs.
+What it takes to go on in mid-epoch, by how far the epoch was.
 
     python -m bench resume
     python -m bench resume --samples 100000000
 
-start: the time from iter() to the first batch, of a loader that begins an epoch and of one that
-goes on at a position, with a state that is made for it without running that far. record: what the
-record costs a batch, delivered beside a stand-in that keeps nothing.
+That is the time from iter() to the first batch, of a loader that begins an epoch and of one that
+goes on at a position, with a state that is made for it without running that far.
 """
 
 import argparse
 import time
 import warnings
 from collections.abc import Iterator
-from statistics import median
 from typing import Any
 
-import numpy
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from bench.driver import middle
 from bench.loads import Indices
 from shmloader import DataLoader
-from shmloader.core import Delivered, Plan, replay
-from shmloader.core import Indices as Request
+from shmloader.core import replay
 from shmloader.trainer import planning
 
-_STARTS = {
+COLUMNS = {
     "sampler": "sampler",
     "at batch": "position",
     "cold ms": "cold_ms",
@@ -35,14 +31,7 @@ _STARTS = {
     "times cold": "times",
     "correct": "correct",
 }
-_COSTS = {
-    "indices": "indices",
-    "requests": "requests",
-    "ns a batch": "batch_ns",
-    "ns an index": "index_ns",
-}
 _POSITIONS = (0.0, 0.1, 0.5, 0.99)
-_DELIVERED = 2000
 
 
 class Batches(BatchSampler):
@@ -80,7 +69,7 @@ def state_at(name: str, position: int, options: argparse.Namespace) -> tuple[dic
     return {**state, **where, "checksum": total & (2**63 - 1)}, indices
 
 
-def start_records(options: argparse.Namespace) -> Iterator[dict]:
+def records(options: argparse.Namespace) -> Iterator[dict]:
     """Yield a row per sampler and position; it is right if it went on with that batch."""
     warnings.simplefilter("ignore")  # of draws, which there are not
     for name in ("in order", "shuffled", "a user's"):
@@ -114,58 +103,6 @@ def _first_batch(
         begun = time.perf_counter()
         first = next(iter(loader)).tolist()
         return 1e3 * (time.perf_counter() - begun), first
-
-
-class _Nothing:
-    """Keeps nothing of what is delivered."""
-
-    def draw(self, task: int, index: Any, state: bytes | None = None) -> None:
-        pass
-
-    def take(self, task: int, worker: int, snapshot: bytes | None = None) -> None:
-        pass
-
-    def hand_out(self) -> None:
-        pass
-
-
-def cost_records(_: argparse.Namespace) -> Iterator[dict]:
-    """Yield what the record adds to each delivered batch."""
-    for count in (1, 64, 256, 1024):
-        indices = numpy.random.default_rng(1).permutation(count * _DELIVERED)
-        planned = list(Plan(lambda: indices, count, True))  # noqa: B023
-        for kind, requests in (
-            ("planned", planned),
-            ("lists", [each.tolist() for each in planned]),
-        ):
-            batch_ns = 1e9 * _cost_s(requests)
-            yield {
-                "indices": count,
-                "requests": kind,
-                "batch_ns": batch_ns,
-                "index_ns": batch_ns / count,
-            }
-
-
-def _cost_s(requests: list[Request] | list[list[int]]) -> float:
-    """Seconds a batch: median of alternating runs, less those that keep nothing."""
-    with_it, without = [], []
-    for _ in range(9):
-        with_it.append(_deliver_s(Delivered(2, True), requests))
-        without.append(_deliver_s(_Nothing(), requests))
-    return (median(with_it) - median(without)) / len(requests)
-
-
-def _deliver_s(delivered: Any, requests: list[Request] | list[list[int]]) -> float:
-    begun = time.perf_counter()
-    for task, index in enumerate(requests):
-        delivered.draw(task, index)
-        delivered.take(task, 0, None)
-        delivered.hand_out()
-    return time.perf_counter() - begun
-
-
-PARTS = {"start": (_STARTS, start_records), "record": (_COSTS, cost_records)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
