@@ -23,11 +23,10 @@ from pkgutil import iter_modules
 
 from rich.console import Console
 
-from bench import contenders, driver, processes, questions
+from bench import contenders, driver, questions, run, syscalls
 from bench.loads.pools import WORKLOADS
 from bench.report import machine, table
 from bench.report.results import Results
-from bench.run import add_shared_options
 
 RESULTS = Path(__file__).parent / "results"
 RUNS, ABOUT, TABLE = "runs.jsonl", "machine.json", "table.md"
@@ -37,6 +36,9 @@ _DEFAULT = {"repeats": 5, "epochs": 5}
 
 # Options with which a run is no whole one.
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
+
+# Options that are those of a run.
+_HANDED_ON = ("workers", "epochs", "batches", "context", "restart", "syscalls")
 
 _QUESTIONS = {
     each.name: f"bench.questions.{each.name}" for each in iter_modules(questions.__path__)
@@ -77,7 +79,8 @@ def _records(options: argparse.Namespace) -> Iterator[dict]:
         for load, name in product(loads, turn):
             begin, number = time.perf_counter(), number + 1
             checkout = options.before if name == contenders.BEFORE else None
-            record = {"repeat": repeat, **processes.run(load, name, options, checkout)}
+            row = run.Row(load, name, **{each: getattr(options, each) for each in _HANDED_ON})
+            record = {"repeat": repeat, **run.alone(row, checkout)}
             _progress(f"{number}/{total}", record, time.perf_counter() - begin)
             yield record
 
@@ -140,8 +143,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one repeat of two epochs")
     parser.add_argument("--out", type=Path, help="folder for the results")
     parser.add_argument("--redraw", type=Path, metavar="FOLDER", help="run nothing, write it again")
-    add_shared_options(parser)
-    parser.set_defaults(epochs=None)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--epochs", type=int, help="timed epochs after the warm-up")
+    parser.add_argument("--batches", type=int, help="batches per epoch instead of the workload's")
+    parser.add_argument("--context", default="fork", choices=run.CONTEXTS, help="start method")
+    parser.add_argument(
+        "--restart", action="store_true", help="start the workers anew in every epoch"
+    )
+    lacking = syscalls.missing()
+    parser.add_argument(
+        "--syscalls",
+        action="store_true",
+        help="count system calls with strace, after the timed epochs"
+        + (f" ({lacking})" if lacking else ""),
+    )
     options = parser.parse_args()
     if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
         parser.error(f"--before: no shmloader is built in {options.before}")

@@ -17,9 +17,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -144,25 +146,77 @@ def mistakes(found: dict[str, list[dict]]) -> dict[str, str]:
     }
 
 
-def command_of(row: Any) -> list[str]:
-    """Say how to run a row in a process of its own."""
-    return [sys.executable, "-m", "bench.driver", type(row).__module__, json.dumps(asdict(row))]
+@dataclass(frozen=True)
+class Ended:
+    """
+    How a row ended in a process of its own.
+
+    Attributes:
+        status: The exit status; None: it took too long.
+        found: What its module's `run` returned, or None.
+        said: What was written to stderr.
+    """
+
+    status: int | None
+    found: dict | None
+    said: str
+
+
+def end_of(
+    row: Any,
+    longest_s: float,
+    within: Sequence[str] = (),
+    look: Callable[[int], None] | None = None,
+    **variables: str,
+) -> Ended:
+    """
+    Run a row in a process of its own, to its end.
+
+    Args:
+        within: A command that becomes the row's.
+        look: Called with the process id again and again; it sleeps between two looks.
+        variables: More of the environment.
+    """
+    command = [sys.executable, "-m", "bench.driver", type(row).__module__, json.dumps(asdict(row))]
+    # Files, not pipes: torch's shared-memory manager outlives the run with our end in its hand.
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [*within, *command], cwd=CHECKOUT, env=os.environ | variables, stdout=output,
+            stderr=errors,
+        )  # fmt: skip
+        latest = time.monotonic() + longest_s
+        try:
+            while look and process.poll() is None and time.monotonic() < latest:
+                look(process.pid)
+            status = process.wait(max(0.0, latest - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        errors.seek(0)
+        return Ended(status, _last_line(output.read()), errors.read())
+
+
+def _last_line(output: str) -> dict | None:
+    try:
+        return json.loads(output.strip().rpartition("\n")[2])
+    except json.JSONDecodeError:
+        return None
 
 
 def alone(row: Any, longest_s: float = 400, **variables: str) -> tuple[dict, str]:
     """
-    Run a row in a process of its own.
+    Run a row in a process of its own, whose failure ends the command.
 
     Returns:
         What its module's `run` returned, and what was written to stderr.
     """
-    done = subprocess.run(
-        command_of(row), cwd=CHECKOUT, capture_output=True, text=True, timeout=longest_s,
-        env=os.environ | variables,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{row} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+    ended = end_of(row, longest_s, **variables)
+    if ended.status or ended.found is None:
+        sys.exit(f"{row} failed:\n{ended.said}")
+    return ended.found, ended.said
 
 
 def _settle() -> None:

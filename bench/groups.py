@@ -1,10 +1,7 @@
 """Memory control groups of a given size, and rows in them, as in a container."""
 
-import json
 import os
 import signal
-import subprocess
-import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -13,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.driver import command_of
-from bench.report import machine
+from bench.driver import Ended, end_of
 
 _LONGEST_S = 120
 
@@ -69,30 +65,23 @@ class Outcome:
 
 
 def run(row: Any, limit_mb: float) -> Outcome:
-    """Run a row as `driver.alone` does, in a group of this size that it joins first."""
-    # Files, not pipes: torch's shared-memory manager outlives the run with our end in its hand.
-    with (
-        _group(limit_mb) as folder,
-        tempfile.TemporaryFile("w+") as output,
-        tempfile.TemporaryFile("w+") as errors,
-    ):
+    """Run a row in a process of its own, in a group of this size that it joins first."""
+    with _group(limit_mb) as folder:
         join = f'echo $$ > "{folder}/cgroup.procs" && exec "$@"'
-        command = ["sh", "-c", join, "sh", *command_of(row)]
-        try:
-            status = subprocess.run(
-                command, cwd=machine.CHECKOUT, stdout=output, stderr=errors, timeout=_LONGEST_S
-            ).returncode
-        except subprocess.TimeoutExpired:
-            return Outcome(None, f"no end within {_LONGEST_S} s", _most_mb(folder))
-        output.seek(0)
-        errors.seek(0)
-        if status in (-signal.SIGKILL, 128 + signal.SIGKILL):
-            return Outcome(None, "killed", _most_mb(folder))
-        if status:
-            last = (errors.read().strip() or f"exit code {status}").splitlines()[-1]
-            reason = textwrap.shorten(last.replace("|", "/"), 120)
-            return Outcome(None, reason, _most_mb(folder))
-        return Outcome(json.loads(output.read().splitlines()[-1]), "passes", _most_mb(folder))
+        ended = end_of(row, _LONGEST_S, ["sh", "-c", join, "sh"])
+        reason = _reason(ended)
+        return Outcome(ended.found if reason == "passes" else None, reason, _most_mb(folder))
+
+
+def _reason(ended: Ended) -> str:
+    if ended.status is None:
+        return f"no end within {_LONGEST_S} s"
+    if ended.status in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return "killed"
+    if ended.status == 0:
+        return "passes"
+    last = (ended.said.strip() or f"exit code {ended.status}").splitlines()[-1]
+    return textwrap.shorten(last.replace("|", "/"), 120)
 
 
 def _most_mb(folder: Path) -> float | None:

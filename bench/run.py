@@ -1,97 +1,106 @@
 """
-One contender on one workload, in this process; prints one JSON line.
+One contender on one workload, in a process of its own.
 
-    python -m bench.run --workload imagenet --contender ours
+    python -m bench.driver bench.run '{"workload": "imagenet", "contender": "ours"}'
 """
 
-import argparse
-import json
+import os
 import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
 
-from bench import contenders, syscalls
-from bench.loads.pools import WORKLOADS, Workload, workload
+from bench import contenders
+from bench.driver import end_of
+from bench.loads.pools import Workload, workload
 from bench.measure import count_system_calls, measure
+from bench.report import machine
 
 CONTEXTS = ("fork", "spawn", "forkserver")
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run and print the line; the exit code is 0 if every batch was right."""
-    options = _parser().parse_args(arguments)
-    record = run(options)
-    print(json.dumps(record))
-    return 0 if record["correct"] else 1
+_RUN_S = 300  # a run that takes longer has failed
 
 
-def run(options: argparse.Namespace) -> dict:
-    """Measure what the options name and return the record."""
-    contender = contenders.load(options.contender)
+@dataclass(frozen=True)
+class Row:
+    """
+    What is run.
+
+    Attributes:
+        epochs: Timed ones, after the warm-up.
+        batches: Of an epoch; None: as many as the workload has.
+        context: How workers are started.
+        restart: Workers are started anew in every epoch.
+        syscalls: System calls are counted after the timed epochs.
+    """
+
+    workload: str
+    contender: str
+    workers: int = 2
+    epochs: int = 5
+    batches: int | None = None
+    context: str = "fork"
+    restart: bool = False
+    syscalls: bool = False
+
+
+def run(row: Row) -> dict:
+    """Measure what the row names and return the record."""
+    contender = contenders.load(row.contender)
     reason = contenders.why_not(contender)
     if reason:
-        sys.exit(f"{options.contender}: {reason}")
-    chosen = workload(options.workload, options.batches)
+        sys.exit(f"{row.contender}: {reason}")
+    chosen = workload(row.workload, row.batches)
     refused = contender.refuses(chosen) if hasattr(contender, "refuses") else None
-    found = _refusal(refused) if refused else _measured(contender, chosen, options)
-    return {**_header(contender, options), **found}
+    # A refusal has no figures: nothing was wrong, because nothing was delivered.
+    refusal = {"correct": True, "mistake": None, "refused": refused}
+    return {
+        "workload": row.workload,
+        "contender": row.contender,
+        "label": contender.label,
+        "workers": row.workers,
+        "persistent": not row.restart,
+        "context": row.context,
+        "epochs": row.epochs,
+        **(refusal if refused else _measured(contender, chosen, row)),
+    }
 
 
-def _refusal(reason: str) -> dict:
-    """A record without figures: nothing was wrong, because nothing was delivered."""
-    return {"correct": True, "mistake": None, "refused": reason}
-
-
-def _measured(contender, chosen: Workload, options: argparse.Namespace) -> dict:
+def _measured(contender, chosen: Workload, row: Row) -> dict:
     if hasattr(contender, "measure"):
-        return contender.measure(chosen, options.workers, options.epochs)
+        return contender.measure(chosen, row.workers, row.epochs)
     record, loader = measure(
-        contender, chosen, options.workers, options.epochs, not options.restart, options.context
+        contender, chosen, row.workers, row.epochs, not row.restart, row.context
     )
     try:
-        if options.syscalls:
+        if row.syscalls:
             record["system_calls"] = count_system_calls(loader, chosen)
     finally:
         loader.close()
     return record
 
 
-def _header(contender, options: argparse.Namespace) -> dict:
-    return {
-        "workload": options.workload,
-        "contender": options.contender,
-        "label": contender.label,
-        "workers": options.workers,
-        "persistent": not options.restart,
-        "context": options.context,
-        "epochs": options.epochs,
-    }
+def alone(row: Row, checkout: Path | None = None) -> dict:
+    """
+    Run a row in a process of its own; a failure is a record too.
+
+    Args:
+        checkout: The folder that the run's shmloader comes from instead of this checkout.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        ended = end_of(row, _RUN_S, **(_variables(checkout, Path(folder)) if checkout else {}))
+    if ended.found:
+        return ended.found
+    mistake = ended.said.strip()[-600:] or "the process printed nothing"
+    if ended.status is None:
+        mistake = f"no result within {_RUN_S} s"
+    about = {"workload": row.workload, "contender": row.contender}
+    return {**about, "correct": False, "mistake": mistake}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
-    parser.add_argument("--workload", required=True, choices=WORKLOADS)
-    names = [*contenders.names(), contenders.BEFORE]
-    parser.add_argument("--contender", required=True, choices=names)
-    add_shared_options(parser)
-    return parser
-
-
-def add_shared_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that bench hands on to bench.run."""
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=5, help="timed epochs after the warm-up")
-    parser.add_argument("--batches", type=int, help="batches per epoch instead of the workload's")
-    parser.add_argument("--context", default="fork", choices=CONTEXTS, help="start method")
-    parser.add_argument(
-        "--restart", action="store_true", help="start the workers anew in every epoch"
-    )
-    reason = syscalls.missing()
-    parser.add_argument(
-        "--syscalls",
-        action="store_true",
-        help="count system calls with strace, after the timed epochs"
-        + (f" ({reason})" if reason else ""),
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _variables(checkout: Path, folder: Path) -> dict[str, str]:
+    """Let `import shmloader` find the other checkout's, and `import bench` still this one's."""
+    (folder / "shmloader").symlink_to(checkout.resolve() / "shmloader")
+    # Safe path: otherwise the current folder, which has this checkout's shmloader, comes first.
+    path = os.pathsep.join([str(folder), str(machine.CHECKOUT)])
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

@@ -1,7 +1,7 @@
 """
 Another checkout's shmloader, beside this one's in the same run: `python -m bench --before PATH`.
 
-Everything but the package is this checkout's; processes.py puts the other package first.
+Everything but the package is this checkout's; run.py puts the other package first.
 """
 
 from importlib.util import find_spec
