@@ -2,12 +2,15 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler, default_collate, get_worker_info
+from torch.utils.data import IterableDataset, Sampler, default_collate, get_worker_info
+
+from bench.loads import Made
 
 
 def burn(seconds: float) -> None:
@@ -17,11 +20,20 @@ def burn(seconds: float) -> None:
         sum(range(200))
 
 
+def pause(sleep_s: float, burn_s: float) -> None:
+    """Sleep and use a core, for so long each."""
+    if sleep_s:
+        time.sleep(sleep_s)
+    if burn_s:
+        burn(burn_s)
+
+
+@dataclass(frozen=True)
 class Cost:
     """
     What a sample costs.
 
-    Args:
+    Attributes:
         sleep_s: Seconds to wait, as for a disk or a network.
         burn_s: Seconds of processor time.
         slow_s: Seconds more for a slow sample.
@@ -31,52 +43,38 @@ class Cost:
         spread: Each wait is drawn from 1 - spread to 1 + spread times sleep_s.
     """
 
-    def __init__(
-        self,
-        sleep_s: float = 0.0,
-        burn_s: float = 0.0,
-        slow_s: float = 0.0,
-        every: int = 0,
-        worker: int | None = None,
-        spread: float = 0.0,
-        scattered: bool = False,
-    ) -> None:
-        self._sleep_s, self._burn_s, self._slow_s = sleep_s, burn_s, slow_s
-        self._every, self._worker, self._spread = every, worker, spread
-        self._scattered = scattered
+    sleep_s: float = 0.0
+    burn_s: float = 0.0
+    slow_s: float = 0.0
+    every: int = 0
+    worker: int | None = None
+    spread: float = 0.0
+    scattered: bool = False
 
-    def pay(self, index: int) -> None:
-        waits_s = self._sleep_s
-        if self._spread:
-            waits_s *= 1 + self._spread * random.uniform(-1, 1)
+    def row(self, index: int, width: int = 16) -> torch.Tensor:
+        """Pay, and make a sample: (width,) float32, full of its index."""
+        waits_s = self.sleep_s
+        if self.spread:
+            waits_s *= 1 + self.spread * random.uniform(-1, 1)
         if self._is_slow(index):
-            waits_s += self._slow_s
-        if waits_s:
-            time.sleep(waits_s)
-        if self._burn_s:
-            burn(self._burn_s)
+            waits_s += self.slow_s
+        pause(waits_s, self.burn_s)
+        return torch.full((width,), float(index))
 
     def _is_slow(self, index: int) -> bool:
         info = get_worker_info()
-        if self._worker is not None:
-            return info is not None and info.id == self._worker
-        if self._scattered:
-            return random.Random(index).random() * self._every < 1
-        return self._every > 0 and index % self._every == self._every // 2
+        if self.worker is not None:
+            return info is not None and info.id == self.worker
+        if self.scattered:
+            return random.Random(index).random() * self.every < 1
+        return self.every > 0 and index % self.every == self.every // 2
 
 
-class Samples(Dataset):
+class Samples(Made):
     """Rows of a known cost."""
 
     def __init__(self, cost: Cost, count: int, width: int = 16) -> None:
-        self._cost, self._count, self._width = cost, count, width
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self._cost.pay(index)
-        return torch.full((self._width,), float(index))
+        super().__init__(count, lambda index: cost.row(index, width))
 
 
 class Batched(Samples):
@@ -96,22 +94,17 @@ class Stream(IterableDataset):
         info = get_worker_info()
         first, of = (info.id, info.num_workers) if info else (0, 1)
         for index in range(first, self._count, of):
-            self._cost.pay(index)
-            yield torch.full((16,), float(index))
+            yield self._cost.row(index)
 
 
-class Collate:
-    """default_collate at a known cost."""
+def collate_at(sleep_s: float = 0.0, burn_s: float = 0.0) -> Callable[[list[Any]], Any]:
+    """Make a default_collate of a known cost."""
 
-    def __init__(self, sleep_s: float = 0.0, burn_s: float = 0.0) -> None:
-        self._sleep_s, self._burn_s = sleep_s, burn_s
-
-    def __call__(self, samples: list[Any]) -> Any:
-        if self._sleep_s:
-            time.sleep(self._sleep_s)
-        if self._burn_s:
-            burn(self._burn_s)
+    def collate(samples: list[Any]) -> Any:
+        pause(sleep_s, burn_s)
         return default_collate(samples)
+
+    return collate
 
 
 class Draws(Sampler):

@@ -10,13 +10,13 @@ fastest of many single runs is mostly the luckiest.
 """
 
 import argparse
-import statistics
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
+from bench.driver import in_turns, ratio
 from bench.loads.costs import burn
 from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
 from shmloader import DataLoader
@@ -96,17 +96,10 @@ def _of_the_best(load: Load, advice: dict[str, Any], rate: float) -> float:
     """
     found = [(rate, {}), *((run(load, **changed)[1], changed) for changed in _grid(load))]
     found.sort(key=lambda each: each[0], reverse=True)
-    settings = [advice, *(changed for _, changed in found[:_BEST] if changed != advice)]
-    rates: list[list[float]] = [[] for _ in settings]
-    for _ in range(_ROUNDS):
-        for times, changed in zip(rates, settings, strict=True):
-            times.append(run(load, **changed)[1])
-    advised, *others = rates
-    ratios = [
-        statistics.median(one / other for one, other in zip(advised, each, strict=True))
-        for each in others
-    ]
-    return min(1.0, *ratios)
+    best = [changed for _, changed in found[:_BEST] if changed != advice]
+    settings = dict(enumerate([advice, *best]))
+    runs = in_turns(settings, _ROUNDS, lambda number: {"rate": run(load, **settings[number])[1]})
+    return min(1.0, *(ratio(runs[0], runs[number], "rate") for number in settings if number))
 
 
 def _grid(load: Load) -> list[dict[str, Any]]:

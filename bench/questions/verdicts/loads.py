@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.loads.costs import Batched, Collate, Cost, Draws, Samples, Stream
+from bench.loads.costs import Batched, Cost, Draws, Samples, Stream, collate_at
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ _BY_CAUSE = {
         Load("decodes, 1 worker on 2 cores", Cost(burn_s=0.004), 1),
     ],
     "collating": [
-        Load("collates slowly, waiting", _FREE, 2, {"collate_fn": Collate(0.03)}),
-        Load("collates slowly, computing", _FREE, 1, {"collate_fn": Collate(burn_s=0.02)}),
-        Load("collates longer than it fetches", Cost(0.002), 2, {"collate_fn": Collate(0.02)}),
-        Load("collates a stream", _FREE, 2, {"collate_fn": Collate(0.025)}, Stream),
-        Load("collates whole requests", _FREE, 2, {"collate_fn": Collate(0.025)}, Batched),
+        Load("collates slowly, waiting", _FREE, 2, {"collate_fn": collate_at(0.03)}),
+        Load("collates slowly, computing", _FREE, 1, {"collate_fn": collate_at(burn_s=0.02)}),
+        Load("collates longer than it fetches", Cost(0.002), 2, {"collate_fn": collate_at(0.02)}),
+        Load("collates a stream", _FREE, 2, {"collate_fn": collate_at(0.025)}, Stream),
+        Load("collates whole requests", _FREE, 2, {"collate_fn": collate_at(0.025)}, Batched),
     ],
     # The trainer's own part of next() takes long.
     "transport": [
@@ -161,7 +161,7 @@ _BY_CAUSE = {
         ),
         Load(
             "12 workers collate on few cores",
-            _FREE, 12, {"collate_fn": Collate(burn_s=0.012)},
+            _FREE, 12, {"collate_fn": collate_at(burn_s=0.012)},
             step_s=0.002,
         ),
     ],
