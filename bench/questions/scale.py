@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy
 import torch
@@ -122,20 +123,11 @@ def run(row: Row) -> dict:
     }
 
 
-def _by_workers(row: Row, loader: str) -> Iterator[Batch]:
+def _by_workers(loader: str, row: Row) -> Iterator[Batch]:
+    """The example, whose workers receive from actors, with one of both loaders."""
     fetched = Fetched(row.address, names_of(row.actors), row.count)
     kind = LOADERS[loader]
     yield from kind(fetched, row.batch_size, collate_fn=collate, num_workers=row.workers)
-
-
-def _ours(row: Row) -> Iterator[Batch]:
-    """The example, whose workers receive from actors."""
-    return _by_workers(row, "ours")
-
-
-def _torchs(row: Row) -> Iterator[Batch]:
-    """The same dataset and workers, with torch's loader."""
-    return _by_workers(row, "torch")
 
 
 def _ray_data(row: Row) -> Iterator[Batch]:
@@ -224,7 +216,7 @@ def _receive(connection: socket.socket, received: list[queue.Queue], row: Row) -
 
 CONTENDERS = {
     "raw TCP": _tcp,
-    "fetched by our workers": _ours,
-    "fetched by torch's workers": _torchs,
+    "fetched by our workers": partial(_by_workers, "ours"),
+    "fetched by torch's workers": partial(_by_workers, "torch"),
     "iter_torch_batches": _ray_data,
 }

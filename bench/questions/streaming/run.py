@@ -5,6 +5,7 @@ import time
 import zlib
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -88,29 +89,17 @@ def _getter(row: Row, get: Get, count: int, folder: Path):
         return downloaded(get, folder, 1 << 30)
     if row.downloads == "first":
         with multiprocessing.get_context("fork").Pool(_DOWNLOADERS) as pool:
-            pool.map(_Save(get, folder), range(count), chunksize=16)
-        return _Read(folder)
+            pool.map(partial(_save, get, folder), range(count), chunksize=16)
+        return lambda number: _path_of(folder, number).read_bytes()
     return get
 
 
-class _Save:
-    """Writes a picture to a file."""
-
-    def __init__(self, get: Get, folder: Path):
-        self._get, self._folder = get, folder
-
-    def __call__(self, number: int) -> None:
-        (self._folder / f"{number}.jpg").write_bytes(self._get(number))
+def _save(get: Get, folder: Path, number: int) -> None:
+    _path_of(folder, number).write_bytes(get(number))
 
 
-class _Read:
-    """Reads it."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-
-    def __call__(self, number: int) -> bytes:
-        return (self._folder / f"{number}.jpg").read_bytes()
+def _path_of(folder: Path, number: int) -> Path:
+    return folder / f"{number}.jpg"
 
 
 def _loader(row: Row, dataset: Dataset):
