@@ -19,8 +19,8 @@ from contextlib import closing
 import numpy
 import torch
 
+from bench.loaders import LOADERS
 from bench.loads import wholes
-from bench.questions.cliffs.run import loader_class
 from bench.report.machine import CHECKOUT
 
 COLUMNS = {
@@ -44,8 +44,8 @@ def records(_: argparse.Namespace) -> Iterator[dict]:
     warnings.simplefilter("ignore")
     table = _table()
     for name, make in {**table.NATIVE, **table.PICKLED}.items():
-        theirs, failure, _ = _delivered(table, loader_class("torch_fd"), make)
-        ours, missing, loader = _delivered(table, loader_class("ours"), make)
+        theirs, failure, _ = _delivered(table, LOADERS["torch"], make)
+        ours, missing, loader = _delivered(table, LOADERS["ours"], make)
         verdict, way = "MISSING", "-"
         if loader:
             way = "pickled" if loader.stats().pickled_batches else "native"
@@ -63,9 +63,9 @@ def records(_: argparse.Namespace) -> Iterator[dict]:
         }
 
 
-def timed(contender: str) -> dict:
+def timed(loader: str) -> dict:
     """Return the time of each kind, or why it has none, with one worker."""
-    kind, table = loader_class(contender), _table()
+    kind, table = LOADERS[loader], _table()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # what torch cannot send
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # torch needs two for each tensor

@@ -12,8 +12,8 @@ import argparse
 from collections.abc import Iterator
 
 from bench import groups
-from bench.contenders import BASELINE, SUBJECT
 from bench.driver import in_turns, middle, mistakes, ratio, show
+from bench.loaders import LOADERS
 from bench.questions import kinds
 from bench.questions.cliffs import rule, watch
 from bench.questions.cliffs.rows import Program, rows
@@ -32,17 +32,16 @@ COLUMNS = {
 }
 _GROUPS = {
     "row": "name",
-    "loader": "contender",
+    "loader": "loader",
     "group, MB": "limit_mb",
     "most it held, MB": "most_mb",
     "outcome": "outcome",
 }
 _KINDS = "kinds"
 _LIMITS_MB = {"sizes at random": 1_300, "train and val, persistent": 1_100}
-_NAMES = {BASELINE: "torch", SUBJECT: "ours"}
 _NO_FIGURES = {
     "times_torch": None,
-    **{f"{name}_{what}": None for name in _NAMES.values() for what in ("ms", "mb", "after_mb")},
+    **{f"{name}_{what}": None for name in LOADERS for what in ("ms", "mb", "after_mb")},
 }
 
 
@@ -94,11 +93,11 @@ def _record(name: str, options: argparse.Namespace) -> dict:
     """Time a program with each loader in turns, then look at its memory once with each."""
     program = find(name, options.full)
     times = in_turns(
-        _NAMES, options.repeats, lambda loader: watch.run(lambda _: timed(program, loader))
+        LOADERS, options.repeats, lambda loader: watch.run(lambda _: timed(program, loader))
     )
     weights = {
         loader: watch.run(lambda look, loader=loader: weighed(program, loader, look))
-        for loader in _NAMES
+        for loader in LOADERS
     }
     return {
         "name": name,
@@ -117,7 +116,7 @@ def _mistakes(times: dict[str, list[dict]], weights: dict[str, dict]) -> dict[st
     found = {}
     for loader, weight in weights.items():
         for part in ("checksum", "batches"):
-            if weight.get(part) != weights[BASELINE].get(part):
+            if weight.get(part) != weights["torch"].get(part):
                 found[loader] = f"its {part} is not torch's"
     return found | mistakes({loader: [*times[loader], weights[loader]] for loader in weights})
 
@@ -125,8 +124,8 @@ def _mistakes(times: dict[str, list[dict]], weights: dict[str, dict]) -> dict[st
 def _time_figures(times: dict[str, list[dict]]) -> dict:
     """Return medians over the repeats; the ratio is taken within each repeat."""
     return {
-        **{f"{_NAMES[loader]}_ms": middle(runs, "ms") for loader, runs in times.items()},
-        "times_torch": ratio(times[SUBJECT], times[BASELINE], "ms"),
+        **{f"{loader}_ms": middle(runs, "ms") for loader, runs in times.items()},
+        "times_torch": ratio(times["ours"], times["torch"], "ms"),
     }
 
 
@@ -137,25 +136,25 @@ def _memory_figures(program: Program, weights: dict[str, dict]) -> dict[str, flo
         if "mistake" not in found:
             before = found["before"][what]
             during, after = found[watch.DURING][what] - before, found["after"][what] - before
-            figures[f"{_NAMES[loader]}_mb"] = max(during, after)
-            figures[f"{_NAMES[loader]}_after_mb"] = after
+            figures[f"{loader}_mb"] = max(during, after)
+            figures[f"{loader}_after_mb"] = after
     return figures
 
 
 def _kinds(options: argparse.Namespace) -> Iterator[dict]:
     """Yield a record for each kind; a process measures them all, and no memory."""
     times = in_turns(
-        _NAMES, options.repeats, lambda loader: watch.run(lambda _: kinds.timed(loader))
+        LOADERS, options.repeats, lambda loader: watch.run(lambda _: kinds.timed(loader))
     )
     plain = {"gives_back": False, **_NO_FIGURES}
     broken = mistakes(times)
     if broken:
         yield {"name": _KINDS, "mistakes": broken, **plain}
         return
-    for kind in times[SUBJECT][0]["kinds"]:
+    for kind in times["ours"][0]["kinds"]:
         own = {loader: [run["kinds"][kind] for run in runs] for loader, runs in times.items()}
         # torch cannot send each of them.
-        wrong = mistakes({SUBJECT: own[SUBJECT]})
+        wrong = mistakes({"ours": own["ours"]})
         yield {"name": f"{_KINDS}: {kind}", "mistakes": wrong, **plain, **_time_figures(own)}
 
 
@@ -163,14 +162,14 @@ def _in_groups() -> Iterator[dict]:
     """Run two programs in groups in which torch's pass: what a container does to a program."""
     for name, limit_mb in _LIMITS_MB.items():
         right = None
-        for loader in _NAMES:
+        for loader in LOADERS:
             done = groups.run(Row(name, loader), limit_mb)
             checksum = done.found and done.found["checksum"]
             right = checksum if right is None else right
             differs = done.found and checksum != right
             yield {
                 "name": name,
-                "contender": loader,
+                "loader": loader,
                 "limit_mb": limit_mb,
                 "most_mb": done.most_mb,
                 "outcome": "WRONG: its batches are not torch's" if differs else done.reason,

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
 
-from bench import contenders
 from bench.batches import touch
-from bench.contenders._torch import TorchLoader, use_strategy
+from bench.loaders import LOADERS
 from bench.questions.cliffs.digest import digest
 from bench.questions.cliffs.rows import Program, rows
 from bench.questions.cliffs.watch import DURING
@@ -33,12 +32,12 @@ class Row:
     """A program in its whole size."""
 
     name: str
-    contender: str
+    loader: str
 
 
 def run(row: Row) -> dict:
     """Run it once, checked; a process that is killed returns nothing."""
-    return weighed(find(row.name, True), row.contender, lambda _: None)
+    return weighed(find(row.name, True), row.loader, lambda _: None)
 
 
 class Seen:
@@ -59,7 +58,7 @@ def find(name: str, full: bool) -> Program:
     return replace(found, load=found.large) if full and found.large else found
 
 
-def timed(program: Program, contender: str) -> dict:
+def timed(program: Program, loader: str) -> dict:
     """
     Time epochs of a program from iter() to the end; what is kept is dropped off the clock.
 
@@ -73,7 +72,7 @@ def timed(program: Program, contender: str) -> dict:
         _touch(batch)
 
     found: list[float] = []
-    with _opened(program, contender, see) as loaders:
+    with _opened(program, loader, see) as loaders:
         first_s = 0.0
         for _ in range(program.epochs + 1):
             counted, begin = 0, time.perf_counter()
@@ -87,7 +86,7 @@ def timed(program: Program, contender: str) -> dict:
     return {"ms": median(found[1:] or found) * 1e3}
 
 
-def weighed(program: Program, contender: str, look: Callable[[str], None]) -> dict:
+def weighed(program: Program, loader: str, look: Callable[[str], None]) -> dict:
     """
     Run one epoch, and another one, in which memory is looked at and every batch is checked.
 
@@ -110,7 +109,7 @@ def weighed(program: Program, contender: str, look: Callable[[str], None]) -> di
         if turn % every == 0 or heavier:
             look(DURING)
 
-    with _opened(program, contender, see, look) as loaders:
+    with _opened(program, loader, see, look) as loaders:
         if program.epochs:
             every = 0
             kept = program.use(*loaders)
@@ -128,13 +127,12 @@ def weighed(program: Program, contender: str, look: Callable[[str], None]) -> di
 @contextmanager
 def _opened(
     program: Program,
-    contender: str,
+    loader: str,
     see: Callable[[object], None],
     look: Callable[[str], None] | None = None,
 ) -> Iterator[list[Seen]]:
     """Open the loaders of a program; memory may be looked at when only the dataset is there."""
     warnings.simplefilter("ignore")  # more workers than cores, and advice about what is kept
-    make_loader = loader_class(contender)
     load = program.load()
     if look:
         look("before")
@@ -146,16 +144,9 @@ def _opened(
     }
     with ExitStack() as stack:
         yield [
-            Seen(stack.enter_context(closing(make_loader(load.dataset, **arguments))), see)
+            Seen(stack.enter_context(closing(LOADERS[loader](load.dataset, **arguments))), see)
             for _ in range(program.loaders)
         ]
-
-
-def loader_class(contender: str) -> type:
-    if contender == contenders.BASELINE:
-        use_strategy("file_descriptor")
-        return TorchLoader
-    return contenders.load(contender).loader_class()
 
 
 def _bytes(batch: object) -> int:

@@ -2,8 +2,8 @@
 A run in a process of its own that this one forks and, if asked, whose memory it looks at.
 
 A fork takes a hundredth of the time of a new interpreter that imports torch. This process has
-imported all that a row needs but shmloader. What both share after the fork counts once, because
-this process is counted too, and in every look alike.
+imported all that a row needs. What both share after the fork counts once, because this process is
+counted too, and in every look alike.
 """
 
 import gc
