@@ -1,8 +1,8 @@
 """What the epochs of both contenders say: medians, ratios within a round, and if all was right."""
 
-from statistics import median
 from typing import Any
 
+from bench.driver import middle, ratio
 from bench.real.contender import BASELINE, SUBJECT
 from bench.real.training import Epoch
 from bench.real.turns import Run
@@ -21,15 +21,16 @@ def records(name: str, title: str, runs: dict[str, Run]) -> list[Record]:
         each round.
     """
     wrong = mistake(runs)
+    rounds = {name: [_per_step(epoch) for epoch in run.epochs] for name, run in runs.items()}
     return [
         {
             "training": name,
             "title": title,
             "contender": contender,
             "steps": len(run.epochs[0].losses),
-            **_middles([_per_step(epoch) for epoch in run.epochs]),
-            "rounds_ms": [_per_step(epoch)["ms"] for epoch in run.epochs],
-            "times_torch": _ratio(runs[BASELINE].epochs, run.epochs),
+            **{figure: middle(rounds[contender], figure) for figure in rounds[contender][0]},
+            "rounds_ms": [each["ms"] for each in rounds[contender]],
+            "times_torch": ratio(rounds[BASELINE], rounds[contender], "ms"),
             "peak_mb": run.peak_mb,
             "last_loss": run.losses()[-1],
             "correct": wrong is None,
@@ -62,12 +63,3 @@ def _per_step(epoch: Epoch) -> dict[str, float]:
         "trainer_faults": epoch.trainer_minor_faults / steps,
         "worker_faults": epoch.worker_minor_faults / steps,
     }
-
-
-def _middles(rounds: list[dict[str, float]]) -> dict[str, float]:
-    return {name: median(each[name] for each in rounds) for name in rounds[0]}
-
-
-def _ratio(theirs: list[Epoch], ours: list[Epoch]) -> float:
-    """Return torch's time over this one's: the median of the rounds' ratios."""
-    return median(one.wall_s / other.wall_s for one, other in zip(theirs, ours, strict=True))

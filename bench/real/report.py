@@ -35,10 +35,9 @@ def about(command: list[str]) -> dict:
 
 def worded(record: Record) -> Record:
     """Add what the table shows in words: the range over the rounds, and waiting in per cent."""
-    rounds = record["rounds_ms"]
     return {
         **record,
-        "range": f"{table.figure(min(rounds))} to {table.figure(max(rounds))}",
+        "range": table.span(record["rounds_ms"]),
         "waiting": f"{100 * record['wait']:.0f} %",
     }
 

@@ -62,7 +62,7 @@ def comparison(results: Results) -> tuple[list[str], Rows]:
             cell.label,
             figure(cell.middle("batch_mb")),
             figure(cell.middle("ms_per_batch")),
-            _range(cell.values("ms_per_batch")),
+            span(cell.values("ms_per_batch")),
             figure(results.times_baseline(cell)),
             figure(results.efficiency(cell)),
             *([_beside_before(results, cell)] if compared else []),
@@ -96,7 +96,7 @@ def _verdict(cell: Cell) -> str:
 
 def _beside_before(results: Results, cell: Cell) -> str:
     ratios = results.times_before(cell) if cell.contender == SUBJECT else []
-    return f"{figure(median(ratios))} ({_range(ratios)})" if ratios else "-"
+    return f"{figure(median(ratios))} ({span(ratios)})" if ratios else "-"
 
 
 def _refusals(results: Results) -> str:
@@ -105,7 +105,8 @@ def _refusals(results: Results) -> str:
     return "".join(f"- {cell.label} refuses {cell.workload}: {cell.refused}.\n" for cell in cells)
 
 
-def _range(values: list[float]) -> str:
+def span(values: list[float]) -> str:
+    """Word the range of some figures."""
     return f"{figure(min(values))} to {figure(max(values))}" if values else "-"
 
 
