@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from bench.contenders._peers import Collate, Share, restorer
 from bench.loads.pools import Workload
@@ -9,40 +10,35 @@ from bench.loads.pools import Workload
 _JOIN_S = 10
 
 
+@dataclass
 class QueueLoader:
     """
     Workers that send every n-th batch; the trainer takes them in turn.
 
-    Args:
+    Attributes:
         make_queue: Makes a worker's queue from the multiprocessing context; it has `put` and `get`,
             and holds as many batches as torch would prefetch.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        workers: int,
-        persistent: bool,
-        context: str,
-        make_queue: Callable,
-    ):
-        workload.dataset()  # built before the fork, like every contender's
-        self._workload = workload
-        self._workers = workers
-        self._persistent = persistent
-        self._context = multiprocessing.get_context(context)
-        self._make_queue = make_queue
-        self._restore = restorer(workload)
-        self._processes: list = []
+    workload: Workload
+    workers: int
+    persistent: bool
+    context: str
+    make_queue: Callable
+    _processes: list = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.workload.dataset()  # built before the fork, like every contender's
 
     def __iter__(self) -> Iterator:
         if not self._processes:
             self._start()
         for command in self._commands:
             command.put("epoch")
-        for turn in range(self._workload.batches):
-            yield self._restore(self._queues[turn % self._workers].get())
-        if not self._persistent:
+        restore = restorer(self.workload)
+        for turn in range(self.workload.batches):
+            yield restore(self._queues[turn % self.workers].get())
+        if not self.persistent:
             self.close()
 
     def close(self) -> None:
@@ -59,12 +55,13 @@ class QueueLoader:
                 process.join()
 
     def _start(self) -> None:
-        self._commands = [self._context.SimpleQueue() for _ in range(self._workers)]
-        self._queues = [self._make_queue(self._context) for _ in range(self._workers)]
+        context = multiprocessing.get_context(self.context)
+        self._commands = [context.SimpleQueue() for _ in range(self.workers)]
+        self._queues = [self.make_queue(context) for _ in range(self.workers)]
         self._processes = [
-            self._context.Process(
+            context.Process(
                 target=_work,
-                args=(self._workload, worker, self._workers, command, queue),
+                args=(self.workload, worker, self.workers, command, queue),
                 daemon=True,
             )
             for worker, (command, queue) in enumerate(

@@ -18,9 +18,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -61,9 +62,9 @@ class Row:
 
 def records(options: argparse.Namespace) -> Iterator[dict]:
     """Yield a row for each way; it is right if all batches were."""
-    count = ROUNDS * options.most
-    dataset = crops(count * BATCH)
-    right = [list(look_at(batch_of(dataset, number))) for number in range(count)]
+    batches = ROUNDS * options.most
+    dataset = crops(batches * BATCH)
+    right = [list(look_at(batch_of(dataset, number))) for number in range(batches)]
     for way in options.way or _WAYS:
         ran, _ = alone(Row(way, options.most, options.away, options.poll))
         looks = ran.pop("looks")
@@ -88,14 +89,14 @@ def look_at(batch: list[torch.Tensor]) -> tuple[int, int]:
 
 def run(row: Row) -> dict:
     """Run one way."""
-    with _watched() as most, _WAYS[row.way](ROUNDS * row.most, row) as (draw, made):
-        found = _train(draw, made, row)
+    with _watched() as most, _WAYS[row.way](ROUNDS * row.most, row) as (batches, made):
+        found = _train(batches, made, row)
     return {**found, **most}
 
 
-def _train(draw, made, row: Row) -> dict:
+def _train(batches: Iterator, made: Callable[[], int | None], row: Row) -> dict:
     """Take the batches. Returns the figures of the last round, all waits, and what was seen."""
-    looks, waits = [look_at(draw())], []
+    looks, waits = [look_at(next(batches))], []
     for _ in range(ROUNDS):
         time.sleep(row.away_s)
         ready = made()
@@ -103,7 +104,7 @@ def _train(draw, made, row: Row) -> dict:
         taken = min(row.most, ROUNDS * row.most - len(looks))
         for _ in range(taken):
             asked = time.perf_counter()
-            batch = draw()
+            batch = next(batches)
             waits.append(time.perf_counter() - asked)
             looks.append(look_at(batch))
         rate = taken / (time.perf_counter() - begin)
@@ -117,8 +118,7 @@ def _by_loader(batches: int, row: Row) -> Iterator:
     if row.way == "ours":
         options["ring_bytes"] = round(1.1 * (row.most + 8) * _BATCH_BYTES)
     with closing(LOADERS[row.way](crops(batches * BATCH), BATCH, **options)) as loader:
-        iterator = iter(loader)
-        yield lambda: next(iterator), _made_by_top if row.way == "ours" else lambda: None
+        yield iter(loader), _made_by_top if row.way == "ours" else lambda: None
 
 
 def _made_by_top() -> int:
@@ -136,30 +136,24 @@ def _script(batches: int, row: Row) -> Iterator:
         command = [sys.executable, "-m", "bench.questions.deep.script", json.dumps(about)]
         with subprocess.Popen(command) as script:
             try:
-                yield _Files(folder), lambda: len(list(folder.glob("*.pt")))
+                yield _files(folder), lambda: len(list(folder.glob("*.pt")))
                 script.wait(_LATE_S)
             finally:
                 script.kill()
 
 
-class _Files:
-    """Reads one batch after the other, and says in a text file which."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._next = 0
-
-    def __call__(self) -> list[torch.Tensor]:
-        path = path_of(self._folder, self._next)
+def _files(folder: Path) -> Iterator[list[torch.Tensor]]:
+    """Read one batch after the other, and say in a text file which."""
+    for number in count():
+        path = path_of(folder, number)
         late = time.monotonic() + _LATE_S
         while not path.exists():
             if time.monotonic() > late:
                 raise TimeoutError(f"{path} does not come")
             time.sleep(1e-3)
         batch = torch.load(path)
-        self._next += 1
-        place_in(self._folder).write_text(str(self._next))
-        return batch
+        place_in(folder).write_text(str(number + 1))
+        yield batch
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from bench.batches import difference
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
 from bench.questions.stalls.bound import best_waits
@@ -191,14 +192,8 @@ def _mistake(batches: list[torch.Tensor], in_order: bool) -> str | None:
     """Compare an epoch with what torch's loader must give, every value; as a set out of order."""
     if not in_order:
         batches = sorted(batches, key=lambda batch: int(batch[0, 0]))
-    if len(batches) != _FIRST + _COUNTED:
-        return f"{len(batches)} batches instead of {_FIRST + _COUNTED}"
-    for number, batch in enumerate(batches):
-        first = number * _BATCH
-        expected = torch.stack([_row_of(index) for index in range(first, first + _BATCH)])
-        if not torch.equal(expected, batch):
-            return f"batch {number} is not that of the sampler"
-    return None
+    rows = torch.stack([_row_of(index) for index in range((_FIRST + _COUNTED) * _BATCH)])
+    return difference(list(rows.split(_BATCH)), batches)
 
 
 def _record(tail: str, in_order: bool, depth: int, found: dict[str, list[dict]]) -> dict:
