@@ -87,22 +87,12 @@ def _records(options: argparse.Namespace) -> Iterator[dict]:
 
 def _chosen(options: argparse.Namespace) -> list[str]:
     everybody = contenders.names() if options.peers else contenders.own()
-    names = _runnable(options.contender or everybody)
+    names = driver.runnable(
+        options.contender or everybody,
+        lambda name: contenders.why_not(contenders.load(name)),
+        "no contender can run here",
+    )
     return [*names, contenders.BEFORE] if options.before else names
-
-
-def _runnable(wanted: list[str]) -> list[str]:
-    """Drop the contenders that cannot run here, and say why."""
-    found = []
-    for name in wanted:
-        reason = contenders.why_not(contenders.load(name))
-        if reason:
-            console.print(f"skipped {name}: {reason}")
-        else:
-            found.append(name)
-    if not found:
-        sys.exit("no contender can run here")
-    return found
 
 
 def _progress(turn: str, record: dict, seconds: float) -> None:

@@ -139,6 +139,15 @@ def ratio(above: Iterable[dict], below: Iterable[dict], field: str) -> float | N
     return median(values) if values else None
 
 
+def runnable(names: Iterable[str], why_not: Callable[[str], str | None], none: str) -> list[str]:
+    """Drop what cannot run here, and say why; if nothing is left, `none` ends the command."""
+    reasons = {name: why_not(name) for name in names}
+    for name, reason in reasons.items():
+        if reason:
+            print(f"skipped {name}: {reason}", file=sys.stderr)
+    return [name for name in reasons if not reasons[name]] or sys.exit(none)
+
+
 def mistakes(found: dict[str, list[dict]]) -> dict[str, str]:
     """Collect a mistake of each contender that made one."""
     return {

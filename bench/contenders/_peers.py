@@ -56,6 +56,12 @@ class Share:
             yield self._collate([self._dataset[index] for index in request])
 
 
+def largest(workload: Workload, collate: Callable, size_of: Callable[[Any], int]) -> int:
+    """Measure one batch, or all of them when they differ in size because the user collates."""
+    sizes = map(size_of, Share(workload, 0, 1, collate))
+    return max(sizes) if workload.name == "text" else next(sizes)
+
+
 class Stream:
     """
     An endless stream of batches, cut into epochs: its workers are ahead when an epoch begins.

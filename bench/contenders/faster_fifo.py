@@ -4,7 +4,7 @@ import importlib
 import pickle
 from functools import partial
 
-from bench.contenders._peers import PREFETCH, Collate, Share, missing
+from bench.contenders._peers import PREFETCH, Collate, largest, missing
 from bench.contenders._queues import QueueLoader
 from bench.loads.pools import Workload
 
@@ -18,7 +18,8 @@ _SLACK = 1.05  # batches of `text` differ in size, and pickles have headers
 def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> QueueLoader:
     """Make the loader; its queues are as long as the workload's largest batch asks for."""
     importlib.import_module("faster_fifo_reduction")  # lets a spawned worker get the queue
-    ring_bytes = int(_largest_pickle(workload) * (PREFETCH + 1) * _SLACK) + 4096
+    pickle_bytes = largest(workload, Collate(workload, True), lambda batch: len(_dumps(batch)))
+    ring_bytes = int(pickle_bytes * (PREFETCH + 1) * _SLACK) + 4096
     return QueueLoader(workload, workers, persistent, context, partial(_Fifo, ring_bytes))
 
 
@@ -38,9 +39,3 @@ class _Fifo:
 
 def _dumps(batch) -> bytes:
     return pickle.dumps(batch, protocol=5)
-
-
-def _largest_pickle(workload: Workload) -> int:
-    """Measure one batch, or all of them when they differ in size because the user collates."""
-    sizes = (len(_dumps(batch)) for batch in Share(workload, 0, 1, Collate(workload, True)))
-    return max(sizes) if workload.name == "text" else next(sizes)

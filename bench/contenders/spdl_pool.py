@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench.batches import leaves, payload_bytes
-from bench.contenders._peers import PREFETCH, Collate, Share, missing
+from bench.contenders._peers import PREFETCH, Collate, Share, largest, missing
 from bench.loads.pools import Workload
 
 label = "SPDL pool"
@@ -34,7 +34,7 @@ class PoolLoader:
         self._workers = workers
         self._persistent = persistent
         self._context = context
-        self._segment_bytes = _largest_batch(workload)
+        self._segment_bytes = largest(workload, Collate(workload), _segment_bytes)
         self._starters = ThreadPoolExecutor(workers)
         self._parts: list = []
 
@@ -75,8 +75,5 @@ class PoolLoader:
             part._shutdown()
 
 
-def _largest_batch(workload: Workload) -> int:
-    """Measure one batch, or all of them when they differ in size because the user collates."""
-    batches = iter(Share(workload, 0, 1, Collate(workload)))
-    sizes = (payload_bytes(batch) + _ALIGNMENT * len(leaves(batch)) for batch in batches)
-    return max(sizes) if workload.name == "text" else next(sizes)
+def _segment_bytes(batch) -> int:
+    return payload_bytes(batch) + _ALIGNMENT * len(leaves(batch))

@@ -11,7 +11,7 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -113,12 +113,12 @@ def _bytes(generator, count: int, *shape: int) -> tuple:
     return torch.from_numpy(values).unbind(0)
 
 
-def _tiny(generator, count: int) -> list:
-    return list(zip(_floats(generator, count, 8), range(count), strict=True))
+def _labelled(make: Callable, shape: tuple[int, ...], generator, count: int) -> list:
+    return list(zip(make(generator, count, *shape), range(count), strict=True))
 
 
-def _cifar(generator, count: int) -> list:
-    return list(zip(_bytes(generator, count, 3, 32, 32), range(count), strict=True))
+def _arrays(shape: tuple[int, ...], generator, count: int) -> list:
+    return list(generator.random((count, *shape)))
 
 
 def _atari(generator, count: int) -> list:
@@ -141,33 +141,17 @@ def _text(generator, count: int) -> list:
     return list(zip(tokens.split(lengths.tolist()), range(count), strict=True))
 
 
-def _imagenet(generator, count: int) -> list:
-    return list(zip(_floats(generator, count, 3, 224, 224), range(count), strict=True))
-
-
-def _video(generator, count: int) -> list:
-    return list(zip(_floats(generator, count, 8, 3, 224, 112), range(count), strict=True))
-
-
-def _list_small(generator, count: int) -> list:
-    return list(generator.random((count, 10, 150)))
-
-
-def _list_large(generator, count: int) -> list:
-    return list(generator.random((count, 1000, 150)))
-
-
 WORKLOADS = {
     each.name: each
     for each in (
-        Workload("tiny", 1, 500, 100_003, _tiny),
-        Workload("cifar", 128, 200, 32_771, _cifar),
+        Workload("tiny", 1, 500, 100_003, partial(_labelled, _floats, (8,))),
+        Workload("cifar", 128, 200, 32_771, partial(_labelled, _bytes, (3, 32, 32))),
         Workload("atari", 32, 120, 2_053, _atari),
         Workload("tabular", 4096, 50, 40_961, _tabular),
         Workload("text", 64, 200, 32_771, _text, pad_tokens),
-        Workload("imagenet", 64, 28, 521, _imagenet),
-        Workload("video", 32, 16, 101, _video),
-        Workload("list_small", 128, 120, 8_209, _list_small, as_it_is),
-        Workload("list_large", 128, 8, 257, _list_large, as_it_is),
+        Workload("imagenet", 64, 28, 521, partial(_labelled, _floats, (3, 224, 224))),
+        Workload("video", 32, 16, 101, partial(_labelled, _floats, (8, 3, 224, 112))),
+        Workload("list_small", 128, 120, 8_209, partial(_arrays, (10, 150)), as_it_is),
+        Workload("list_large", 128, 8, 257, partial(_arrays, (1000, 150)), as_it_is),
     )
 }

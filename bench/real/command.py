@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.driver import runnable
 from bench.real import figures, report, turns
 from bench.real.trainings import TRAININGS
 
@@ -26,7 +27,11 @@ def records(options: argparse.Namespace) -> Iterator[figures.Record]:
         if value is not None and value < 1:
             sys.exit(f"--{name} must be at least 1, not {value}")
     options.about = report.about(["python", "-m", "bench", *sys.argv[1:]])  # load before the run
-    names = _runnable(options.training or list(TRAININGS))
+    names = runnable(
+        options.training or TRAININGS,
+        lambda name: TRAININGS[name].why_not(),
+        "no training can run here: make bench-real installs what they need",
+    )
     options.is_whole = len(sys.argv) == 2 and names == list(TRAININGS)
     options.failed = []
     with tempfile.TemporaryDirectory() as name:
@@ -58,15 +63,3 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--training", action="append", choices=TRAININGS, help="may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="timed epochs of each loader")
     parser.add_argument("--steps", type=int, help="of an epoch, instead of the training's")
-
-
-def _runnable(wanted: list[str]) -> list[str]:
-    """Drop the trainings whose packages are missing, and say which these are."""
-    reasons = {name: TRAININGS[name].why_not() for name in wanted}
-    for name, reason in reasons.items():
-        if reason:
-            print(f"skipped {name}: {reason}", file=sys.stderr)
-    found = [name for name in wanted if not reasons[name]]
-    if not found:
-        sys.exit("no training can run here: make bench-real installs what they need")
-    return found
