@@ -11,6 +11,7 @@ from multiprocessing.reduction import ForkingPickler
 import numpy
 from torch.utils.data import Dataset
 
+from bench.driver import in_turns
 from bench.loaders import LOADERS
 from bench.loads.records import STORES, annotations, figures, figures_of, lengths, paths
 from bench.usage import descendants, memory_bytes
@@ -73,34 +74,28 @@ def _epoch(loader) -> tuple[numpy.ndarray, float, int]:
 
 def _start(row: Row) -> dict:
     """Start workers over the store and over nothing, in turns and in pairs, the other one first."""
-    dataset = lengths(STORES[row.store](paths(row.count)), row.count)
-    nothing = lengths(None, row.count)
-    expected = {id(dataset): [len(path) for path in paths(_BATCH)], id(nothing): [0] * _BATCH}
-    _first_batch(row, nothing)  # what is read from a disk is there from now on
-    seconds: dict[int, list[float]] = {id(dataset): [], id(nothing): []}
-    correct = True
-    for turn in range(row.pairs):
-        for each in (dataset, nothing) if turn % 2 else (nothing, dataset):
-            taken_s, first = _first_batch(row, each)
-            seconds[id(each)].append(taken_s)
-            correct = correct and first == expected[id(each)]
-    pairs = zip(seconds[id(dataset)], seconds[id(nothing)], strict=True)
+    store = STORES[row.store](paths(row.count))
+    datasets = {"nothing": lengths(None, row.count), "store": lengths(store, row.count)}
+    expected = {"nothing": [0] * _BATCH, "store": [len(path) for path in paths(_BATCH)]}
+    _first_batch(row, datasets["nothing"])  # what is read from a disk is there from now on
+    runs = in_turns(datasets, row.pairs, lambda name: _first_batch(row, datasets[name]))
+    pairs = zip(runs["store"], runs["nothing"], strict=True)
     return {
-        "first_batch_s": seconds[id(dataset)],
-        "above_s": [one - other for one, other in pairs],
-        **_sent(dataset),
-        "correct": correct,
+        "first_batch_s": [run["s"] for run in runs["store"]],
+        "above_s": [one["s"] - other["s"] for one, other in pairs],
+        **_sent(datasets["store"]),
+        "correct": all(run["first"] == expected[name] for name in runs for run in runs[name]),
     }
 
 
-def _first_batch(row: Row, dataset: Dataset) -> tuple[float, list[int]]:
+def _first_batch(row: Row, dataset: Dataset) -> dict:
     loader = _loader(row, dataset)
     begin = time.perf_counter()
     first = next(iter(loader)).tolist()
     seconds = time.perf_counter() - begin
     del loader
     gc.collect()  # an iterator and its loader refer to each other
-    return seconds, first
+    return {"s": seconds, "first": first}
 
 
 def _sent(dataset: Dataset) -> dict:
