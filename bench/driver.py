@@ -33,28 +33,14 @@ Columns = dict[str, str]
 Records = Callable[[argparse.Namespace], Iterable[dict]]
 
 
-def parser_of(command: str, about: str | None) -> argparse.ArgumentParser:
-    """
-    Make the parser of a command, with the option that names the file for JSON lines.
-
-    Args:
-        command: As in `python -m bench COMMAND`.
-        about: Its module's docstring, which is shown as it is.
-    """
+def ask(command: str, question: Any, arguments: list[str]) -> int:
+    """Answer a question; the exit code is 0 if every row was right."""
     parser = argparse.ArgumentParser(
         prog=f"python -m bench {command}",
-        description=about,
+        description=question.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON line per row")
-    return parser
-
-
-def ask(command: str, question: Any, arguments: list[str]) -> int:
-    """Answer a question; the exit code is 0 if every row was right."""
-    if hasattr(question, "main"):
-        return question.main(arguments)
-    parser = parser_of(command, question.__doc__)
     if hasattr(question, "add_options"):
         question.add_options(parser)
     parts: dict[str, tuple[Columns, Records]] = getattr(question, "PARTS", {})

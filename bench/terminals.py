@@ -102,9 +102,11 @@ if __name__ == "__main__":
 '''
 
 
-def main(arguments: list[str]) -> int:
-    """Write the pictures, and print what is on them."""
-    options = _options(arguments)
+COLUMNS = {"picture": "picture"}
+
+
+def records(options: argparse.Namespace) -> Iterator[dict]:
+    """Write the pictures, and yield a row for each."""
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -114,14 +116,18 @@ def main(arguments: list[str]) -> int:
             path = options.out / f"{title}.svg"
             text = Text.from_ansi(without_folders(screen, folder).rstrip())
             path.write_text(drawn(title, text))
-            print(f"{path}:\n\n{text.plain}\n")
-    return 0
+            yield {"picture": str(path), "text": text.plain}
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench terminals", description=__doc__)
+def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+    """Print what is on the pictures."""
+    for record in found["terminals"]:
+        print(f"\n{record['picture']}:\n\n{record['text']}")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this question."""
     parser.add_argument("--out", type=Path, default=PICTURES, help="folder for the pictures")
-    return parser.parse_args(arguments)
 
 
 def _screens(folder: Path) -> Iterator[tuple[str, str]]:
