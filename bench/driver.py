@@ -209,7 +209,7 @@ def alone(row: Any, longest_s: float = 400, **variables: str) -> tuple[dict, str
         What its module's `run` returned, and what was written to stderr.
     """
     ended = end_of(row, longest_s, **variables)
-    if ended.status or ended.found is None:
+    if ended.status != 0 or ended.found is None:  # no status: it did not end in time
         sys.exit(f"{row} failed:\n{ended.said}")
     return ended.found, ended.said
 

@@ -89,7 +89,7 @@ def alone(row: Row, checkout: Path | None = None) -> dict:
     """
     with tempfile.TemporaryDirectory() as folder:
         ended = end_of(row, _RUN_S, **(_variables(checkout, Path(folder)) if checkout else {}))
-    if ended.found:
+    if ended.status == 0 and ended.found:
         return ended.found
     mistake = ended.said.strip()[-600:] or "the process printed nothing"
     if ended.status is None:
