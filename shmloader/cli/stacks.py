@@ -1,8 +1,4 @@
-"""
-`shmloader stacks`: where in its code a worker hangs, as py-spy sees it.
-
-It exits with 0 if a stack was printed, and with 1 if no worker hangs or py-spy could not look.
-"""
+"""`shmloader stacks`: where in its code a worker hangs, as py-spy sees it."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _FORBIDDEN = re.compile("permi(ssion|tted)", re.IGNORECASE)  # EACCES or EPERM, in py-spy's words
 _LONGEST_S = 60.0  # py-spy stops the process while it looks; it takes milliseconds
 
-
 _EPILOG = """\
 examples:
   shmloader stacks 4711
@@ -35,8 +30,23 @@ not look; 2 for wrong options.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print stacks as the arguments say."""
-    return _run(_parser().parse_args(arguments))
+    """
+    Print the stacks of a training's workers, and return the exit status.
+
+    Raises:
+        CommandError: There is no such training, py-spy is missing, or may not look.
+    """
+    chosen = _parser().parse_args(arguments)
+    trainer = find(chosen.pid, chosen.hangs_after)
+    workers = _living(trainer) if chosen.all else trainer.hung()
+    if not workers:
+        print(f"no worker of process {chosen.pid} hangs; --all prints the stacks of all")
+        return 1
+    program = _py_spy()
+    for worker in workers:
+        print(_heading(worker))
+        print(_dump(program, worker))
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,32 +66,6 @@ def _parser() -> argparse.ArgumentParser:
         help="as for `shmloader top` (default: %(default)s)",
     )
     return parser
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    return print_stacks(arguments.pid, arguments.all, arguments.hangs_after)
-
-
-def print_stacks(pid: int, of_all: bool = False, hangs_after_s: float = HANGS_AFTER_S) -> int:
-    """
-    Print the stacks of a training's workers.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        CommandError: There is no such training, py-spy is missing, or may not look.
-    """
-    trainer = find(pid, hangs_after_s)
-    workers = _living(trainer) if of_all else trainer.hung()
-    if not workers:
-        print(f"no worker of process {pid} hangs; --all prints the stacks of all")
-        return 1
-    program = _py_spy()
-    for worker in workers:
-        print(_heading(worker))
-        print(_dump(program, worker))
-    return 0
 
 
 def _py_spy() -> str:

@@ -1,8 +1,4 @@
-"""
-`shmloader trace`: what the workers and the trainer of a running training did lately, as a file.
-
-It exits with 0 if the file was written.
-"""
+"""`shmloader trace`: what the workers and the trainer of a training did lately, as a file."""
 
 from __future__ import annotations
 
@@ -27,11 +23,13 @@ has returned no batch yet; 2 for wrong options.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the trace as the arguments say."""
-    return _run(_parser().parse_args(arguments))
+    """
+    Write a trace of a running training, and return the exit status.
 
-
-def _parser() -> argparse.ArgumentParser:
+    Raises:
+        CommandError: There is no such training, it has returned no batch yet, or the file cannot
+            be written.
+    """
     parser = argparse.ArgumentParser(
         prog="shmloader trace",
         description="Write what the workers and the trainer of a running training did for its last "
@@ -43,33 +41,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="PATH", help="the JSON file to write"
     )
-    return parser
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    return trace_process(arguments.pid, arguments.output)
-
-
-def trace_process(pid: int, path: Path) -> int:
-    """
-    Write a trace of a running training.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        CommandError: There is no such training, it has returned no batch yet, or the file cannot
-            be written.
-    """
+    chosen = parser.parse_args(arguments)
+    path: Path = chosen.output
     require_folder_of(path)
-    trainer = find(pid)
+    trainer = find(chosen.pid)
     traced = [Traced(each.loader, each.label, each.records) for each in trainer.loaders]
     try:
         batches = write_trace(path, traced, layout())
     except BrokenPipeError as error:  # such as `-o /dev/stdout | head`
         raise ReaderLeft(error) from None
     except (NothingToTrace, OSError) as error:
-        raise CommandError(f"no trace of process {pid} was written: {error}") from None
+        raise CommandError(f"no trace of process {chosen.pid} was written: {error}") from None
     # Beside the trace, not in it, if that goes to standard output.
     where = sys.stdout if path.is_file() else sys.stderr
     print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev", file=where)

@@ -33,17 +33,30 @@ It ends with the program's own exit status; 1 if there is no such program, 2 for
 
 def main(arguments: Sequence[str]) -> int:
     """
-    Become the program that the arguments name, or stop at those that are wrong.
+    Become the program that the arguments name; it says at its end what its loaders did.
 
     Raises:
         WrongArguments: No program is named, or an option is out of range.
         CommandError: There is no such program, or this Python ignores PYTHONPATH.
     """
-    return run(make_parser().parse_args(arguments))
+    chosen = _parser().parse_args(arguments)
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        raise CommandError("works by PYTHONPATH and site: start Python without -E, -I and -S")
+    settings = Settings(_options_in(chosen), chosen.compare, os.getpid())
+    program = _program_in(chosen)
+    paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        VARIABLE: settings.to_text(),
+    }
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    if getattr(sys.stdout, "write_through", False):
+        flags.append("-u")  # which that function does not know
+    os.execve(sys.executable, [sys.executable, *flags, *program], environment)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Describe the options and the program."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shmloader run",
         usage="shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]",
@@ -78,30 +91,6 @@ def _value(text: str) -> int | str:
         return int(text)
     except ValueError:
         return text
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """
-    Become the program; it says at its end what its loaders did.
-
-    Raises:
-        WrongArguments, CommandError: As for `main`.
-    """
-    if sys.flags.ignore_environment or sys.flags.no_site:
-        raise CommandError("works by PYTHONPATH and site: start Python without -E, -I and -S")
-    options = _options_in(arguments)
-    program = _program_in(arguments)
-    settings = Settings(options, arguments.compare, os.getpid())
-    paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        VARIABLE: settings.to_text(),
-    }
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    if getattr(sys.stdout, "write_through", False):
-        flags.append("-u")  # which that function does not know
-    os.execve(sys.executable, [sys.executable, *flags, *program], environment)
 
 
 def _options_in(arguments: argparse.Namespace) -> dict[str, Any]:

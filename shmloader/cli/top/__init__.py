@@ -1,8 +1,4 @@
-"""
-`shmloader top`: what trainings that run wait for, read from outside.
-
-It exits with 0 if it saw a training, and with 1 if there was none or it could not be looked at.
-"""
+"""`shmloader top`: what trainings that run wait for, read from outside."""
 
 from __future__ import annotations
 
@@ -25,10 +21,6 @@ looked at; 2 for wrong options.
 
 def main(arguments: Sequence[str]) -> int:
     """Show trainings as the arguments say."""
-    return _run(_parser().parse_args(arguments))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shmloader top",
         description="Show what trainings that run wait for. It reads them from outside, and "
@@ -58,16 +50,13 @@ def _parser() -> argparse.ArgumentParser:
         help="a worker hangs if a sample takes it longer than this many seconds and 20 times as "
         "long as usual (default: %(default)s)",
     )
-    return parser
-
-
-def _run(arguments: argparse.Namespace) -> int:
+    chosen = parser.parse_args(arguments)
     from shmloader.cli.top.looks import show_trainings  # only now: it imports torch
 
     return show_trainings(
-        arguments.pid,
-        once=arguments.once,
-        as_json=arguments.json,
-        interval_s=arguments.interval,
-        hangs_after_s=arguments.hangs_after,
+        chosen.pid,
+        once=chosen.once,
+        as_json=chosen.json,
+        interval_s=chosen.interval,
+        hangs_after_s=chosen.hangs_after,
     )

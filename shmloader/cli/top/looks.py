@@ -8,16 +8,15 @@ from shmloader.cli.attach.running import lives
 from shmloader.cli.attach.trainers import LiveTrainer, find, find_all, none_found
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.show import way_to_show
-from shmloader.metrics.live import HANGS_AFTER_S
 
 
 def show_trainings(
     pid: int | None,
     *,
-    once: bool = False,
-    as_json: bool = False,
-    interval_s: float = 1.0,
-    hangs_after_s: float = HANGS_AFTER_S,
+    once: bool,
+    as_json: bool,
+    interval_s: float,
+    hangs_after_s: float,
 ) -> int:
     """
     Show a training, or all, until it ends or Ctrl-C.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.command import require_extra
@@ -75,15 +74,10 @@ def _lines(trainers: list[LiveTrainer], nothing: str) -> list[Line]:
     return list(lines_of(trainers)) or [Line(nothing)]
 
 
-@contextmanager
-def way_to_show(as_json: bool, once: bool) -> Iterator[Show]:
+def way_to_show(as_json: bool, once: bool) -> AbstractContextManager[Show]:
     """Choose where to show what is seen."""
-    with contextlib.ExitStack() as stack:
-        if as_json:
-            yield show_json
-        elif once:
-            yield show_lines
-        elif sys.stdout.isatty():
-            yield stack.enter_context(in_place())
-        else:
-            yield show_with_time
+    if as_json:
+        return nullcontext(show_json)
+    if once:
+        return nullcontext(show_lines)
+    return in_place() if sys.stdout.isatty() else nullcontext(show_with_time)
