@@ -20,38 +20,30 @@ class Timeline:
     Durations and times are seconds; times count from the moment the first of them was asked for.
 
     Attributes:
-        number: The batch's turn, from 0, counted from the first batch in the timeline.
         worker: Which worker made it.
-        samples: How many samples it has; 0: not known.
         fetching: In the dataset.
         collating: Collating and writing.
         blocked: Waiting for pages.
-        queued: Between the order and the worker's taking it up.
         next: In next() for it.
         parked: Of that parked, waiting for it.
         step: From its return to the next call of next(); the last one's is 0.
         held: From its return to its release; NaN while it is held.
-        asked, taken, written, returned: Those moments.
+        asked, returned: Those moments.
         spilled: True if it was copied out of its slot.
         longest: Its longest sample, to a few milliseconds; NaN if samples were not seen one by one.
         longest_index: That sample's index of the dataset; -1: not known.
         bytes: Its payload.
     """
 
-    number: Numbers
     worker: Numbers
-    samples: Numbers
     fetching: Column
     collating: Column
     blocked: Column
-    queued: Column
     next: Column
     parked: Column
     step: Column
     held: Column
     asked: Column
-    taken: Column
-    written: Column
     returned: Column
     spilled: NDArray[numpy.bool_]
     longest: Column
@@ -59,7 +51,7 @@ class Timeline:
     bytes: Numbers
 
     def __len__(self) -> int:
-        return len(self.number)
+        return len(self.worker)
 
     @property
     def making(self) -> Column:
@@ -83,21 +75,16 @@ def timeline_over(records: Records, layout: Layout, epoch: int) -> Timeline:
     collating = _seconds(found["written_ns"], found["fetched_ns"])
     blocked_later = _seconds(found["blocked_ns"], found["blocked_fetching_ns"])
     return Timeline(
-        number=numpy.arange(len(found)),
         worker=found["worker"].astype(numpy.int64),
-        samples=found["samples"].astype(numpy.int64),
         fetching=_seconds(found["fetched_ns"], found["taken_ns"])
         - found["blocked_fetching_ns"] / 1e9,
         collating=collating - blocked_later,
         blocked=found["blocked_ns"] / 1e9,
-        queued=_seconds(found["taken_ns"], found["placed_ns"]),
         next=_seconds(found["returned_ns"], found["asked_ns"]),
         parked=found["parked_ns"] / 1e9,
         step=step,
         held=numpy.where(found["released_ns"] > 0, held, numpy.nan),
         asked=_seconds(found["asked_ns"], begun),
-        taken=_seconds(found["taken_ns"], begun),
-        written=_seconds(found["written_ns"], begun),
         returned=_seconds(found["returned_ns"], begun),
         spilled=found["spill"] > 0,
         longest=numpy.where(is_seen, found["longest_ns"] / 1e9, numpy.nan),

@@ -93,26 +93,20 @@ def loop(
         slots=chosen,
     )
     waits = numpy.asarray(played.waits_s)
-    number = numpy.arange(BATCHES)
     returned = numpy.cumsum(waits + own) + numpy.concatenate([[0.0], numpy.cumsum(step)[:-1]])
     asked = returned - waits - own
-    spilled_here = number % 100 < 100 * spilled
+    spilled_here = numpy.arange(BATCHES) % 100 < 100 * spilled
     busy = float((fetching + collating).sum())
     timeline = Timeline(
-        number=number,
         worker=numpy.asarray(played.workers),
-        samples=numpy.full(BATCHES, 4),
         fetching=fetching,
         collating=collating,
         blocked=blocked,
-        queued=column(0.0),
         next=waits + own,
         parked=waits,
         step=step,
         held=step + held,
         asked=asked,
-        taken=returned - making,
-        written=returned,
         returned=returned,
         spilled=spilled_here,
         longest=column(numpy.nan if longest is None else longest),
