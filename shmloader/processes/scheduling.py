@@ -3,7 +3,7 @@
 import contextlib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from shmloader.errors import REFUSALS
 from shmloader.memory import groups, limits
@@ -22,11 +22,6 @@ def scheduled_ns(thread: int) -> tuple[int, int]:
         running, ready, *_ = file.read().split()
         return int(running), int(ready)
     return 0, 0
-
-
-def all_scheduled_ns(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Read the same of several processes, by number."""
-    return {pid: scheduled_ns(pid) for pid in pids}
 
 
 def yield_cores(nice: int) -> None:
@@ -85,20 +80,24 @@ def _part(cores: float, ranks: int) -> float:
 
 def _group_share() -> float:
     """The least share of time that a control group of this process has, in cores."""
-    return min((_share(folder) for folder in groups.folders("cpu")), default=math.inf)
+    return least_share(groups.folders("cpu"), groups.read_text)
 
 
-def _share(folder: str) -> float:
+def least_share(folders: Iterable[str], read: Callable[[str], str]) -> float:
+    """
+    The least share of time of some control groups, in cores; infinite if none has a limit.
+
+    Args:
+        read: Reads a file of the kernel; "" if it is not there.
+    """
+    return min((_share(folder, read) for folder in folders), default=math.inf)
+
+
+def _share(folder: str, read: Callable[[str], str]) -> float:
     # Version 2 has both numbers in one file, "max" for no limit; version 1 has -1 for that.
-    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-        if os.path.exists(f"{folder}/cpu.max"):
-            with open(f"{folder}/cpu.max") as file:
-                quota, period = file.read().split()
-        else:
-            with open(f"{folder}/cpu.cfs_quota_us") as file:
-                quota = file.read()
-            with open(f"{folder}/cpu.cfs_period_us") as file:
-                period = file.read()
-        if int(quota) > 0:
-            return int(quota) / int(period)
+    words = read(f"{folder}/cpu.max").split()
+    words = words or [read(f"{folder}/cpu.cfs_{each}_us").strip() for each in ("quota", "period")]
+    if all(word.isdigit() and int(word) > 0 for word in words):
+        quota, period = map(int, words)
+        return quota / period
     return math.inf

@@ -76,7 +76,7 @@ class Tally:
         self._start = start
         self._before = self._counts()
         self._clocks_before = workers_of(self._notes)
-        self._scheduled_before = scheduling.all_scheduled_ns(self._pids())
+        self._scheduled_before = {pid: scheduling.scheduled_ns(pid) for pid in self._pids()}
         self._spills_before = Counter(self._spills)
         self._copying_before_ns = self._pool.copying["ns"]
         self._number = self._pool.history.begin(self)

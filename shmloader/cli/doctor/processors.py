@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
+from shmloader.processes import scheduling
 
 # The kernel answers from the process's own memory with all others: no system call, some 20 ns.
 _SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
@@ -14,12 +13,13 @@ _SLOW_CLOCK_NS = 400  # with Python's own 30 ns; a system call takes some 200
 
 def cores(machine: Machine) -> Finding:
     """Compare the cores that this process may use with those that programs count."""
-    there, allowed, quota = machine.cores(), machine.affinity(), _quota(machine)
-    usable = min(allowed, quota or allowed)
+    there, allowed = machine.cores(), machine.affinity()
+    quota = scheduling.least_share(machine.folders("cpu"), machine.read)
+    usable = min(allowed, quota)
     fact = f"{usable:g} of {there} may be used"
     if allowed < there:
         fact += f"; affinity: {allowed}"
-    if quota is not None and quota < allowed:
+    if quota < allowed:
         fact += f"; the control group's quota: the time of {quota:g}"
     if usable < there:
         remedy = f"choose num_workers for {usable:g}, not by os.cpu_count(), which says {there}"
@@ -28,21 +28,6 @@ def cores(machine: Machine) -> Finding:
         remedy = "workers and training step take turns: num_workers=1, or more only if they wait"
         return Finding("cores", "note", fact, remedy)
     return Finding("cores", "ok", fact)
-
-
-def _quota(machine: Machine) -> float | None:
-    """The least share of time that a group of this process has, in cores; None: no group has."""
-    shares = [share for folder in machine.folders("cpu") for share in _shares(machine, folder)]
-    return min(shares, default=None)
-
-
-def _shares(machine: Machine, folder: str) -> Iterator[float]:
-    """Read the quota of one group, of version 2 or 1."""
-    words = machine.read(f"{folder}/cpu.max").split()
-    words = words or [machine.read(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period")]
-    if all(word.isdigit() and int(word) > 0 for word in words):  # not "max", not -1
-        quota, period = map(int, words)
-        yield quota / period
 
 
 def clock(machine: Machine) -> Finding:
