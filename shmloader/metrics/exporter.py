@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from shmloader.metrics.record import Stats, Times, WorkerStats
@@ -90,19 +91,18 @@ class _Series(NamedTuple):
     samples: Callable[[Stats], Iterable[tuple[tuple[str, ...], float]]]
 
 
+def _number(name: str, text: str, field: str) -> _Series:
+    """A metric that is one number of the counts."""
+    return _Series(name, text, (), lambda stats: [((), getattr(stats, field))])
+
+
 _COUNTERS = (
-    _Series("shmloader_batches", "Batches delivered.", (), lambda stats: [((), stats.batches)]),
-    _Series(
-        "shmloader_payload_bytes",
-        "Bytes of the delivered batches' payload.",
-        (),
-        lambda stats: [((), stats.bytes)],
-    ),
-    _Series(
+    _number("shmloader_batches", "Batches delivered.", "batches"),
+    _number("shmloader_payload_bytes", "Bytes of the delivered batches' payload.", "bytes"),
+    _number(
         "shmloader_wait_seconds",
         "Seconds the trainer was parked, waiting for a batch.",
-        (),
-        lambda stats: [((), stats.wait_s)],
+        "wait_s",
     ),
     _Series(
         "shmloader_worker_seconds",
@@ -132,17 +132,11 @@ _COUNTERS = (
         ("reason",),
         lambda stats: _by_name(stats.spills),
     ),
-    _Series(
-        "shmloader_restarts",
-        "Workers that died or hung and were replaced.",
-        (),
-        lambda stats: [((), stats.restarts)],
-    ),
-    _Series(
+    _number("shmloader_restarts", "Workers that died or hung and were replaced.", "restarts"),
+    _number(
         "shmloader_replaced_workers",
         "Workers that were replaced because their memory grew.",
-        (),
-        lambda stats: [((), stats.replaced)],
+        "replaced",
     ),
     _Series(
         "shmloader_cache_looks",
@@ -154,28 +148,25 @@ _COUNTERS = (
             for result, number in (("hit", cache.hits), ("miss", cache.misses))
         ],
     ),
-    _Series(
+    _number(
         "shmloader_pickled_batches",
         "Batches with leaves that were pickled.",
-        (),
-        lambda stats: [((), stats.pickled_batches)],
+        "pickled_batches",
     ),
-    _Series(
+    _number(
         "shmloader_pickled_bytes",
         "Bytes of pickles that rode beside the tensors.",
-        (),
-        lambda stats: [((), stats.pickled_bytes)],
+        "pickled_bytes",
     ),
 )
 _GAUGES = (
     _Series(
         "shmloader_slots", "Slots in each state.", ("state",), lambda stats: _by_name(stats.slots)
     ),
-    _Series(
+    _number(
         "shmloader_resident_bytes",
         "Bytes of shared memory that have pages.",
-        (),
-        lambda stats: [((), stats.resident_bytes)],
+        "resident_bytes",
     ),
     _Series(
         "shmloader_cache_entries",
@@ -197,12 +188,8 @@ _GAUGES = (
     ),
 )
 _HISTOGRAMS: tuple[tuple[str, str, Callable[[Stats], Times]], ...] = (
-    (
-        "shmloader_next_seconds",
-        "How long each next() took, to 3 percent.",
-        lambda stats: stats.next,
-    ),
-    ("shmloader_step_seconds", "How long each step took, to 3 percent.", lambda stats: stats.step),
+    ("shmloader_next_seconds", "How long each next() took, to 3 percent.", attrgetter("next")),
+    ("shmloader_step_seconds", "How long each step took, to 3 percent.", attrgetter("step")),
 )
 
 

@@ -213,10 +213,8 @@ def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
     """
     dtype = layout.dtype("cache_plate")
     begin = read(dtype.itemsize, layout.offset("cache", "plate"))
-    if len(begin) < dtype.itemsize:
-        raise NoSegment("it is no cache of shmloader's")
-    plate = layout.values("cache_plate", begin)
-    if plate["magic"] != layout.cache_magic:
+    plate = layout.values("cache_plate", begin) if len(begin) == dtype.itemsize else None
+    if plate is None or plate["magic"] != layout.cache_magic:
         raise NoSegment("it is no cache of shmloader's")
     if plate["version"] != layout.cache_version:
         raise NotReadable("a cache was made by another version of shmloader")
@@ -327,24 +325,19 @@ def _worker(
     if view is None or view["state"] >= len(WORKER_STATES):
         return LiveWorker(number, None, BUSY)
     state = WORKER_STATES[view["state"]]
-    pid, since_s = view["pid"] or None, _seconds(now_ns, view["since_ns"])
+    worker = LiveWorker(number, view["pid"] or None, state, _seconds(now_ns, view["since_ns"]))
     if state in ("absent", "idle"):
-        return LiveWorker(number, pid, state, since_s)
-    samples = view["samples"] or None
+        return worker
+    worker = replace(worker, ticket=view["ticket"], samples=view["samples"] or None)
     if state != "fetching":
-        return LiveWorker(number, pid, state, since_s, view["ticket"], samples=samples)
+        return worker
     is_known = view["position"] != layout.no_position
     usual_s = pace.usual_sample_s if is_known else pace.usual_fetch_s
     sample_s = _seconds(now_ns, view["sample_since_ns"])
-    return LiveWorker(
-        worker=number,
-        pid=pid,
-        state=state,
-        since_s=since_s,
-        ticket=view["ticket"],
+    return replace(
+        worker,
         position=view["position"] if is_known else None,
         index=None if view["index"] == layout.no_index else view["index"],
-        samples=samples,
         sample_s=sample_s,
         hangs=sample_s > max(hangs_after_s, _USUAL_TIMES * (usual_s or 0.0)),
     )
