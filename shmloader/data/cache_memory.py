@@ -1,9 +1,11 @@
 """The shared memory of a cache of samples: how much it may be, and its way to workers."""
 
+import contextlib
 import itertools
 import multiprocessing.context
 import os
 import time
+from collections.abc import Iterator
 from multiprocessing import reduction
 from typing import Any
 
@@ -52,16 +54,10 @@ class CacheMemory:
             "label": label.encode(errors="replace"),
             **maker.this_process(),
         }
-        descriptor = _create(most_bytes)
-        try:
+        with _bounded("made", most_bytes):
+            descriptor = segment.BACKINGS[segment.backing_name()](most_bytes)
+        with _bounded("mapped", most_bytes):
             self._open(descriptor, indices, most_bytes, described)
-        except OSError as error:
-            if error.errno in REFUSALS:
-                raise
-            raise OutOfSharedMemory(
-                f"a cache of {most_bytes / 1e6:.1f} MB cannot be mapped ({error.strerror}): lower "
-                "max_bytes, or raise the limits that `ulimit -a` and /dev/shm show"
-            ) from error
         account().enter_keeper(self)
 
     def _open(
@@ -176,14 +172,16 @@ def _reserve_bytes() -> int:
     return 0 if worker is None else room.reserve_bytes(worker.num_workers)
 
 
-def _create(most_bytes: int) -> int:
+@contextlib.contextmanager
+def _bounded(done: str, most_bytes: int) -> Iterator[None]:
+    """Say what bounds the memory if it cannot be made or mapped, and what to do."""
     try:
-        return segment.BACKINGS[segment.backing_name()](most_bytes)
+        yield
     except OSError as error:
         if error.errno in REFUSALS:
             raise
         raise OutOfSharedMemory(
-            f"a cache of {most_bytes / 1e6:.1f} MB cannot be made ({error.strerror}): lower "
+            f"a cache of {most_bytes / 1e6:.1f} MB cannot be {done} ({error.strerror}): lower "
             "max_bytes, or raise the limits that `ulimit -a` and /dev/shm show"
         ) from error
 

@@ -313,15 +313,10 @@ def _receive(duplicate: Any, name: str) -> RecordFile:
 
 def _open_again(path: str, header: Header | None) -> RecordFile:
     file = open_path(path)
-    if header is not None and read_header(_descriptor_of(file), path) != header:
+    assert file.descriptor is not None  # it was opened just now
+    if header is not None and read_header(file.descriptor, path) != header:
         raise ValueError(f"{path} is another file than the one whose SharedList was pickled")
     return file
-
-
-def _descriptor_of(file: RecordFile) -> int:
-    descriptor = file.descriptor
-    assert descriptor is not None  # it was opened just now
-    return descriptor
 
 
 copyreg.pickle(RecordFile, _reduce)

@@ -8,6 +8,7 @@ _CHANGES = frozenset(
         *("setdefault", "sort", "update"),
     )
 )
+_INSTEAD = "leave what is changed out of share(), or change a copy of your own"
 
 
 class Unchanging:
@@ -19,19 +20,10 @@ class Unchanging:
             kind = type(self).__name__
             if name not in _CHANGES:
                 raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-            raise AttributeError(
-                f"a {kind} cannot be changed, so it has no {name}(): leave what is changed out of "
-                "share(), or change a copy of your own"
-            )
+            raise AttributeError(f"a {kind} cannot be changed, so it has no {name}(): {_INSTEAD}")
 
         def __setitem__(self, key: Any, value: Any) -> None:
-            raise TypeError(self._refusal("set"))
+            raise TypeError(f"no item of a {type(self).__name__} can be set: {_INSTEAD}")
 
         def __delitem__(self, key: Any) -> None:
-            raise TypeError(self._refusal("deleted"))
-
-        def _refusal(self, done: str) -> str:
-            return (
-                f"no item of a {type(self).__name__} can be {done}: leave what is changed out of "
-                "share(), or change a copy of your own"
-            )
+            raise TypeError(f"no item of a {type(self).__name__} can be deleted: {_INSTEAD}")
