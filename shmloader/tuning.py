@@ -250,7 +250,10 @@ class _Search:
                 longest_s = self._seconds * (1 if count >= fewest else 2)
                 if time.monotonic() - begun > longest_s:
                     break
-            best = _case_of(loader) or best
+            setting = loader._service.setting(loader, loader._options())
+            evidence = loader._service.last_epoch(setting)
+            if evidence is not None and len(evidence[1]) >= FEWEST_BATCHES:
+                best = case_of(*evidence)
             if best is None:
                 raise TooFewBatches(
                     f"{count} batches came in {duration(time.monotonic() - started)}, too few to "
@@ -288,14 +291,6 @@ class _Search:
             reasons.append(f"fetch_threads: {tried} batches/s")
         curve = tuple(runs[key] for key in sorted(runs))
         return Tuned(options, run.batches_per_s, run.wait_share, before, tuple(reasons), curve)
-
-
-def _case_of(loader: Any) -> Case | None:
-    """Returns what a loader's last epoch did after its start; None if that is too little."""
-    evidence = loader._service.last_epoch(loader._service.setting(loader, loader._options()))
-    if evidence is None or len(evidence[1]) < FEWEST_BATCHES:
-        return None
-    return case_of(*evidence)
 
 
 def _ran(case: Case) -> Run:

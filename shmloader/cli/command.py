@@ -95,14 +95,6 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def positive_integer(text: str) -> int:
-    """Parse an argument that must be a whole number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
-
-
 def positive_number(text: str) -> float:
     """Parse an argument that must be a number of seconds above 0."""
     number = float(text)

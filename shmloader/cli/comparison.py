@@ -97,13 +97,8 @@ def _aligned(words: Sequence[str], widths: Sequence[int]) -> str:
 
 def compared(torchs: Took, ours: Took) -> str:
     """Say what a batch takes with ours, in parts of what it takes with torch's loader."""
-    waited, cpu = (
-        our_s / max(their_s, 1e-9)
-        for our_s, their_s in (
-            (ours.batch_s, torchs.batch_s),
-            (ours.batch_cpu_s, torchs.batch_cpu_s),
-        )
-    )
+    waited = ours.batch_s / max(torchs.batch_s, 1e-9)
+    cpu = ours.batch_cpu_s / max(torchs.batch_cpu_s, 1e-9)
     return f"a batch waits {waited:.3g} times as long as torch's, for {cpu:.3g} times its CPU"
 
 

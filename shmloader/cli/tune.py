@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import click
 
@@ -52,19 +53,14 @@ def tune(make_loader: str, step: str | None, step_seconds: float | None, seconds
         raise click.UsageError("--step and --step-seconds are two ways to say the same: give one")
     made = targets.load(make_loader)
     stepped = targets.load(step) if step is not None else step_seconds
-    from shmloader.tuning import NotTunable, TooFewBatches  # only now: it imports torch
-    from shmloader.tuning import tune as run
+    from shmloader import tuning  # only now: it imports torch
 
     try:
         with warnings.catch_warnings():
             # torch advises against as many workers as are tried; that is what is measured here.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
-            found = run(made, stepped, seconds=seconds, tell=_tell)
-    except (NotTunable, TooFewBatches) as error:
+            found = tuning.tune(made, stepped, seconds=seconds, tell=partial(click.echo, err=True))
+    except (tuning.NotTunable, tuning.TooFewBatches) as error:
         raise CommandError(str(error)) from error
     click.echo(str(found))
     return 0
-
-
-def _tell(line: str) -> None:
-    click.echo(line, err=True)

@@ -61,7 +61,7 @@ def measure(
     """
     phase_s = seconds / 2 if step else seconds
     batches = _Endless(loader)
-    run = step or _nothing
+    run = step or (lambda batch: None)
     _warm_up(batches, run, _warm_steps(loader), phase_s / 3)
     advance()
     loaded = [_round(batches, run, phase_s * 2 / 3 / ROUNDS, advance) for _ in range(ROUNDS)]
@@ -141,7 +141,3 @@ def _synchronize() -> None:
     """Wait for what steps have queued on an accelerator, if the step began to use one."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def _nothing(batch: Any) -> None:
-    """Do what a training without a step does."""

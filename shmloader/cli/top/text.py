@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.verdicts import verdict
 from shmloader.metrics.live import LiveCache, LiveLoader, LiveWorker
+from shmloader.metrics.words import duration
 
 _TRAINER = {
     "waiting": "waits in next() since",
@@ -158,10 +159,8 @@ def seconds(duration_s: float | None) -> str:
     """Write a duration with the unit that suits it."""
     if duration_s is None:
         return "-"
-    if duration_s < 0.001:
-        return f"{1e6 * duration_s:.3g} µs"
     if duration_s < 1:
-        return f"{1000 * duration_s:.3g} ms"
+        return duration(duration_s)
     if duration_s < 120:
         return f"{duration_s:.1f} s"
     return f"{duration_s / 60:.0f} min" if duration_s < 7200 else f"{duration_s / 3600:.1f} h"

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from bench.loads.pools import SEED
 from bench.report import machine
-from shmloader.cli.command import positive_integer
 from shmloader.cli.progress_bar import progress_bar
 from shmloader.errors import RetentionWarning
 from tests.deaths import soak
@@ -109,16 +108,24 @@ def _report(results: list[Result], idle: list[Change], options: argparse.Namespa
     return 1 if mistakes else 0
 
 
+def _positive_integer(text: str) -> int:
+    """Parse an argument that must be a whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.deaths.soak",
         description=soak.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--batches", type=positive_integer, default=10_000)
+    parser.add_argument("--batches", type=_positive_integer, default=10_000)
     parser.add_argument("--period", type=float, default=0.2, help="seconds between two kills")
     parser.add_argument("--kills", type=int, default=0, help="at most so many in each phase")
-    parser.add_argument("--workers", type=positive_integer, default=3)
+    parser.add_argument("--workers", type=_positive_integer, default=3)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--phase", action="append", choices=[phase.name for phase in PHASES])
     return parser.parse_args(arguments)
