@@ -31,7 +31,7 @@ def more_workers(case: Case, slow: tuple[int, float] | None = None) -> Advice:
             lines[0] += f"; no more can be had from {cores(tuner.cores, setting.ranks)}"
         return advice, lines
     if found.is_bound_by_cores:
-        return {}, limits_of(case, tuner)
+        return {}, _limits(case, tuner)
     if tuner.fits(setting.ahead + setting.prefetch_factor):
         return {}, ["no other number of workers would help much"]
     return {}, [
@@ -47,7 +47,7 @@ def other_workers(case: Case) -> Advice:
     advice, lines = _changed(case, tuner, found)
     if advice and found.batch_s * case.facts["batches_per_s"] * NEAR < 1:
         return advice, lines
-    lines = limits_of(case, tuner)
+    lines = _limits(case, tuner)
     # Beside other programs each worker more is a larger part of the cores.
     if tuner.cores == setting.cores and found.setting.workers < setting.workers:
         lines.append(f"num_workers={found.setting.workers} would do about as well")
@@ -98,7 +98,7 @@ def more_bytes(case: Case, otherwise: str) -> Advice:
     return advice, [f"{line}; or {otherwise}"]
 
 
-def limits_of(case: Case, tuner: Tuner) -> list[str]:
+def _limits(case: Case, tuner: Tuner) -> list[str]:
     """Say that cores are what is missing."""
     limits = [
         f"limited by {cores(tuner.cores, case.setting.ranks)}: a batch costs a worker "

@@ -19,42 +19,23 @@ _UNSTEADY = 0.02  # of the time: waits for wake-ups, for which no batch need hav
 
 @dataclass(frozen=True)
 class Setting:
-    """
-    What the loop is run with; `Service.setting` makes it, and viewers read it from the nameplate.
-
-    Attributes:
-        workers: Number of workers.
-        prefetch_factor: Batches ordered ahead for each.
-        in_order: True if batches are returned in the sampler's order.
-        assignment: Which worker gets the next request: "cycle" or "dynamic".
-        may_be_dynamic: True if the dataset and the other options let assignment be "dynamic".
-        may_have_threads: True if workers have no fetching threads, and those would let them.
-        slots: How many there are.
-        chosen_slots: What the user set; None: the loader chose.
-        extra_slots: How many the loader chooses beside those that are ahead.
-        spare: Slots of them that the user may hold; the others are the workers'.
-        ring_bytes: The ceiling in bytes for what slots keep.
-        most_bytes: What ring_bytes may be at most, for the memory that there is.
-        cores: How many the process may use; a fraction is a share of time.
-        ranks: How many processes of the training share the machine, which have as many each.
-        persistent: True if workers live on between epochs.
-    """
+    """What a loop is run with: `Service.setting` makes it, viewers read it from the nameplate."""
 
     workers: int
     prefetch_factor: int
     in_order: bool
-    assignment: str
-    may_be_dynamic: bool
-    may_have_threads: bool
+    assignment: str  # "cycle" or "dynamic"
+    may_be_dynamic: bool  # the dataset and the other options let assignment be "dynamic"
+    may_have_threads: bool  # workers have no fetching threads, and those would let them
     slots: int
-    chosen_slots: int | None
-    extra_slots: int
-    spare: int
-    ring_bytes: int
-    most_bytes: int
-    cores: float
-    ranks: int
-    persistent: bool
+    chosen_slots: int | None  # what the user set; None: the loader chose
+    extra_slots: int  # those that the loader chooses beside the ones that are ahead
+    spare: int  # slots that the user may hold; the others are the workers'
+    ring_bytes: int  # the ceiling for what slots keep
+    most_bytes: int  # what ring_bytes may be at most, for the memory that there is
+    cores: float  # those that the process may use; a fraction is a share of time
+    ranks: int  # processes of the training that share the machine, with as many cores each
+    persistent: bool  # workers live on between epochs
 
     @property
     def ahead(self) -> int:
@@ -89,13 +70,11 @@ class Case:
     An epoch, without the start of its workers.
 
     Attributes:
-        epoch, timeline, setting: As they were given.
         making: Seconds that a worker had each batch in hand.
         use: Seconds that the step had each batch; for the last one, which is not known, their mean.
         own: Seconds that the trainer worked for each batch in next().
         step: Seconds that the trainer was busy with each, its own work in next() included.
-        facts: Numbers for the report.
-        wait_share: The part of the time that was spent in next().
+        facts: Numbers for the report, with units in their names.
         base: The loop as the model plays it.
         excess: How many times longer batches would have to take, for the model to wait as long:
             it does not know wake-ups, and other programs on the same cores.

@@ -19,18 +19,11 @@ CYCLE, DYNAMIC = "cycle", "dynamic"
 
 @dataclass(frozen=True)
 class Played:
-    """
-    A loop that was played.
+    """A loop that was played."""
 
-    Attributes:
-        waits_s: Seconds of waiting before each batch.
-        steps_s: Seconds of the step after each.
-        workers: Who made each batch, in the order of their requests.
-    """
-
-    waits_s: tuple[float, ...]
-    steps_s: tuple[float, ...]
-    workers: tuple[int, ...]
+    waits_s: tuple[float, ...]  # before each batch
+    steps_s: tuple[float, ...]  # after each
+    workers: tuple[int, ...]  # which worker made each batch, in the order of the requests
 
     def after(self, count: int) -> "Played":
         """Leave out the first batches."""

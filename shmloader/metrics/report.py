@@ -42,14 +42,7 @@ class Report:
 
 
 def report_on(epoch: Epoch | None, timeline: Timeline | None, setting: Setting | None) -> Report:
-    """
-    Judge the last epoch.
-
-    Args:
-        epoch: Its record; None if none has begun with workers.
-        timeline: Its batches, as far as the log has them.
-        setting: What it was run with.
-    """
+    """Judge an epoch by its record, its batches as far as the log has them, and its setting."""
     if epoch is None or timeline is None or setting is None:
         return Report(None, lines=("nothing to report: no epoch was run with workers",))
     reason = why_too_short(epoch, timeline, setting)

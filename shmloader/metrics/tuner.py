@@ -23,22 +23,13 @@ _USED = 0.8  # of the cores: less, though threads wanted them all the time, is t
 
 @dataclass(frozen=True)
 class Prediction:
-    """
-    A loop with other options.
-
-    Attributes:
-        setting: The options.
-        wait_share: The part of the time that it would spend in next().
-        batch_s: Seconds for each batch, its step included.
-        is_bound_by_cores: True if more workers would only wait for cores.
-        is_least: True if no setting could be faster: it waits for nothing, or for cores alone.
-    """
+    """A loop with other options."""
 
     setting: Setting
-    wait_share: float
-    batch_s: float
-    is_bound_by_cores: bool
-    is_least: bool
+    wait_share: float  # of the time, in next()
+    batch_s: float  # the step included
+    is_bound_by_cores: bool  # more workers would only wait for cores
+    is_least: bool  # no setting could be faster: it waits for nothing, or for cores alone
 
 
 class Tuner:
