@@ -27,7 +27,6 @@ _Key = tuple[int, int, str]  # workers, depth, assignment
 
 _RUNS_MAX = 6
 _RUNS_OF_THREADS, _THREADS_MAX = 3, 512
-_LIMITS = ("slots", "ring_bytes")
 _STEADY = 4  # times the batches that are ahead: an epoch of fewer is all start
 _LEAST_ADVISED_BYTES = 64 << 20  # of ring_bytes: less saves nothing
 _FEWEST_PER_WORKER = 6  # batches of a run: a worker's first ones are no measure
@@ -175,21 +174,21 @@ class _Search:
         # Once for the number of workers, and again as long as a run says something else.
         wanted = self._choose(case)
         try:
-            while wanted not in cases and self._may_run(len(cases)):
+            while wanted not in cases and len(cases) < _RUNS_MAX - 1 and self._has_time():
                 case = cases[wanted] = self._run(*wanted)
                 wanted = self._choose(case)
         except TooFewBatches as error:
             self._tell(f"left out: {error}")
         return self._result(before, cases or {first: case})
 
-    def _may_run(self, runs: int) -> bool:
-        return runs < _RUNS_MAX - 1 and time.monotonic() < self._deadline
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._deadline
 
     def _find_threads(self, first: _Key, case: Case) -> Case:
         """Run with other numbers of fetching threads; take the fewest that come near the best."""
         cases = {self._threads: case}
         for count in [self._threads * 4, self._threads * 16, self._threads // 4]:
-            if 0 < count <= _THREADS_MAX and time.monotonic() < self._deadline:
+            if 0 < count <= _THREADS_MAX and self._has_time():
                 self._threads = count
                 with contextlib.suppress(TooFewBatches):
                     cases[count] = self._run(*first)
@@ -223,7 +222,7 @@ class _Search:
         if self._threads:
             wanted["fetch_threads"] = self._threads
         if not as_it_is:
-            wanted |= dict.fromkeys(_LIMITS)
+            wanted |= {"slots": None, "ring_bytes": None}
         before = {name: getattr(self._loader, name) for name in wanted}
         try:
             _set(self._loader, wanted)
