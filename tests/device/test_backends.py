@@ -5,11 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from shmloader.trainer.device import streams
-from shmloader.trainer.device.backend import backend_for
+from shmloader.trainer.device import backend as backend_module
+from shmloader.trainer.device.backend import Backend
+from shmloader.trainer.device.choosing import backend_for
 from shmloader.trainer.device.cuda import Cuda
-from shmloader.trainer.device.pinning import Pinning
-from shmloader.trainer.device.streams import Streams
 
 
 class Runtime:
@@ -58,7 +57,7 @@ NUMBERS = {"stream_id": 7, "device_index": 1, "device_type": 12}
 
 
 def cuda_with(runtime, monkeypatch):
-    monkeypatch.setattr(streams, "_kept", {})
+    monkeypatch.setattr(backend_module, "_kept", {})
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
@@ -87,7 +86,7 @@ def test_a_refusal_is_in_the_runtimes_words_and_leaves_no_error(monkeypatch):
     assert [backend.device] * 2 == asked
 
 
-@pytest.mark.parametrize("kind", [Streams, Cuda])
+@pytest.mark.parametrize("kind", [Backend, Cuda])
 def test_the_current_stream_waits_and_is_noted(monkeypatch, kind):
     """For the event alone, and each tensor is noted as used there."""
     current = Stream()
@@ -104,7 +103,7 @@ def test_the_current_stream_waits_and_is_noted(monkeypatch, kind):
 def test_all_iterators_copy_on_one_stream(monkeypatch):
     """Of each device: torch's allocator gives the memory of one stream to no other."""
     made = []
-    monkeypatch.setattr(streams, "_kept", {})
+    monkeypatch.setattr(backend_module, "_kept", {})
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: Runtime())
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: made.append(device) or object())
@@ -122,14 +121,14 @@ def test_an_object_of_its_own_for_the_kept_stream(monkeypatch):
         made.append((device, known))
         return SimpleNamespace(**NUMBERS)
 
-    monkeypatch.setattr(streams, "_kept", {})
+    monkeypatch.setattr(backend_module, "_kept", {})
     monkeypatch.setattr(torch, "Stream", stream)
     device = torch.device("xpu", 1)
-    assert Pinning(device).copying() is not Pinning(device).copying()
+    assert Backend(device).copying() is not Backend(device).copying()
     assert [((device,), {}), ((), NUMBERS), ((), NUMBERS)] == made
 
 
-@pytest.mark.parametrize("kind", [Streams, Cuda])
+@pytest.mark.parametrize("kind", [Backend, Cuda])
 def test_copies_follow_the_current_stream(monkeypatch, kind):
     """Where that is asked for: its mark is an event of the stream that is current then."""
     current, copies = Stream(), Stream()
@@ -138,13 +137,13 @@ def test_copies_follow_the_current_stream(monkeypatch, kind):
     backend = cuda_with(Runtime(), monkeypatch) if kind is Cuda else kind("cpu", copies)
     backend.follow(backend.mark())
     assert [] == current.asked
-    if kind is Streams:
+    if kind is Backend:
         assert [current] == copies.asked
 
 
 def test_other_accelerators_register_nothing():
     """Their batches go through pinned memory."""
-    backend = Pinning(torch.device("xpu", 0), Stream())
+    backend = Backend(torch.device("xpu", 0), Stream())
     assert not backend.registers
     for call in (lambda: backend.register(0, 1), lambda: backend.unregister(0)):
         with pytest.raises(RuntimeError, match="xpu registers no memory"):
@@ -157,11 +156,11 @@ def test_the_accelerator_of_a_name(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: there)
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
-    monkeypatch.setattr(streams, "_kept", {})
+    monkeypatch.setattr(backend_module, "_kept", {})
     monkeypatch.setattr(torch, "Stream", lambda *_, **known: SimpleNamespace(**NUMBERS))
     assert torch.device("xpu", 3) == backend_for("xpu").device
     assert torch.device("xpu", 1) == backend_for("xpu:1").device
-    assert Pinning is type(backend_for("xpu"))
+    assert Backend is type(backend_for("xpu"))
     with pytest.raises(ValueError, match='names an accelerator, but what is available is "xpu"'):
         backend_for("cuda")
     with pytest.raises(ValueError, match=r'"xpu:4" is not there: what .* "xpu:0" to "xpu:3"$'):

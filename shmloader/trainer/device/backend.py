@@ -6,24 +6,55 @@ with a batch on its way to a device (when a slot may be used again, what is ahea
 errors) knows no accelerator, and is tested with a stand-in whose copies finish when a test says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+# The one stream of copies to each device. torch's allocator gives what was taken on a stream to
+# that stream alone: with a new one for each epoch, the memory of all epochs before would lie idle.
+_kept: dict[torch.device, Any] = {}
 
-class Backend(Protocol):
+
+def kept_stream(device: torch.device, make: Callable[[torch.device], Any]) -> Any:
+    """Return the stream of copies to a device, which is made when it is asked for first."""
+    if device not in _kept:
+        _kept.setdefault(device, make(device))
+    return _kept[device]
+
+
+def _another(stream: Any) -> Any:
+    """Make another object for a stream: a `with` block keeps what was current before in it."""
+    return torch.Stream(
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
+    )
+
+
+class Backend:
     """
-    One accelerator as the copies of one iterator use it.
+    Any accelerator of torch with streams and pinned memory, as the copies of an iterator use it.
 
     Attributes:
         device: Where copies go, with its index.
         registers: True if it can page-lock memory that is not its own.
     """
 
-    device: torch.device
-    registers: bool
+    registers = False  # torch has no call for it that all accelerators have
+
+    def __init__(self, device: torch.device, stream: Any = None) -> None:
+        """
+        Copy to a device.
+
+        Args:
+            stream: Of the copies; None: the one that is kept for the device.
+        """
+        self.device = device
+        self._stream: Any = (
+            _another(kept_stream(device, torch.Stream)) if stream is None else stream
+        )
 
     def register(self, address: int, length: int) -> None:
         """
@@ -32,29 +63,31 @@ class Backend(Protocol):
         Raises:
             RuntimeError: The accelerator refuses; nothing has happened.
         """
-        ...
+        raise RuntimeError(f"{self.device.type} registers no memory")
 
     def unregister(self, address: int) -> None:
         """Undo `register`; no copy from there may be under way."""
-        ...
+        raise RuntimeError(f"{self.device.type} registers no memory")
 
     def pinned(
         self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
     ) -> torch.Tensor:
         """Make a tensor in page-locked memory of torch's own."""
-        ...
+        # The device is said, because the default one may be another.
+        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu", pin_memory=True)
 
     def copying(self) -> AbstractContextManager[Any]:
         """Issue what runs inside on the stream of copies, and take device memory there."""
-        ...
+        context: AbstractContextManager[Any] = self._stream
+        return context
 
     def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
         """Begin a copy; source must stay as it is until an event that is recorded later is done."""
-        ...
+        to.copy_(source, non_blocking=True)
 
     def record(self) -> Any:
         """Return an event that is done when all copies issued so far are."""
-        ...
+        return self._stream.record_event()
 
     def query(self, event: Any) -> bool:
         """
@@ -63,7 +96,7 @@ class Backend(Protocol):
         Raises:
             RuntimeError: A copy failed; the accelerator may be of no use any more.
         """
-        ...
+        return bool(event.query())
 
     def wait(self, event: Any, tensors: Sequence[torch.Tensor]) -> None:
         """
@@ -73,48 +106,22 @@ class Backend(Protocol):
             tensors: Made while `copying`, and used by that stream from now on: their memory goes
                 back only after what it does with them.
         """
-        ...
+        current = self._current()
+        current.wait_event(event)
+        for tensor in tensors:
+            tensor.record_stream(current)
 
     def mark(self) -> Any:
         """Return an event that is done when all that the caller's current stream has is."""
-        ...
+        return self._current().record_event()
+
+    def _current(self) -> Any:
+        return torch.accelerator.current_stream(self.device)
 
     def follow(self, event: Any) -> None:
         """Have the stream of copies wait for such an event before its next work."""
-        ...
+        self._stream.wait_event(event)
 
     def is_capturing(self) -> bool:
         """Returns True while the current stream records a graph, into which no copy may get."""
-        ...
-
-
-def backend_for(device: str | torch.device) -> Backend:
-    """
-    Find the accelerator that an option names.
-
-    Raises:
-        ValueError: This machine, or this torch, has none of that kind.
-    """
-    wanted = torch.device(device)
-    found = torch.accelerator.current_accelerator(check_available=True)
-    if found is None or found.type != wanted.type:
-        has = "none is available" if found is None else f'what is available is "{found.type}"'
-        raise ValueError(
-            f'device="{device}" names an accelerator, but {has}: leave it out, or pass '
-            'device="cpu", which leaves batches where they are'
-        )
-    count = torch.accelerator.device_count()
-    if wanted.index is not None and wanted.index >= count:
-        raise ValueError(
-            f'device="{device}" is not there: what is available is "{wanted.type}:0"'
-            + (f' to "{wanted.type}:{count - 1}"' if count > 1 else "")
-        )
-    if wanted.index is None:
-        wanted = torch.device(wanted.type, torch.accelerator.current_device_index())
-    if wanted.type == "cuda":
-        from shmloader.trainer.device.cuda import Cuda
-
-        return Cuda(wanted)
-    from shmloader.trainer.device.pinning import Pinning
-
-    return Pinning(wanted)
+        return False  # only some accelerators have graphs

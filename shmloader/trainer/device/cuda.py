@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from shmloader.trainer.device.streams import Streams, kept_stream
+from shmloader.trainer.device.backend import Backend, kept_stream
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices, whichever is current
 
 
-class Cuda(Streams):
+class Cuda(Backend):
     """A device of CUDA or HIP."""
 
     registers = True
@@ -52,16 +52,8 @@ class Cuda(Streams):
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self.device)
 
-    def wait(self, event: Any, tensors: Any) -> None:
-        """Have the current stream of the device wait for an event, and note what it will use."""
-        current = torch.cuda.current_stream(self.device)
-        current.wait_event(event)
-        for tensor in tensors:
-            tensor.record_stream(current)
-
-    def mark(self) -> Any:
-        """Return an event after the current stream's work so far."""
-        return torch.cuda.current_stream(self.device).record_event()
+    def _current(self) -> Any:
+        return torch.cuda.current_stream(self.device)
 
     def is_capturing(self) -> bool:
         """Returns True while the current stream captures a CUDA graph."""

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from shmloader.trainer.device.backend import backend_for
+from shmloader.trainer.device.choosing import backend_for
 from shmloader.trainer.device.transforming import transformed
 from shmloader.trainer.device.walk import moved
 from shmloader.trainer.options import Options
