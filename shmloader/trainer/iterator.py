@@ -331,10 +331,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         record.published = snapshots if self._transport.ledger.follows else []
         record.shared_seed = -1 if shared_seed is None else int(shared_seed)
         if resumption is not None and resumption.is_in_epoch:
-            record.enter(resumption.begun())
+            record.begun = resumption.begun()
             self._num_yielded = self._delivered.count
         else:
-            record.enter(list(snapshots))
+            record.begun = list(snapshots)
 
     def _foretell(self, foreteller: Foreteller) -> None:
         """Send what the next epoch will probably ask for, in place of a request of this one."""
@@ -395,7 +395,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             return super().__next__()
         length = self._IterableDataset_len_called
         if length is not None and self._num_yielded >= length:
-            return self._next_beyond_length()
+            return at_users_line(super().__next__)  # where torch may warn of too many
         data = self._next_data()  # type: ignore[no-untyped-call]
         self._num_yielded += 1
         return data
@@ -405,10 +405,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         advice, self._pool.advice = self._pool.advice, None
         assert advice is not None, "there is something to say"
         warn(advice, RetentionWarning)
-
-    def _next_beyond_length(self) -> Any:
-        """Have torch warn of more batches than the dataset said, at the line that iterates."""
-        return at_users_line(super().__next__)
 
     def _next_index(self) -> Any:
         plan = self._plan
@@ -541,9 +537,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _shutdown_workers(self) -> None:
         # At interpreter exit the workers were ended; in a forked child they are not ours.
-        if _is_exiting():
-            return
-        if self._shutdown or self._generation != generation():
+        if _is_exiting() or self._shutdown or self._generation != generation():
             return
         if self._segment is not None:
             # A next() on another thread ends within a slice, and with it that thread's turn.

@@ -91,15 +91,6 @@ def of_loader(loader: Any) -> Generators:
     return Generators(by_default, found, _default if given is None else given)
 
 
-def _set(generators: Generators, noted: dict[str, torch.Tensor | None], outside: Any) -> None:
-    default = noted.get(DEFAULT)
-    _default.set_state(outside if default is None else default)
-    for name, generator in generators.own.items():
-        state = noted.get(name)
-        if state is not None:
-            generator.set_state(state)
-
-
 class Pinned:
     """
     Generators as they were noted, while an iterator is made; the default one is put back after it.
@@ -129,7 +120,12 @@ class Pinned:
 
     def rewind(self) -> None:
         """Set all to what was noted, and the default one, if that was not, to where it was."""
-        _set(self._generators, self._noted, self._outside)
+        default = self._noted.get(DEFAULT)
+        _default.set_state(self._outside if default is None else default)
+        for name, generator in self._generators.own.items():
+            state = self._noted.get(name)
+            if state is not None:
+                generator.set_state(state)
 
     def leave(self, keeps_draws: bool) -> None:
         """Put the default generator back, unless what was drawn is the training's own draws."""

@@ -66,12 +66,10 @@ def _length_of(dataset: Any) -> int:
 
 
 def _batch_size_of(loader: Any, sampler: Any) -> int:
-    size = loader.batch_size if loader.batch_size is not None else _own_size(sampler)
+    size = loader.batch_size
+    if size is None:
+        size = getattr(sampler, "batch_size", 0)
     return size if isinstance(size, int) else 0
-
-
-def _own_size(sampler: Any) -> Any:
-    return getattr(sampler, "batch_size", 0)
 
 
 _UNASKED = (
@@ -100,6 +98,7 @@ class Record:
         shared_seed: Of data pipes in this epoch; -1 without.
         epoch: The epoch's number in the iterator's life.
         is_over: True once the loop was told so; with the last batch it is not yet.
+        begun: By worker, the snapshot of where it was when the epoch began.
         published: By worker, the snapshot of its last answer, even of one not delivered.
     """
 
@@ -121,7 +120,7 @@ class Record:
     def _set(self, epoch: int) -> None:
         self.epoch = epoch
         self.is_over = False
-        self._begun: list[bytes | None] = []
+        self.begun: list[bytes | None] = []
         self._noted = generators.NONE
         self._seeds_later = 0
         self._sampler_epoch = samplers.epoch_of(self._sampler)
@@ -151,10 +150,6 @@ class Record:
         self._sampler_epoch = state.sampler_epoch
         if all(state.raw[name] == self._facts[name] for name in ("workers", "rank")):
             self._given = delivered.count, state.worker_states
-
-    def enter(self, begun: list[bytes | None]) -> None:
-        """Note where each worker was when its epoch began."""
-        self._begun = begun
 
     def state_dict(self, counted: int | None = None) -> dict[str, Any]:
         """
@@ -230,7 +225,7 @@ class Record:
     def _places(self, is_over: bool, delivered: Delivered) -> list[_Place]:
         """Where the workers were; between two epochs, where those are that live on."""
         if not is_over:
-            return list(zip(delivered.snapshots, self._begun, strict=False))
+            return list(zip(delivered.snapshots, self.begun, strict=False))
         return [(None, latest) for latest in self.published if self._facts["persistent"]]
 
     def _tell_workers(self, state: dict[str, Any], places: list[_Place]) -> None:

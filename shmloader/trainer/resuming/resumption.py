@@ -32,6 +32,7 @@ class Resumption:
 
     Attributes:
         state: What was loaded.
+        keeps_base_seed: True if no base seed is to be drawn.
         replays: How many batches each worker fetches again before its first one.
         shared_seed: That of data pipes in the epoch that goes on or begins; None without one.
     """
@@ -54,8 +55,8 @@ class Resumption:
         self._checksum, self._drawn = int(state.checksum), int(state.drawn)
         is_persistent = bool(loader.persistent_workers) and bool(state.persistent)
         self._lives_on = is_persistent and state.base_seed >= 0 and self._workers > 0
-        # The base seed is kept: in an epoch, and while workers live on.
-        self._continues = self.is_in_epoch or (state.is_finished and self._lives_on)
+        # In an epoch, and while workers live on.
+        self.keeps_base_seed = self.is_in_epoch or (state.is_finished and self._lives_on)
         self._generators = generators.of_loader(loader)
         self._noted = self._noted_generators()
         if not self.is_in_epoch:
@@ -230,11 +231,6 @@ class Resumption:
             return None
         return epoch + 1 if self.state.is_finished else epoch
 
-    @property
-    def keeps_base_seed(self) -> bool:
-        """True if no base seed is to be drawn."""
-        return self._continues
-
     def base_seed(self, drawn: int) -> int:
         """
         The iterator's base seed; another one if draws cannot go on where they were.
@@ -254,7 +250,7 @@ class Resumption:
     @property
     def epoch_before(self) -> int:
         """The number of the epoch before the one that begins."""
-        if not self._continues:
+        if not self.keeps_base_seed:
             return -1
         return int(self.state.epoch) - (1 if self.is_in_epoch else 0)
 

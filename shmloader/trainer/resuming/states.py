@@ -28,18 +28,6 @@ OF_SAMPLER = ("sampler_state", "sampler_iterator", "sampler_ended")
 
 FINISHED = "_iterator_finished"  # 0 or 1; Accelerate, which keeps a state for later, writes a bool
 
-_INTS = (
-    *("recipe", "rank", "ranks", "workers", "persistent", "length", "batch_size", "drop_last"),
-    *("epoch", "base_seed", "shared_seed", "seeds_later", "drawn", "low", "checksum"),
-    *("last_worker", "sampler_epoch", "sampler_at", "sampler_ended"),
-)
-_STRINGS = ("seed_by", "sampler", "order", "at", "missing", "trouble")
-_OTHERS = {
-    "by_worker": list,
-    "worker_states": list,
-    "checksums": list,
-    "generators": Mapping,
-}
 _UNSET: dict[str, Any] = {
     "shmloader": VERSION,
     "recipe": 0,
@@ -75,7 +63,26 @@ _UNSET: dict[str, Any] = {
     "worker_states": [],
     "trouble": "",
 }
-
+# What each of them is; None: anything, or looked at elsewhere.
+_KINDS: dict[str, Any] = {
+    **{key: None if value is None else type(value) for key, value in _UNSET.items()},
+    "generators": Mapping,
+    "shmloader": None,
+    FINISHED: None,
+}
+# Where a worker is that has just begun.
+_NOWHERE: dict[str, Any] = {
+    "is_begun": False,
+    "snapshot": None,
+    "random": None,
+    "as_seeded": False,
+    "attempts": 0,
+    "epoch": 0,
+    "has_ended": False,
+    "dataset": None,
+    "iterator": None,
+    "begun": None,
+}
 
 # Keys that the first states did not have.
 _LATER = (FINISHED, "checksums", "sampler_ended", "order")
@@ -123,18 +130,7 @@ def pack_worker(published: bytes | None, begun: bytes | None, is_iterable: bool)
     latest = begun if published is None else published
     if latest is None or is_lost(published, begun, is_iterable):
         return None
-    described: dict[str, Any] = {
-        "is_begun": published is None,
-        "snapshot": None,
-        "random": None,
-        "as_seeded": False,
-        "attempts": 0,
-        "epoch": 0,
-        "has_ended": False,
-        "dataset": None,
-        "iterator": None,
-        "begun": None,
-    }
+    described = {**_NOWHERE, "is_begun": published is None}
     if snapshot.is_opaque(latest):
         described["snapshot"] = latest
     else:
@@ -152,18 +148,7 @@ def pack_worker(published: bytes | None, begun: bytes | None, is_iterable: bool)
 
 def pack_here(dataset: Any, iterator: Any, has_ended: bool) -> dict[str, Any]:
     """Describe where the dataset of an iterator without workers is."""
-    return {
-        "is_begun": False,
-        "snapshot": None,
-        "random": None,
-        "as_seeded": False,
-        "attempts": 0,
-        "epoch": 0,
-        "has_ended": has_ended,
-        "dataset": dataset,
-        "iterator": iterator,
-        "begun": None,
-    }
+    return {**_NOWHERE, "has_ended": has_ended, "dataset": dataset, "iterator": iterator}
 
 
 @dataclass(frozen=True)
@@ -292,12 +277,8 @@ def _of_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(raw: dict[str, Any]) -> State:
-    for name, kinds in ((_INTS, int), (_STRINGS, str)):
-        for key in name:
-            if not isinstance(raw[key], kinds):
-                raise TypeError(f"{key} is {raw[key]!r}")
-    for key, kind in _OTHERS.items():
-        if not isinstance(raw[key], kind):
+    for key, kind in _KINDS.items():
+        if kind is not None and not isinstance(raw[key], kind):
             raise TypeError(f"{key} is {raw[key]!r}")
     _check_ranges(raw)
     checksums = raw["checksums"]
@@ -319,7 +300,7 @@ def _check_ranges(raw: dict[str, Any]) -> None:
     """Refuse numbers that no loader has, where they are named."""
     # A merge may be of states that were not begun, and said to be of a finished epoch.
     is_begun = raw["at"] != START and not raw["checksums"]
-    for key in _INTS:
+    for key in (key for key, kind in _KINDS.items() if kind is int):
         least = 0 if key in ("epoch", "base_seed") and is_begun else -1
         if not least <= raw[key] <= _MOST:
             raise ValueError(f"{key} is {raw[key]}, and should be from {least} to {_MOST}")
