@@ -165,7 +165,8 @@ def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
 
 def leave_out_levels(error: BaseException) -> None:
     """Leave the walks over a batch out of an error's traceback; other code's frames stay."""
-    kept = [entry for entry in _entries(error.__traceback__) if not _is_of_walk(entry)]
+    entries = _entries(error.__traceback__)
+    kept = [entry for entry in entries if entry.tb_frame.f_code.co_filename not in _WALKS]
     for entry, after in zip(kept, [*kept[1:], None], strict=True):
         entry.tb_next = after
     error.__traceback__ = kept[0] if kept else None
@@ -175,10 +176,6 @@ def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
-
-
-def _is_of_walk(entry: TracebackType) -> bool:
-    return entry.tb_frame.f_code.co_filename in _WALKS
 
 
 def _users_frame() -> FrameType:

@@ -61,11 +61,8 @@ class Foreteller:
         except Exception:
             # Of the user's dataset, such as its length: torch will raise what it has to.
             requests = []
-        if not requests:
-            self._is_given_up = True
         is_dear = time.thread_time() - cpu_before > _DEAR * epoch_s + _CHEAP_S
-        if is_dear or not all(map(_is_plain, requests)):
-            self._is_given_up = True
+        self._is_given_up = not requests or is_dear or not all(map(_is_plain, requests))
         return [] if self._is_given_up else requests
 
     def _draw(self) -> list[Any]:

@@ -107,17 +107,13 @@ class Received:
         """
         if self.is_closed:
             return Failure(RuntimeError("the loader was closed before this batch was delivered"))
-        if pending.in_slot:
-            try:
+        try:
+            if pending.in_slot:
                 self._decode(pending, self._reason(pending.slot))
-                if self.copies is not None:
-                    _start(self.copies, pending)
-            finally:
-                del self.by_number[pending.number]
-        else:
-            del self.by_number[pending.number]
             if self.copies is not None:
                 _start(self.copies, pending)
+        finally:
+            del self.by_number[pending.number]
         batch, pending.batch = pending.batch, None
         return batch
 

@@ -1,7 +1,7 @@
 """One epoch without workers: torch's own, whose place is known; draws by the batch if wanted."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import _DatasetKind
@@ -144,8 +144,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
             return fetcher
         is_iterable = self._dataset_kind == _DatasetKind.Iterable
         watches = self._auto_collation and is_fetched_singly(self._dataset, is_iterable)
-        numbers = functools.partial(_numbers, self.record.epoch, self._delivered)
-        return _Aside(fetcher, int(self._base_seed), watches, numbers)
+        return _Aside(fetcher, int(self._base_seed), watches, self.record.epoch, self._delivered)
 
     @staticmethod
     def _restore_between(dataset: Any, resumption: Resumption) -> None:
@@ -157,7 +156,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     def _restore_dataset(self, resumption: Resumption) -> None:
         """Bring the dataset to where it was, and leave the training's generators to themselves."""
         position = resumption.position_here()
-        has_state = position.dataset is not None or position.iterator is not None
+        has_state = restoring.has_state(position)
         if not has_state and not position.attempts and not position.has_ended:
             return
         before = draws.random_states()
@@ -175,9 +174,6 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     def _begin_at(self, position: Position) -> Any:
         if position.dataset is None or isinstance(self._dataset, Iterator):
             return self._dataset_fetcher  # begun: its dataset may count how often that is done
-        return self._begin()
-
-    def _begin(self) -> Any:
         fetcher = _DatasetKind.create_fetcher(
             self._dataset_kind,
             self._dataset,
@@ -191,10 +187,6 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         if not self._by_batch:
             return self._dataset_fetcher.fetch(index)
         return self._dataset_fetcher.fetch_numbered((self.record.epoch, attempt), index)
-
-
-def _numbers(epoch: int, delivered: Delivered, task: int) -> tuple[int, int]:
-    return epoch, delivered.number_of(task)
 
 
 def _ask(dataset: Any, fetcher: Any) -> tuple[Any, Any, bool]:
@@ -211,40 +203,26 @@ def _ask(dataset: Any, fetcher: Any) -> tuple[Any, Any, bool]:
     return snapshot.state_of(dataset), own, bool(fetcher.ended)
 
 
-class _Aside:
+class _Aside(SeededFetcher):
     """Fetches one batch after the other, and leaves the training's generators as they were."""
 
     def __init__(
-        self,
-        fetcher: Any,
-        base_seed: int,
-        watches: bool,
-        numbers: Callable[[int], tuple[int, int]],
+        self, fetcher: Any, base_seed: int, watches: bool, epoch: int, delivered: Delivered
     ) -> None:
-        self._fetcher = SeededFetcher(fetcher, base_seed)
+        super().__init__(fetcher, base_seed)
         self._watches = watches
-        self._numbers = numbers
+        self._epoch = epoch
+        self._delivered = delivered
         self._task = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._fetcher, name)
-
-    @property
-    def ended(self) -> bool:
-        return self._fetcher.ended
-
-    @ended.setter
-    def ended(self, ended: bool) -> None:
-        self._fetcher.ended = ended
 
     def fetch(self, index: Any) -> Any:
         task, self._task = self._task, self._task + 1
-        return self.fetch_numbered(self._numbers(task), index)
+        return self.fetch_numbered((self._epoch, self._delivered.number_of(task)), index)
 
     def fetch_numbered(self, numbers: tuple[int, int], index: Any) -> Any:
         before = draws.random_states()
         try:
             request = Samples(listed(index)) if self._watches else index
-            return self._fetcher.fetch_as(numbers, request)
+            return self.fetch_as(numbers, request)
         finally:
             draws.set_random_states(before)

@@ -110,7 +110,7 @@ class Tally:
             return None
         number = self._number
         counted = self._notes.epoch()
-        next_times, step_times = (_times(*found) for found in self._notes.durations())
+        next_times, step_times = (Times.of(*found) for found in self._notes.durations())
         _, restarts = self._counts_since()
         begun_ns, first_ns = counted["begun_ns"], counted["first_ns"]
         if number != self._number:  # it ended while this thread looked
@@ -159,10 +159,6 @@ class Tally:
     def _counts_since(self) -> tuple[int, int]:
         (spilled, restarts), (spilled_before, restarts_before) = self._counts(), self._before
         return spilled - spilled_before, restarts - restarts_before
-
-
-def _times(total_ns: int, longest_ns: int, counts: tuple[tuple[int, int], ...]) -> Times:
-    return Times.of(total_ns, longest_ns, counts)
 
 
 def length_of(loader: Any) -> int | None:

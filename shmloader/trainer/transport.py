@@ -41,6 +41,7 @@ class Transport:
 
     Attributes:
         received: Answers that were received and not delivered.
+        epoch: The number of this epoch, from 0; -1 before the first.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Transport:
         self.budget = Budget(self.ledger, pool, segment.shape.slots, reserve, grows)
         self.received = Received(self.ledger, self.budget, self.notes)
         self._is_seeded = is_seeded
-        self._epoch = -1  # none yet
+        self.epoch = -1
         # The batches of this epoch, which numbers them.
         self.delivered = Delivered(segment.shape.workers, not is_iterable)
         self._asked = [0] * segment.shape.workers  # in this epoch
@@ -120,7 +121,7 @@ class Transport:
             self.pump()
 
     def _put_task(self, worker: int, number: int, index: Any) -> None:
-        numbers = (self._epoch, self._place_of(worker, number)) if self._is_seeded else None
+        numbers = (self.epoch, self._place_of(worker, number)) if self._is_seeded else None
         ticket = self.requests.add(worker, (index, numbers, False))
         self._numbers[ticket] = number
 
@@ -202,19 +203,14 @@ class Transport:
 
     # Epochs
 
-    @property
-    def epoch(self) -> int:
-        """The number of this epoch, from 0; -1 before the first."""
-        return self._epoch
-
     def resume(self, epoch: int, snapshots: list[bytes | None]) -> None:
         """Go on after another run: in the epoch after this one, from these snapshots."""
-        self._epoch = epoch
+        self.epoch = epoch
         self.snapshots[:] = snapshots
 
     def begin_epoch(self, delivered: Delivered) -> None:
         """Discard the answers of the last epoch, even those that are still to come."""
-        self._epoch += 1
+        self.epoch += 1
         self.delivered = delivered
         self._asked = list(delivered.by_worker)
         self._numbers.clear()
@@ -234,7 +230,7 @@ class Transport:
 
     def foretell(self, index: Any, worker: int) -> None:
         """Send what is probably the next request of the next epoch."""
-        self.foretold.send(worker, index, self._epoch + 1)
+        self.foretold.send(worker, index, self.epoch + 1)
 
     def settle(self) -> bool | None:
         """

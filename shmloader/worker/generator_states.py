@@ -151,9 +151,4 @@ def split(joined: bytes, seeded: tuple[bytes, ...] | None) -> tuple[bytes, ...]:
     return tuple(states)
 
 
-def is_as_seeded(joined: bytes) -> bool:
-    """Returns True if no state takes any room."""
-    return len(joined) == _LENGTHS.size
-
-
 AS_SEEDED: Any = _LENGTHS.pack(0, 0, 0)
