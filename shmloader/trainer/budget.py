@@ -233,7 +233,6 @@ class Budget:
         )
 
     def _cure(self, reason: Spill) -> str:
-        """Say why batches are copied, and what to change."""
         forked = self._ledger.counts()["forked"]
         if reason is Spill.TOO_FEW_SLOTS and forked > 0:
             reason = Spill.FOR_CHILDREN

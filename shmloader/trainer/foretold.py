@@ -28,7 +28,6 @@ class Foretold:
     """
 
     def __init__(self) -> None:
-        """Have nothing foretold."""
         self.is_compared = False
         self._guesses: dict[int, Guess] = {}
         self.drawn: list[tuple[int, tuple[int, Any]]] = []

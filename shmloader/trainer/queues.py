@@ -13,7 +13,6 @@ class IndexQueue:
     """What torch knows as a worker's index queue."""
 
     def __init__(self, transport: Transport, worker_id: int) -> None:
-        """Stand for one worker's requests."""
         self._transport = transport
         self._worker_id = worker_id
 
@@ -34,7 +33,6 @@ class DataQueue:
     """What torch knows as the result queue, for code that asks how full it is."""
 
     def __init__(self, transport: Transport) -> None:
-        """Stand for all answers."""
         self._transport = transport
 
     def qsize(self) -> int:
@@ -50,7 +48,6 @@ class DoneEvent:
     """What torch knows as the event that tells workers to leave."""
 
     def __init__(self, transport: Transport) -> None:
-        """Stand for a message to all workers."""
         self._transport = transport
         self._is_set = False
 

@@ -57,7 +57,6 @@ class Received:
     """
 
     def __init__(self, ledger: Ledger, budget: Budget, notes: BatchLog) -> None:
-        """Have no answers."""
         self.by_number: dict[int, PendingBatch] = {}
         self.copies: Copies | None = None
         self.mover: Callable[[Any], Any] | None = None

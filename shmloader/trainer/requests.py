@@ -32,7 +32,6 @@ class Requests:
     """
 
     def __init__(self, ledger: Ledger, budget: Budget) -> None:
-        """Have no requests."""
         self.waiting: deque[tuple[int, Any, int | None]] = deque()
         self.unanswered: dict[int, Request] = {}
         self.not_sent: deque[tuple[int, Exception]] = deque()

@@ -42,7 +42,6 @@ class Service:
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
-        """Have no segment and no iterator yet."""
         self.pool = SegmentPool(keep_pages)
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]

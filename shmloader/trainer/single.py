@@ -40,7 +40,6 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     _shared_seed: Any
 
     def __init__(self, loader: Any, options: Options, resumption: Resumption | None = None) -> None:
-        """Begin an epoch of a loader, or go on in one."""
         # First: a device that is not there costs no draw.
         self._to_device = way_to_device(options)
         self._task = 0

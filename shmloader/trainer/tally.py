@@ -31,7 +31,6 @@ class Start(NamedTuple):
 
     @classmethod
     def now(cls) -> Self:
-        """Read the clocks."""
         thread = threading.get_native_id()
         _, delayed_ns = scheduling.scheduled_ns(thread)
         return cls(time.monotonic_ns(), time.process_time(), thread, delayed_ns)

@@ -24,7 +24,6 @@ class Waiting:
     """
 
     def __init__(self, transport: Transport, processes: Workers) -> None:
-        """Wait for nothing yet."""
         self.is_closing = False
         self.copies: Copies | None = None
         self.replaying: set[int] = set()

@@ -132,7 +132,6 @@ class FetchThreads:
             threading.Thread(target=modes.run, args=(self._work,), name=name, daemon=True).start()
 
     def put(self, task: Task) -> None:
-        """Have a task fetched."""
         self._tasks.put(task)
 
     def end(self) -> None:

@@ -109,7 +109,6 @@ class Worker:
     """
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Take what it is started with; nothing has happened yet."""
         self._spec = spec
         # The process keeps the spec to its end, and the dataset must end with the worker.
         self._dataset, spec.dataset = spec.dataset, None

@@ -34,7 +34,6 @@ class ReplacementWorker(Worker):
     """A worker that takes over."""
 
     def __init__(self, spec: WorkerSpec, progress: Progress) -> None:
-        """Keep what it is started with, and how far the dead worker was."""
         super().__init__(spec)
         self._progress = progress
 

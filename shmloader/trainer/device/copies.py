@@ -209,7 +209,6 @@ class Copies:
         return batch
 
     def _staged(self, leaf: torch.Tensor) -> torch.Tensor:
-        """Copy a leaf into pinned memory."""
         staged = self._backend.pinned(leaf.shape, leaf.stride(), leaf.dtype)
         if not copy_tensor(staged, leaf):
             staged = self._backend.pinned(

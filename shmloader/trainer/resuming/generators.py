@@ -80,7 +80,6 @@ class Generators:
 
 
 def of_loader(loader: Any) -> Generators:
-    """Find a loader's generators."""
     sampler = loader._index_sampler
     is_iterable = samplers.is_endless(sampler)
     own, given = samplers.generator_of(sampler), loader.generator
@@ -100,7 +99,6 @@ class Pinned:
     """
 
     def __init__(self, generators: Generators, noted: dict[str, torch.Tensor | None]) -> None:
-        """Set nothing yet."""
         self._generators = generators
         self._noted = noted
         self._outside: torch.Tensor | None = None

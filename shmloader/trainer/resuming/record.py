@@ -103,7 +103,6 @@ class Record:
     """
 
     def __init__(self, loader: Any, options: Options) -> None:
-        """Keep nothing of an epoch yet."""
         self._facts = facts_of(loader, options)
         self.generators = generators.of_loader(loader)
         self.stateful = samplers.Stateful(loader._index_sampler)

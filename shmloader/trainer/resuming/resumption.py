@@ -292,7 +292,6 @@ class Resumption:
 
     @property
     def first_worker(self) -> int:
-        """The worker that is asked first."""
         if not self.is_in_epoch or self._workers == 0:
             return 0
         if self._is_iterable:

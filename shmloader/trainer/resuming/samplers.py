@@ -162,7 +162,6 @@ class Stateful:
     """
 
     def __init__(self, sampler: Any) -> None:
-        """Find out what of a loader's index sampler has a state."""
         inner = sampler.sampler if _batches_plainly(sampler) else None
         self.owner = next((each for each in (sampler, inner) if is_stateful(each)), None)
         # What ends in a short batch is after its end, which its state may call a beginning.
@@ -241,7 +240,6 @@ class Drawn:
     """
 
     def __init__(self, requests: Iterator[Any], iterator: Any) -> None:
-        """Keep both."""
         self.requests = requests
         self.iterator = iterator
 
