@@ -53,7 +53,7 @@ def draw_again(
     checksum = replayed(iterator, 0, state, kept)
     differs = checksum != state.checksum
     if differs if checks else _is_in_another_epoch(sampler, state):
-        raise ValueError(_disagreement(sampler, state))
+        raise ValueError(disagreement(sampler, state, _DELIVERED, _OWN_GENERATOR))
     # At its end it draws from the training's own generator, if it would have been asked there.
     is_at_end = state.workers == 0 and is_drawn_out(sampler, state)
     if planned is None and by_default and not is_at_end:
@@ -154,20 +154,30 @@ def _is_in_another_epoch(sampler: Any, state: State) -> bool:
 
 def _check_epoch(sampler: Any, state: State) -> None:
     if state.at == EPOCH and not state.is_finished and _is_in_another_epoch(sampler, state):
-        raise ValueError(_disagreement(sampler, state))
+        raise ValueError(disagreement(sampler, state, _DELIVERED, _OWN_GENERATOR))
 
 
-def _disagreement(sampler: Any, state: State) -> str:
-    text = (
-        f"the sampler does not draw again the indices of the {state.drawn - len(state.missing)} "
-        "batches that were delivered before the state was saved, so the rest would not be theirs: "
-    )
+_DELIVERED = "were delivered before the state was saved"
+_OWN_GENERATOR = (
+    "give it a generator of its own (generator=torch.Generator()), have it draw from no other "
+    "one, such as numpy's, or give it state_dict() and load_state_dict()"
+)
+
+
+def disagreement(sampler: Any, state: State, which: str, advice: str) -> str:
+    """
+    Say that a sampler does not draw what it drew.
+
+    Args:
+        which: What those batches are that were delivered.
+        advice: What to do if the sampler's epoch is the same.
+    """
     if _is_in_another_epoch(sampler, state):
-        return text + (
+        advice = (
             f"its epoch was {state.sampler_epoch} and is {samplers.epoch_of(sampler)}: call "
             f"set_epoch({state.sampler_epoch}) first"
         )
-    return text + (
-        "give it a generator of its own (generator=torch.Generator()), have it draw from no other "
-        "one, such as numpy's, or give it state_dict() and load_state_dict()"
+    return (
+        f"the sampler does not draw again the indices of the {state.drawn - len(state.missing)} "
+        f"batches that {which}, so the rest would not be theirs: {advice}"
     )

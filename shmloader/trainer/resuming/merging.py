@@ -21,7 +21,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from shmloader.trainer import planning
 from shmloader.trainer.resuming import samplers
-from shmloader.trainer.resuming.drawing import replayed
+from shmloader.trainer.resuming.drawing import disagreement, replayed
 from shmloader.trainer.resuming.record import SAME
 from shmloader.trainer.resuming.samplers import Drawn
 from shmloader.trainer.resuming.states import END, EPOCH, FINISHED, START, State, read, unset
@@ -244,7 +244,8 @@ def draw_again(sampler: Any, state: State) -> tuple[Drawn, int, int]:
     planned = planning.plan_ranks([*_samplers_of_then(sampler, state), sampler])
     for rank, checksum in enumerate(state.checksums):
         if replayed(next(planned), 0, state, []) != checksum:
-            raise ValueError(_disagreement(sampler, state, rank))
+            which = f"rank {rank} of {state.ranks} was given before the states were merged"
+            raise ValueError(disagreement(sampler, state, which, _AS_SAVED))
     requests = next(planned)
     kept: list[Any] = []
     drawn = min(int(state.drawn), len(sampler))
@@ -275,16 +276,4 @@ def _samplers_of_then(sampler: Any, state: State) -> list[BatchSampler]:
     return made
 
 
-def _disagreement(sampler: Any, state: State, rank: int) -> str:
-    text = (
-        f"the sampler does not draw again the indices of the {state.drawn - len(state.missing)} "
-        f"batches that rank {rank} of {state.ranks} was given before the states were merged, so "
-        "the rest would not be theirs: "
-    )
-    epoch = getattr(sampler.sampler, "epoch", -1)
-    if state.sampler_epoch not in (-1, epoch):
-        return text + (
-            f"its epoch was {state.sampler_epoch} and is {epoch}: call "
-            f"set_epoch({state.sampler_epoch}) first"
-        )
-    return text + "give it the dataset, and use the torch, that the states were saved with"
+_AS_SAVED = "give it the dataset, and use the torch, that the states were saved with"
