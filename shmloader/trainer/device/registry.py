@@ -83,11 +83,6 @@ class Registry:
             "torch's pinned memory, which costs one more copy by the training thread"
         )
 
-    @property
-    def slots(self) -> int:
-        """Number of slots that are registered."""
-        return sum(1 for _, length in self._slots.values() if length > 0)
-
     def release(self) -> bool:
         """
         Unregister all slots; no copy may be under way.
