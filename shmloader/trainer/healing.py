@@ -56,10 +56,6 @@ def describe_request(index: Any) -> str:
     return f"dataset indices [{shown}" + (f", and {more} more]" if more > 0 else "]")
 
 
-def _pid_of(process: Any) -> str:
-    return f" (pid {process.pid})" if process.pid is not None else ""
-
-
 class Healer:
     """Replaces the workers of one iterator, a limited number of times in each epoch."""
 
@@ -160,6 +156,7 @@ class Healer:
             cause: What happened to it, if its exit code does not say that.
         """
         dead = self._workers[worker_id]
+        pid = f" (pid {dead.pid})" if dead.pid is not None else ""
         progress = self._transport.recall(worker_id)
         index = self._transport.in_hand(worker_id)
         self._start_another(worker_id, progress)
@@ -167,7 +164,7 @@ class Healer:
         self._transport.ledger.restarts += 1
         self._transport.pump()
         message = (
-            f"DataLoader worker {worker_id}{_pid_of(dead)} {cause or describe_end(dead)} with "
+            f"DataLoader worker {worker_id}{pid} {cause or describe_end(dead)} with "
             f"{describe_request(index)} in hand; another takes its place, and no batch changes "
             f"(restart {self._used} of {self._restarts} in this epoch)"
         )

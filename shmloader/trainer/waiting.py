@@ -40,16 +40,7 @@ class Waiting:
         active: Sequence[bool],
     ) -> Any:
         """
-        Take the next answer.
-
-        Args:
-            timeout_s: How long to wait for it.
-            tasks: torch's record of the tasks that it expects, by number.
-            wanted: The number of the task that it waits for; None for any.
-            active: torch's record of the workers that have more to give, by worker.
-
-        Returns:
-            As `Transport.receive`.
+        Take the next answer, as `Transport.receive`, and wait for it.
 
         Raises:
             queue.Empty: None came in time, or a worker is dead.
@@ -73,9 +64,7 @@ class Waiting:
             now = time.monotonic()
             deadline = now + timeout_s if deadline is None else deadline
             if now >= deadline:
-                if self.replaying or not self._processes.replace_hung(
-                    self._transport.awaited_worker
-                ):
+                if self.replaying or not self._processes.replace_hung(self._transport):
                     raise queue.Empty
                 deadline = None
                 continue

@@ -198,19 +198,11 @@ class Workers:
         awaited, dead = transport.awaited_worker(), self.dead(active)
         return bool(dead) and self.heal_all(active) and awaited in dead
 
-    def replace_hung(self, awaited: Callable[[], int | None]) -> bool:
-        """
-        Kill and replace the worker that outlasted the timeout.
-
-        Args:
-            awaited: Tells which worker owes the oldest answer.
-
-        Returns:
-            True if it was replaced; False without a timeout or without healing.
-        """
+    def replace_hung(self, transport: Transport) -> bool:
+        """Kill and replace the worker that outlasted the timeout. Returns False if it was not."""
         if self._timeout_s <= 0 or self.healer is None:
             return False
-        worker_id = awaited()
+        worker_id = transport.awaited_worker()
         if worker_id is None or not self.healer.can_heal(worker_id):
             return False
         process = self.by_id[worker_id]
