@@ -182,9 +182,6 @@ class DataLoader(_Torchs[T], Generic[T]):
         vars(self).update(by_name(options), _device=options.device)
         if own is not None and not isinstance(own, Device):
             self.device = own  # many classes have one for themselves
-        self._forget_process()
-
-    def _forget_process(self) -> None:
         self._service = Service(self.keep_pages)
 
     def _get_iterator(self) -> Any:
@@ -321,7 +318,7 @@ class DataLoader(_Torchs[T], Generic[T]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         loaded = self.__dict__.pop(_LOADED, None)
-        self._forget_process()
+        self._service = Service(self.keep_pages)
         self._go_on_from(loaded)
 
     def _go_on_from(self, loaded: Mapping[str, Any] | None) -> None:

@@ -23,23 +23,14 @@ def check() -> None:
     Raises:
         ImportError: Something is missing; the text says what was found and what to do.
     """
-    check_system()
-    check_core()
-
-
-def check_system() -> None:
-    """Refuse systems without memfd, futex and /proc, on which nothing was ever tested."""
+    # Without memfd, futex and /proc nothing was ever tested.
     if sys.platform != "linux":
         raise ImportError(
             f"shmloader needs Linux, and this is {sys.platform}: pip install shmloader on a Linux "
             "machine, in a container or in WSL 2",
             name="shmloader",
         )
-
-
-def check_core() -> None:
-    """Look for the compiled module, where others will import it from."""
-    folder = PACKAGE / "core"
+    folder = PACKAGE / "core"  # where others will import the compiled module from
     if importlib.machinery.PathFinder.find_spec(CORE, [str(folder)]) is not None:
         return
     others = [path.name for path in folder.glob("_core*.so")]
