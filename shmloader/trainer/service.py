@@ -108,10 +108,6 @@ class Service:
         """
         Start an iterator of a loader with workers, as torch's `_get_iterator` does.
 
-        Args:
-            loader: A `torch.utils.data.DataLoader` with `num_workers > 0`.
-            options: Those of the loader now.
-
         Raises:
             TypeError: The workers are threads.
             ValueError: Options that were changed do not go together.

@@ -1,10 +1,6 @@
 """
 Requests out, batches in: the trainer's side of one iterator, below torch's scheduling.
 
-Drawing and placing are separate. torch draws indices when it draws; a request waits here, in ticket
-order, until a slot is free. Answers are received as they come and turned into batches only when
-they are delivered, so that batches which arrive early do not count as held.
-
 An interrupt may come between any two lines. Placing and receiving are each one call into C, the
 ledger knows what happened, and what an interrupt lost is recovered before the trainer parks.
 """
@@ -36,8 +32,6 @@ _Answer = tuple[Any, Any]
 class Transport:
     """
     One iterator's requests and answers.
-
-    Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
 
     Attributes:
         received: Answers that were received and not delivered.
@@ -458,11 +452,6 @@ class Transport:
         """List whom to ask for batch `number` of this epoch: the freest first, unless foretold."""
         foretold = self.foretold.current.worker_of(number)
         return self.requests.by_load() if foretold is None else [foretold]
-
-    @property
-    def has_news(self) -> bool:
-        """True if answers wait in the rings."""
-        return self.ledger.unread > 0
 
     @property
     def ready(self) -> int:

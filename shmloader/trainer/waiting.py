@@ -74,7 +74,7 @@ class Waiting:
             self._transport.wait(min(deadline - now, slice_s), tasks)
             if self.replaying:
                 self._tell_of_replay()
-            if self._transport.has_news:
+            if self._transport.ledger.unread:
                 continue
             dead = self._processes.dead(active)
             if dead:
