@@ -87,16 +87,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         shape: Shape,
         resumption: Resumption | None = None,
     ) -> None:
-        """
-        Start the workers and send the first requests.
-
-        Args:
-            loader: A `torch.utils.data.DataLoader`, whose arguments are read now.
-            options: What it is told beyond torch's arguments.
-            pool: Lends the segment.
-            shape: Of the segment.
-            resumption: A state from which to go on.
-        """
+        """Start the workers, or go on from a state, and send the first requests."""
         self._start = Start.now()
         # What shutting down needs, before anything can fail.
         self._generation = generation()
@@ -386,7 +377,9 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if self._shutdown and self._rcvd_idx < self._send_idx:
             raise closed()
         if self._pool.advice is not None:
-            self._give_advice()
+            # No batch is in hand yet that would be lost if warnings are errors.
+            advice, self._pool.advice = self._pool.advice, None
+            warn(advice, RetentionWarning)
         if self._copies is not None:
             self._copies.look()
         # torch annotates each batch for its profiler, even without one, which takes as long as all
@@ -399,12 +392,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         data = self._next_data()  # type: ignore[no-untyped-call]
         self._num_yielded += 1
         return data
-
-    def _give_advice(self) -> None:
-        """Warn while no batch is in hand that would be lost if warnings are errors."""
-        advice, self._pool.advice = self._pool.advice, None
-        assert advice is not None, "there is something to say"
-        warn(advice, RetentionWarning)
 
     def _next_index(self) -> Any:
         plan = self._plan
