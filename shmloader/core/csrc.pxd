@@ -42,7 +42,6 @@ cdef extern from "words.h" nogil:
 cdef extern from "copy.h" nogil:
     void copy_bytes(void *to, const void *source, size_t bytes, uint64_t batch_bytes)
     void copy_plain(void *to, const void *source, size_t bytes)
-    void copy_stream(void *to, const void *source, size_t bytes)
     void copy_gather(void *to, const void *const *sources, size_t count, size_t piece_bytes)
 
 
@@ -70,7 +69,6 @@ cdef extern from "lease.h" nogil:
         void *owner
         void (*end)(lease *self) noexcept nogil
 
-    void lease_begin(lease *self, uint32_t aliases)
     void lease_take(lease *self)
     void lease_drop(lease *self)
     uint32_t lease_aliases(lease *self)
@@ -101,10 +99,6 @@ cdef extern from "times.h" nogil:
         SEGMENT_LIVE
         SEGMENT_IDLE
         SEGMENT_CLOSED
-        TRAINER_BETWEEN
-        TRAINER_STEPPING
-        TRAINER_WAITING
-        WORKER_ABSENT
         WORKER_IDLE
         WORKER_FETCHING
         WORKER_COLLATING
@@ -131,7 +125,6 @@ cdef extern from "times.h" nogil:
         uint64_t parked_ns
         uint64_t step_ns
         uint64_t spilled
-        uint64_t logged
         uint64_t resumed_at
 
     struct worker_view:
@@ -270,7 +263,6 @@ cdef extern from "segment.h" nogil:
         uint32_t ranges
         uint32_t page_bytes
         uint64_t range_bytes
-        uint64_t log_offset
         uint64_t table_end
         uint64_t slots_offset
         uint64_t total_bytes
@@ -305,7 +297,6 @@ cdef extern from "ledger.h" nogil:
         SLOT_READY
         SLOT_LEASED
         SLOT_RETIRED
-        SLOT_SPARE
         SLOT_FORKED
 
     struct ledger_entry:
@@ -330,9 +321,7 @@ cdef extern from "ledger.h" nogil:
         uint32_t wanting
         uint32_t shorts
         uint64_t ring_bytes
-        uint64_t share_bytes
         uint64_t expect_bytes
-        uint64_t committed_bytes
         uint64_t kept_bytes
         uint64_t existing_bytes
         uint64_t slack_bytes
@@ -361,7 +350,6 @@ cdef extern from "ledger.h" nogil:
     void ledger_rest_leased(ledger *self, c_bool is_final)
     c_bool ledger_grow(ledger *self)
     void ledger_close(ledger *self)
-    void ledger_note_fork()
     void ledger_stop(ledger *self, c_bool stopping)
     void ledger_collect(ledger *self)
     c_bool ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
@@ -384,7 +372,6 @@ cdef extern from "cache.h" nogil:
 
     enum cache_found:
         CACHE_MISS
-        CACHE_HIT
         CACHE_BROKEN
 
     struct cache_plate:
@@ -410,7 +397,6 @@ cdef extern from "cache.h" nogil:
         uint64_t indices
         uint64_t max_bytes
         uint64_t page_bytes
-        uint64_t words_offset
         uint64_t data_offset
         uint64_t total_bytes
 
@@ -517,7 +503,6 @@ cdef extern from "dlpack.h" nogil:
         kDLInt
         kDLUInt
         kDLFloat
-        kDLBfloat
         kDLComplex
         kDLBool
 
