@@ -1,7 +1,7 @@
 # Signatures only: each docstring stands once, in the .pyx, and tests/sources holds both together.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
 from numpy import int64
 from numpy.typing import NDArray
@@ -91,10 +91,8 @@ class SampleCache:
     def refuse(self, index: int) -> None: ...
     def note_user(self, pid: int, loader: int) -> None: ...
     def counts(self) -> tuple[int, int, int, int, int]: ...
-    @property
-    def descriptor(self) -> int: ...
-    @property
-    def total_bytes(self) -> int: ...
+    descriptor: Final[int]
+    total_bytes: Final[int]
     @property
     def taken_bytes(self) -> int: ...
     @property
@@ -103,16 +101,11 @@ class SampleCache:
 
 @final
 class News:
-    @property
-    def worker(self) -> int: ...
-    @property
-    def verb(self) -> Verb: ...
-    @property
-    def slot(self) -> int: ...
-    @property
-    def ticket(self) -> int: ...
-    @property
-    def kind(self) -> Kind | None: ...
+    worker: Final[int]
+    verb: Final[Verb]
+    slot: Final[int]
+    ticket: Final[int]
+    kind: Final[Kind | None]
 
 @final
 class Ledger:
@@ -195,20 +188,15 @@ class Ledger:
     def ready(self) -> int: ...
     @property
     def unread(self) -> int: ...
-    @property
-    def slots(self) -> int: ...
-    @property
-    def spares(self) -> int: ...
+    slots: Final[int]
+    spares: Final[int]
     @property
     def retired(self) -> int: ...
     @property
     def kept_bytes(self) -> int: ...
-    @property
-    def ring_bytes(self) -> int: ...
-    @property
-    def range_bytes(self) -> int: ...
-    @property
-    def descriptor(self) -> int: ...
+    ring_bytes: Final[int]
+    range_bytes: Final[int]
+    descriptor: Final[int]
     @property
     def resident_bytes(self) -> int: ...
     @property
@@ -217,14 +205,10 @@ class Ledger:
 
 @final
 class Lent:
-    @property
-    def slot(self) -> int: ...
-    @property
-    def ticket(self) -> int: ...
-    @property
-    def payload_bytes(self) -> int: ...
-    @property
-    def in_slot(self) -> bool: ...
+    slot: Final[int]
+    ticket: Final[int]
+    payload_bytes: Final[int]
+    in_slot: Final[bool]
     def decode(self, Unpickler: type[Unpickler], mover: _Mover) -> Any: ...
     def end(self) -> None: ...
 
@@ -261,19 +245,15 @@ class RecordWriter:
 
 @final
 class PackedRecord:
-    @property
-    def length(self) -> int: ...
+    length: Final[int]
     def __init__(self, record: Any, Pickler: type[Pickler]) -> None: ...
     def write(self, buffer: Any, offset: int) -> None: ...
 
 @final
 class RecordFile:
-    @property
-    def count(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def name(self) -> str: ...
+    count: Final[int]
+    bytes: Final[int]
+    name: Final[str]
     def __init__(
         self,
         fd: int,
