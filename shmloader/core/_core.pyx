@@ -29,9 +29,11 @@ Python never sees a pointer. The parts, in the order in which they build on each
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
     desk           the worker's end: take, write, commit
 
-Each part is a .pyx that is included here, with a .pxd that says what it offers to the parts after
-it; a part uses nothing of a later one. They are one module, because csrc/ has state of the process
-that must exist once, and because an allocation per leaf must be a call within one C file.
+Each part is a .pyx that is included here; a part uses nothing of a later one. The .pxd of a part
+says what it offers to the parts after it, classes aside: one stands there only if a function there
+takes it, because Cython wants all methods of a class in one place. They are one module, because
+csrc/ has state of the process that must exist once, and because an allocation per leaf must be a
+call within one C file.
 """
 
 cimport numpy as cnp

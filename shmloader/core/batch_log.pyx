@@ -1,5 +1,6 @@
 # What the trainer and its workers did lately: the trainer's notes, and reading all of them.
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -7,10 +8,10 @@ from libc.string cimport memcpy, memset
 from shmloader.core.csrc cimport (
     CACHE_MAGIC, CACHE_USERS, CACHE_VERSION, HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED,
     SEGMENT_IDLE, SEGMENT_LIVE, VIEW_ABOUT_BYTES, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN,
-    VIEW_UNKNOWN_INDEX, VIEW_WHOLE_BATCH, WORKER_IDLE, clock_copy, histogram, histogram_middle,
+    VIEW_UNKNOWN_INDEX, VIEW_WHOLE_BATCH, WORKER_IDLE, histogram, histogram_middle,
     ledger_collect, log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment,
     nameplate, segment_record, segment_worker, view_fields, view_fields_count, view_layout_sum,
-    view_read, worker_block, worker_clock, worker_view,
+    view_read, words_read, worker_block, worker_clock, worker_view,
 )
 
 cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
@@ -48,6 +49,9 @@ cdef class BatchLog:
     Only the thread that iterates may note; reading may be done on any thread with the
     interpreter's lock.
     """
+
+    cdef Ledger ledger
+    cdef bint is_closed   # the segment may be another iterator's: nothing is noted any more
 
     def __init__(self, Ledger ledger):
         """Note in the segment of a ledger."""
@@ -169,7 +173,7 @@ cdef class BatchLog:
         for worker in range(self.ledger.table.geometry.workers):
             block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)
             sums = PyBytes_FromStringAndSize(NULL, sizeof(worker_clock))
-            clock_copy(&block.clock, <uint64_t *>PyBytes_AS_STRING(sums))
+            words_read(PyBytes_AS_STRING(sums), &block.clock, sizeof(worker_clock))
             found.append(sums)
         return b"".join(found)
 

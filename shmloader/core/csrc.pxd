@@ -65,14 +65,11 @@ cdef extern from "extent.h" nogil:
 
 cdef extern from "lease.h" nogil:
     struct lease:
-        uint32_t slot
-        void *owner
-        void (*end)(lease *self) noexcept nogil
+        pass
 
     void lease_take(lease *self)
     void lease_drop(lease *self)
     uint32_t lease_aliases(lease *self)
-    lease *lease_count_new()
     lease *lease_block_new(uint64_t bytes)
     void *lease_block_start(lease *self)
 
@@ -112,7 +109,6 @@ cdef extern from "times.h" nogil:
         char *about
 
     struct trainer_view:
-        uint64_t sequence
         uint32_t state
         uint32_t epoch
         uint64_t since_ns
@@ -130,7 +126,6 @@ cdef extern from "times.h" nogil:
     struct worker_view:
         uint64_t sequence
         uint32_t state
-        uint64_t since_ns
         uint32_t position
         uint32_t samples
         uint64_t pid
@@ -139,8 +134,7 @@ cdef extern from "times.h" nogil:
         uint64_t fetched_ns
 
     struct log_record:
-        uint64_t sequence
-        uint64_t ticket
+        pass
 
     c_bool view_read(void *words, uint64_t *sequence, size_t bytes)
 
@@ -254,8 +248,6 @@ cdef extern from "segment.h" nogil:
         worker_view view
 
     struct control_block:
-        nameplate nameplate
-        trainer_view trainer
         doorbell doorbell
 
     struct geometry:
@@ -279,7 +271,6 @@ cdef extern from "segment.h" nogil:
     uint32_t cell_verb(uint32_t cell)
     uint32_t cell_slot(uint32_t cell)
     log_record *segment_record(uint8_t *base, const geometry *geometry, uint32_t place)
-    void clock_copy(worker_clock *clock, uint64_t *sums)
     void clock_add_starved(worker_clock *clock, uint64_t ns)
 
 
@@ -508,11 +499,9 @@ cdef extern from "dlpack.h" nogil:
 
     ctypedef struct DLPackVersion:
         uint32_t major
-        uint32_t minor
 
     ctypedef struct DLDevice:
         int32_t device_type
-        int32_t device_id
 
     ctypedef struct DLDataType:
         uint8_t code
@@ -530,7 +519,6 @@ cdef extern from "dlpack.h" nogil:
 
     ctypedef struct DLManagedTensorVersioned:
         void (*deleter)(DLManagedTensorVersioned *self) noexcept nogil
-        DLTensor dl_tensor
 
     ctypedef struct DLPackExchangeAPIHeader:
         DLPackVersion version

@@ -352,21 +352,24 @@ cdef class Decoder:
         self.check_ordinal()
         cdef Py_ssize_t count = self.take_count(), _
         cdef dict items = {}
-        cdef object key, item
+        cdef object key
         self.memo.append(items)
         for _ in range(count):
             key = self.get()
-            item = self.get()
-            try:
-                items[key] = item
-            except TypeError:
-                self.broken(f"a key of type {type(key).__name__}")
+            self.put_pair(items, key, self.get())
         return items
+
+    cdef int put_pair(self, dict items, object key, object item) except -1:
+        try:
+            items[key] = item
+        except TypeError:
+            self.broken(f"a key of type {type(key).__name__}")
+        return 0
 
     cdef dict get_keyed(self):
         cdef Py_ssize_t count, _
         cdef dict items = {}
-        cdef object key, item
+        cdef object key
         cdef uint16_t name
         self.check_ordinal()
         count = self.take_count()
@@ -379,11 +382,7 @@ cdef class Decoder:
                 key = self.names[name]
             else:
                 self.broken(f"a key of number {name}")
-            item = self.get()
-            try:
-                items[key] = item
-            except TypeError:
-                self.broken(f"a key of type {type(key).__name__}")
+            self.put_pair(items, key, self.get())
         return items
 
     cdef list get_floats(self):

@@ -2,6 +2,7 @@
 
 from threading import get_ident
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR
@@ -17,7 +18,7 @@ from shmloader.core.csrc cimport (
     desk_begin_sample, desk_end_batch, desk_has_order,
     desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
     doorbell_ring, geometry, platform_now_ns, segment_slot_offset,
-    slot_answer, watch_start, words_read, worker_resume,
+    slot_answer, slot_order, watch_start, words_read, worker_resume,
 )
 
 from shmloader.core.protocol import Order
@@ -57,6 +58,11 @@ cdef class Taken:
         numbers: Of its epoch and of its batch there, if draws are seeded by them.
     """
 
+    cdef uint32_t slot
+    cdef slot_order order
+    cdef readonly object index    # the request
+    cdef readonly tuple numbers   # as the desk's
+
 
 @cython.final
 cdef class Desk:
@@ -66,6 +72,11 @@ cdef class Desk:
     Memory of the slot is handed out on the worker's main thread between take and commit only. The
     segment stays mapped until the process ends, because an alias may outlive the desk.
     """
+
+    cdef SlotMemory memory
+    cdef unsigned long thread
+    cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
+    cdef readonly bint is_foretold   # the batch in hand: nobody has asked for it yet
 
     def __init__(self, int fd, shape, uint32_t worker, room):
         """
@@ -114,21 +125,23 @@ cdef class Desk:
             WorkerBroken: The order is not one that the trainer has given to this worker now.
         """
         cdef int64_t started = platform_now_ns()
+        cdef int64_t taken_ns = started
         cdef uint32_t cell = 0
+        cdef Taken taken
         cdef desk *seat = &self.memory.seat
         cdef bint found = desk_take(seat, &cell)
         if not found:
             if seat.view.state != WORKER_IDLE:  # otherwise each timeout would begin it anew
                 desk_show(seat, WORKER_IDLE, started)
             found = self.wait_for_order(timeout_s, &cell)
-            self.taken_ns = platform_now_ns()
-            clock_add_starved(&seat.block.clock, self.taken_ns - started)
-        else:
-            self.taken_ns = started
+            taken_ns = platform_now_ns()
+            clock_add_starved(&seat.block.clock, taken_ns - started)
         if not found:
             return None
         if cell_verb(cell) == VERB_PLACE:
-            return (PLACE, self.begin_now(cell_slot(cell)))
+            taken = self.accept(cell_slot(cell))
+            self.begin_as_of(taken, taken_ns)
+            return (PLACE, taken.index)
         return self.order_of(cell)
 
     def take_ahead(self, double timeout_s=0):
@@ -252,20 +265,13 @@ cdef class Desk:
 
     def begin(self, Taken taken):
         """Take an order in hand that was taken ahead."""
-        self.taken_ns = platform_now_ns()
+        self.begin_as_of(taken, platform_now_ns())
+
+    cdef begin_as_of(self, Taken taken, int64_t taken_ns):
         self.memory.hold(taken.slot, &taken.order)
         self.numbers = taken.numbers
         self.is_foretold = taken.order.mode & ORDER_FORETOLD != 0
-        desk_begin_batch(&self.memory.seat, taken.slot, taken.order.ticket, self.taken_ns)
-
-    cdef object begin_now(self, uint32_t slot):
-        """Take an order in hand, and return its request."""
-        cdef Taken taken = self.accept(slot)
-        self.memory.hold(slot, &taken.order)
-        self.numbers = taken.numbers
-        self.is_foretold = taken.order.mode & ORDER_FORETOLD != 0
-        desk_begin_batch(&self.memory.seat, slot, taken.order.ticket, self.taken_ns)
-        return taken.index
+        desk_begin_batch(&self.memory.seat, taken.slot, taken.order.ticket, taken_ns)
 
     def watch(self, indices):
         """
@@ -358,7 +364,6 @@ cdef class Desk:
         STEP_COPY("snapshot: half", self.memory.start + start, PyBytes_AS_STRING(snapshot), length)
         STEP("snapshot: written")
         draft.snapshot_bytes = <uint32_t>length
-        return None
 
     def write_end(self):
         """Answer that this worker's iterable dataset is exhausted."""

@@ -159,9 +159,35 @@ cdef inline int64_t number_of_pickled(int64_t number) noexcept:
     return INSIDE - 1 - number
 
 
+# A container that is being written, and that around it.
+cdef struct Open:
+    const Open *outer
+    int64_t number
+
+
 @cython.final
 @cython.internal
 cdef class Encoder:
+    cdef char *stream
+    cdef size_t used
+    cdef size_t capacity
+    cdef Sources sources
+    cdef Stretches stretches
+    cdef uint64_t joined_bytes   # as many at the payload's start are one stretch
+    cdef uint64_t pickled_bytes
+    cdef list kept
+    cdef Numbers numbers
+    cdef int64_t numbered      # objects so far
+    cdef int64_t leaves        # beside the pickle that is being made
+    cdef int depth
+    cdef const Open *open      # the container that is being written
+    cdef bint is_cyclic        # something refers to a container around it
+    cdef dict reducible        # type -> is_reducible() of it
+    cdef SlotMemory memory     # None: a record is written
+    cdef bint is_record
+    cdef dict names            # of a list of records: key -> its number; or None
+    cdef object Pickler
+    cdef object pickler        # of this batch; None until something has to be pickled
 
     def __cinit__(self, SlotMemory memory, Pickler, dict names=None):
         self.memory = memory
@@ -575,7 +601,6 @@ cdef class Encoder:
     cdef int put_dtype(self, cnp.dtype dtype) except -1:
         """Write a number type by its number, a simple one by its text, any other as a pickle."""
         cdef int number = dtype.num
-        cdef bytes pickled
         if is_number_type(number) and dtype is cnp.PyArray_DescrFromType(number):
             self.put_tag(TAG_INT)
             return self.put_number(number)
@@ -589,14 +614,12 @@ cdef class Encoder:
             return 0
         # By a pickler of its own: this may be written while the batch's pickler is at work.
         self.kept.append(dtype)
-        pickled = pickle.dumps(dtype, 5)
-        return self.put_checked(pickled)
+        return self.put_checked(pickle.dumps(dtype, 5))
 
     cdef int put_checked(self, bytes text) except -1:
         """Write bytes and their checksum."""
         cdef uint32_t checksum = zlib.crc32(text)
-        self.put_number(PyBytes_GET_SIZE(text))
-        memcpy(self.extend(PyBytes_GET_SIZE(text)), PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+        self.put_text(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
         memcpy(self.extend(4), &checksum, 4)
         return 0
 

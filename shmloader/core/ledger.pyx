@@ -10,18 +10,16 @@ from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
     ANSWER_CYCLIC, ANSWER_KEPT, ORDER_COPY_IN, ORDER_FORETOLD, ORDER_NUMBERED, SLOT_FORKED,
-    SLOT_FREE, SLOT_LEASED, SLOT_PLACED,
-    SLOT_READY, SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
-    VERB_UNDO, VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget, children_look,
-    children_look_now, children_watch, demand_peak, doorbell, doorbell_arm, doorbell_disarm,
-    doorbell_park, geometry, guard_start, lease_aliases, lease_drop, ledger_close, ledger_collect,
-    ledger_entry, ledger_free,
-    ledger_grant, ledger_grow, ledger_has_news, ledger_is_copy, ledger_lease, ledger_new,
-    ledger_oldest, ledger_open, ledger_place, ledger_receive, ledger_reclaim, ledger_refuse,
-    ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop, ledger_tell, ledger_unread,
-    ledger_unread_of, ledger_unref, ledger_untaken, log_parked, log_take, news, platform_now_ns,
-    platform_reserve, segment_control, segment_slot_offset, segment_worker, slot_answer,
-    worker_block, worker_resume,
+    SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT,
+    VERB_RESUME, VERB_RESUMED, VERB_UNDO, VERB_WANT, budget_lock, budget_room, budget_unlock,
+    children_forget, children_look, children_look_now, children_watch, demand_peak, doorbell,
+    doorbell_arm, doorbell_disarm, doorbell_park, geometry, guard_start, lease_aliases, lease_drop,
+    ledger, ledger_close, ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow,
+    ledger_has_news, ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open,
+    ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased,
+    ledger_restart, ledger_stop, ledger_tell, ledger_unread, ledger_unread_of, ledger_unref,
+    ledger_untaken, log_parked, log_take, news, platform_now_ns, platform_reserve, segment_control,
+    segment_slot_offset, segment_worker, slot_answer, worker_block, worker_resume,
 )
 
 from shmloader.core.progress import Progress
@@ -63,6 +61,12 @@ cdef class News:
         kind: The `Kind` of an answer; None unless the verb is READY.
     """
 
+    cdef readonly uint32_t worker
+    cdef readonly object verb
+    cdef readonly uint32_t slot
+    cdef readonly uint64_t ticket
+    cdef readonly object kind
+
     def __repr__(self):
         return (f"News(worker={self.worker}, verb={self.verb}, slot={self.slot}, "
                 f"ticket={self.ticket}, kind={self.kind})")
@@ -96,6 +100,31 @@ cdef class Ledger:
         recalled: Ticket -> worker, for the unanswered requests of dead workers, until they are
             placed again.
     """
+
+    cdef ledger *table
+    cdef object __weakref__
+    cdef readonly uint32_t slots   # in use; spare ranges come on top
+    cdef int64_t looked_ns      # when children were looked for
+    cdef int64_t memory_looked_ns   # when is_time_to_look() said so
+    cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
+    cdef list resuming          # per worker: how many resumes it has not answered
+    cdef set owing              # dead workers with a resume that their replacements are told again
+    cdef list seeds             # per worker: the seed of the resume it was told last
+    cdef public bint heals
+    cdef public bint follows
+    cdef public bint publishes
+    cdef public uint32_t scarce_slots
+    cdef list snapshots         # per slot: the snapshot of its answer, or None
+    cdef readonly list progress   # per worker: the Progress from which another would go on
+    cdef dict lending             # slot -> ticket of the batch lent last, which no user holds
+    cdef readonly dict recalled   # ticket -> worker: to be placed again, since the worker died
+    cdef public uint64_t waited_ns
+    cdef public uint64_t batches
+    cdef public uint64_t bytes
+    cdef public uint64_t spilled
+    cdef public uint64_t restarts
+    cdef public uint64_t pickled_bytes
+    cdef public uint64_t pickled_batches
 
     def __init__(self, int fd, shape, bint guarded=False):
         """
@@ -564,7 +593,7 @@ cdef class Ledger:
 
     def reclaim(self, uint32_t worker):
         """Free the slots of a reaped worker and drop its pending requests."""
-        for ticket in [ticket for ticket, owner in self.recalled.items() if owner == worker]:
+        for ticket in self.recalled_from(worker):
             del self.recalled[ticket]
         self.owing.discard(worker)
         self.free_slots_of(worker)
@@ -580,24 +609,26 @@ cdef class Ledger:
         The tickets stand in `recalled` until they are placed again; after them,
         `tell_resumes_again` tells a resume that was not answered.
         """
-        cdef uint32_t slot
-        for slot in range(self.table.geometry.ranges):
-            if self.table.entries[slot].state == SLOT_PLACED:
-                if self.table.entries[slot].worker == worker:
-                    self.recalled[self.table.entries[slot].ticket] = worker
+        self.recalled.update(dict.fromkeys(self.placed_with(worker), worker))
         if self.resuming[worker] > 0:
             self.owing.add(worker)
         self.free_slots_of(worker)
 
     def unanswered(self, uint32_t worker):
         """List the unanswered tickets of a worker, in their order."""
+        return sorted(self.recalled_from(worker) + self.placed_with(worker))
+
+    cdef list placed_with(self, uint32_t worker):
+        """List the tickets that were placed with a worker and not answered."""
         cdef uint32_t slot
-        cdef list tickets = [ticket for ticket, owner in self.recalled.items() if owner == worker]
-        for slot in range(self.table.geometry.ranges):
-            if self.table.entries[slot].state == SLOT_PLACED:
-                if self.table.entries[slot].worker == worker:
-                    tickets.append(self.table.entries[slot].ticket)
-        return sorted(tickets)
+        return [
+            self.table.entries[slot].ticket for slot in range(self.table.geometry.ranges)
+            if self.table.entries[slot].state == SLOT_PLACED
+            and self.table.entries[slot].worker == worker
+        ]
+
+    cdef list recalled_from(self, uint32_t worker):
+        return [ticket for ticket, owner in self.recalled.items() if owner == worker]
 
     def is_resuming(self, uint32_t worker):
         """Returns True if a worker owes the answer to a resume, even one to be told again."""

@@ -1,9 +1,9 @@
 # A batch that is leased and not decoded yet: it can be decoded again, if an interrupt came between.
 
 cimport cython
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from shmloader.core.csrc cimport copy_plain, lease_drop
+from shmloader.core.csrc cimport copy_plain, lease, lease_drop
 
 
 @cython.final
@@ -16,6 +16,15 @@ cdef class Lent:
         payload_bytes: Bytes of its leaves, which lie at the slot's start.
         in_slot: True if they lie there; False if they were copied out.
     """
+
+    cdef Places places
+    cdef lease *held            # one alias of the slot; NULL: it was copied out, or has ended
+    cdef bytes layout
+    cdef bint is_open           # the places are filled in
+    cdef readonly uint32_t slot
+    cdef readonly uint64_t ticket
+    cdef readonly uint64_t payload_bytes
+    cdef readonly bint in_slot
 
     def __dealloc__(self):
         self.let_go()

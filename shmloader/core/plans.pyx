@@ -1,5 +1,7 @@
 # Requests without a Python int for each index: a batch sampler whose indices are drawn as an array.
 
+cimport cython
+cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t
@@ -13,6 +15,10 @@ cdef class Indices:
 
     Two are equal if their numbers are, and equal to a list of them.
     """
+
+    cdef object owner        # keeps them alive
+    cdef int64_t *start
+    cdef Py_ssize_t count
 
     def __len__(self):
         return self.count
@@ -64,6 +70,16 @@ cdef class Plan:
 
     Generators are drawn from at the moments at which torch's samplers draw from them.
     """
+
+    cdef object draw
+    cdef object end
+    cdef cnp.ndarray owner   # what draw returned
+    cdef int64_t *start
+    cdef Py_ssize_t count
+    cdef Py_ssize_t size
+    cdef Py_ssize_t at
+    cdef bint drop_last
+    cdef bint is_over
 
     def __init__(self, draw, Py_ssize_t batch_size, bint drop_last, end=None):
         """

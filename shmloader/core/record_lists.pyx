@@ -6,23 +6,16 @@
 # block of the index is summed when it is first used, so that opening takes no longer for more
 # records.
 
-import zlib
-
 cimport cython
-from cpython.buffer cimport PyBUF_READ
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.number cimport PyNumber_AsSsize_t
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.stat cimport fstat, struct_stat
+from posix.types cimport dev_t, ino_t
 from posix.unistd cimport close
 
-from shmloader.core.csrc cimport lease_drop, mapped_open
-
-
-cdef object sum_of(const void *start, uint64_t length):
-    return zlib.crc32(PyMemoryView_FromMemory(<char *>start, length, PyBUF_READ))
+from shmloader.core.csrc cimport lease_drop, mapped, mapped_open
 
 
 @cython.final
@@ -35,6 +28,21 @@ cdef class RecordFile:
         bytes: Its length.
         name: What errors call it.
     """
+
+    cdef mapped *map          # NULL: closed
+    cdef Alias alias          # of all of it, the base of arrays
+    cdef int fd
+    cdef dev_t device         # of the descriptor's file
+    cdef ino_t inode
+    cdef object Unpickler
+    cdef const BlockEntry *table
+    cdef uint8_t *checked     # of each block of the index
+    cdef tuple names
+
+    cdef readonly Py_ssize_t count
+    cdef readonly uint64_t bytes
+    cdef readonly object name  # for errors
+    cdef object __weakref__
 
     def __cinit__(self):
         self.fd = -1
@@ -169,6 +177,11 @@ cdef class RecordFile:
 cdef class RecordList:
     """Records of a file, as a sequence of objects that each read makes anew."""
 
+    cdef RecordFile file
+    cdef Py_ssize_t start
+    cdef Py_ssize_t step
+    cdef Py_ssize_t count
+
     def _hold(self, RecordFile file, part):
         """Be these records of a file: a range of their numbers."""
         if file is None:
@@ -227,6 +240,9 @@ cdef class RecordList:
 @cython.internal
 cdef class RecordIterator:
     """Goes through a list."""
+
+    cdef RecordList records
+    cdef Py_ssize_t at
 
     def __iter__(self):
         return self

@@ -26,6 +26,10 @@ cdef enum:
     PIECE_BYTES = 32 << 20    # the most that the sink is given at once
 
 
+cdef object sum_of(const void *start, uint64_t length):
+    return zlib.crc32(PyMemoryView_FromMemory(<char *>start, length, PyBUF_READ))
+
+
 cdef Encoder record_encoder(dict names, Pickler):
     return Encoder.__new__(Encoder, None, Pickler, names)
 
@@ -55,6 +59,19 @@ cdef class RecordWriter:
         count: Of the records so far.
         position: The length of the file so far, in bytes.
     """
+
+    cdef object sink
+    cdef object Pickler
+    cdef Encoder encoder
+    cdef char *buffer
+    cdef size_t used              # of the buffer
+    cdef int64_t *starts          # of the records of this block, and the end of the last one
+    cdef Py_ssize_t in_block
+    cdef bytearray table          # a BlockEntry for each block
+    cdef bint is_broken           # the sink failed: what it has is not known
+
+    cdef readonly Py_ssize_t count   # of records
+    cdef readonly uint64_t position  # where the next bytes go, in the file
 
     def __cinit__(self):
         self.buffer = <char *>malloc(BUFFER_BYTES)
@@ -191,9 +208,7 @@ cdef class RecordWriter:
         cdef BlockEntry entry
         self.align()
         entry.at = self.position
-        entry.checksum = zlib.crc32(
-            PyMemoryView_FromMemory(<char *>self.starts, length, PyBUF_READ)
-        )
+        entry.checksum = sum_of(self.starts, length)
         self.write(<char *>self.starts, length)
         self.table += (<char *>&entry)[:sizeof(BlockEntry)]
         self.in_block = 0
@@ -212,6 +227,9 @@ cdef class PackedRecord:
     Attributes:
         length: How many bytes it takes.
     """
+
+    cdef Encoder encoder
+    cdef readonly uint64_t length   # in bytes
 
     def __init__(self, record, Pickler):
         """

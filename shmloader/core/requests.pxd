@@ -1,6 +1,6 @@
 # A request as bytes in a slot: the trainer writes it, a worker reads it.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 cdef struct Request:
     int kind

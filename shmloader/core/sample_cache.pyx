@@ -17,7 +17,7 @@ from posix.mman cimport (
 
 from shmloader.core.csrc cimport (
     CACHE_BROKEN, CACHE_COUNTERS, CACHE_LABEL_BYTES, CACHE_LINE, CACHE_MAGIC, CACHE_MISS,
-    CACHE_VERSION, STEP, STEP_COPY, cache_add_pages, cache_close, cache_count, cache_counts,
+    CACHE_VERSION, STEP, STEP_COPY, cache, cache_add_pages, cache_close, cache_count, cache_counts,
     cache_found, cache_give_up, cache_head, cache_hold, cache_is_absent, cache_is_closed,
     cache_look, cache_make, cache_measure, cache_note_user, cache_open, cache_place, cache_plate,
     cache_publish, cache_record, cache_record_bytes, cache_refuse, cache_shape, cache_take,
@@ -110,6 +110,10 @@ cdef class SampleCache:
 
     Its methods may be called on any thread. It is unmapped when the object dies.
     """
+
+    cdef cache table
+    cdef uint64_t owner       # the generation of the process that made it; 0: another process did
+    cdef uint64_t full_for    # the generation that found no room for another record; 0: none did
 
     def __init__(self, int fd, uint64_t indices, uint64_t max_bytes, uint64_t page_bytes,
                  about=None):

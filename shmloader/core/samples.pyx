@@ -1,5 +1,6 @@
 # The samples of the batch in hand, one by one, so that it can be seen which one a worker is at.
 
+cimport cython
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t, uint32_t
 
@@ -18,6 +19,10 @@ cdef class Samples:
     Attributes:
         position: How many were taken; the last of them is the one that is fetched.
     """
+
+    cdef SlotMemory memory        # None: nobody is shown them
+    cdef list indices
+    cdef readonly uint32_t position
 
     def __init__(self, list indices):
         """Note the samples of a batch that no viewer sees."""

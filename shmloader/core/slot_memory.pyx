@@ -11,8 +11,8 @@ from shmloader.core.csrc cimport (
     CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS,
     VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes, canary_damage,
     canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
-    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry, lease,
-    lease_aliases, lease_block_new, lease_block_start, lease_count_new, lease_drop,
+    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
+    lease_aliases, lease_block_new, lease_block_start, lease_drop,
     mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
     platform_now_ns, round_up, segment_header, segment_slot_offset, slot_answer, slot_header,
     slot_order,
@@ -30,13 +30,6 @@ cdef int64_t HINT_NS = 20000000         # how long a hint that memory is tight w
 
 class Stopping(BaseException):
     """The trainer wants this worker to leave while user code waits for pages."""
-
-
-cdef lease *new_count() except NULL:
-    cdef lease *count = lease_count_new()
-    if count == NULL:
-        raise MemoryError("no memory for a lease")
-    return count
 
 
 @cython.final
@@ -145,7 +138,9 @@ cdef class SlotMemory:
                 raise MemoryError(f"no memory for {length} bytes of a batch")
             return <char *>lease_block_start(self.source)
         if self.count == NULL:
-            self.count = new_count()
+            self.count = lease_block_new(0)
+            if self.count == NULL:
+                raise MemoryError("no memory for a lease")
         self.source = self.count
         self.check_canary()
         at = round_up(self.cursor, CACHE_LINE)

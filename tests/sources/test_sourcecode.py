@@ -275,9 +275,8 @@ def parts_of_core() -> list[str]:
 
 def names_of_part(part: str) -> set[str]:
     """List the functions, classes and variables that a part of the extension declares."""
-    face = PACKAGE / "core" / f"{part}.pxd"
-    source = face.read_text() + (PACKAGE / "core" / f"{part}.pyx").read_text()
-    source = re.sub(r" *#.*", "", source)
+    files = (PACKAGE / "core").glob(f"{part}.p[xy][xd]")
+    source = "".join(re.sub(r" *#.*", "", path.read_text()) for path in files)
     declared = re.findall(r"^(?:cdef|cpdef|def|class)\b[^(=:\n]*?(\w+) ?(?=[(=:\n])", source, re.M)
     return {*declared}
 

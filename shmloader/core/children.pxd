@@ -1,1 +1,0 @@
-# Forked children of this process: nothing that another part uses.
