@@ -70,9 +70,7 @@ void cache_open(struct cache *cache, uint8_t *base, int fd, const struct cache_s
 }
 
 static int add_all_pages(const struct cache *cache, uint64_t at, uint64_t length) {
-  /* A child may have closed all descriptors, and given the number to a file of its own. */
-  struct platform_file found = platform_file_of(cache->fd);
-  if (found.device != cache->file.device || found.inode != cache->file.inode) return -EBADF;
+  if (!platform_is_file(cache->fd, cache->file)) return -EBADF;
   for (uint64_t done = 0; done < length;) {
     int64_t added =
         platform_reserve(cache->fd, at + done, length - done, cache->shape.page_bytes);
@@ -292,8 +290,7 @@ void cache_close(struct cache *cache) {
   atomic_store_explicit(&control->closed, 1, memory_order_release);
   STEP("forsake: closed");
   uint64_t data = cache->shape.data_offset;
-  struct platform_file found = platform_file_of(cache->fd);
-  if (found.device != cache->file.device || found.inode != cache->file.inode) return;
+  if (!platform_is_file(cache->fd, cache->file)) return;
   (void)platform_punch(cache->fd, data, cache->shape.total_bytes - data);
 }
 
@@ -301,6 +298,5 @@ void cache_unmap(struct cache *cache) {
   if (cache->base == NULL) return;
   munmap(cache->base, cache->shape.total_bytes);
   cache->base = NULL;
-  struct platform_file found = platform_file_of(cache->fd);
-  if (found.device == cache->file.device && found.inode == cache->file.inode) close(cache->fd);
+  platform_close(cache->fd, cache->file);
 }

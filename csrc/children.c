@@ -58,13 +58,6 @@ static void unmap(struct witness *witness) {
   witness->page = NULL;
 }
 
-/* Another file may have the number by now, where other code has closed it. */
-static void close_file(const struct witness *witness) {
-  struct platform_file found = platform_file_of(witness->fd);
-  bool is_same = found.device == witness->file.device && found.inode == witness->file.inode;
-  if (is_same) close(witness->fd);
-}
-
 static void free_witness(struct witness *witness) {
   for (struct mark *mark = witness->marks; mark != NULL;) {
     struct mark *next = mark->next;
@@ -78,7 +71,7 @@ static void free_witness(struct witness *witness) {
 static void start_anew(bool closes) {
   while (witnesses != NULL) {
     struct witness *next = witnesses->next;
-    if (closes) close_file(witnesses);
+    if (closes) platform_close(witnesses->fd, witnesses->file);
     free_witness(witnesses);
     witnesses = next;
   }
@@ -114,7 +107,7 @@ static void end_witness(struct witness **link) {
   struct witness *witness = *link;
   *link = witness->next;
   unmap(witness);
-  close_file(witness);
+  platform_close(witness->fd, witness->file);
   free_witness(witness);
 }
 

@@ -49,16 +49,4 @@ static inline void clock_add_batch(struct worker_clock *clock, uint64_t fetching
   STEP("clock: bytes");
 }
 
-/* Read one sum. Any process; wait-free. */
-static inline uint64_t clock_read(_Atomic uint64_t *sum) {
-  /* relaxed: a number for people. */
-  return atomic_load_explicit(sum, memory_order_relaxed);
-}
-
-/* Read all sums, in their order. Any process; wait-free. */
-static inline void clock_copy(struct worker_clock *clock, uint64_t *sums) {
-  _Atomic uint64_t *from = (_Atomic uint64_t *)clock;
-  for (size_t at = 0; at < sizeof *clock / sizeof *from; at++) sums[at] = clock_read(&from[at]);
-}
-
 #endif

@@ -20,8 +20,6 @@ static void block_end(struct lease *lease) {
   free(lease);
 }
 
-struct lease *lease_count_new(void) { return lease_block_new(0); }
-
 struct lease *lease_block_new(uint64_t bytes) {
   if (bytes > SIZE_MAX - 2 * CACHE_LINE) return NULL;
   bool is_large = bytes >= HUGE_BYTES;

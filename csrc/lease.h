@@ -45,11 +45,10 @@ static inline uint32_t lease_aliases(struct lease *lease) {
   return atomic_load_explicit(&lease->aliases, memory_order_acquire);
 }
 
-/* A lease over nothing of its own, with one alias: workers count the aliases of a slot with it. */
-struct lease *lease_count_new(void);
-
-/* Private memory of bytes behind its own lease with one alias; called as extent_enter is. NULL: no
- * memory. */
+/*
+ * Private memory of bytes behind its own lease with one alias; called as extent_enter is. With no
+ * bytes it only counts, as a worker does the aliases of a slot. NULL: no memory.
+ */
 struct lease *lease_block_new(uint64_t bytes);
 
 /* The start of a block's memory, on a cache line. */

@@ -111,12 +111,6 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
   guard_after(ledger, MOVE_FREE, slot);
 }
 
-/* True from ledger_close on. */
-static bool is_closed(struct ledger *ledger) {
-  /* relaxed: only the trainer, which asks, closes it. */
-  return atomic_load_explicit(&ledger->released, memory_order_relaxed) == RELEASED_CLOSED;
-}
-
 /* Note a lease that ended after some more batches than there are slots, and not very many more. */
 static void note_comeback(struct ledger *ledger, uint32_t slot) {
   uint64_t batches = ledger->last_ticket - ledger->entries[slot].ticket;
@@ -281,13 +275,6 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   return ledger;
 }
 
-/* A child may have closed all descriptors, and given the number to a file of its own. */
-static void close_file(const struct ledger *ledger) {
-  struct platform_file found = platform_file_of(ledger->fd);
-  bool is_same = found.device == ledger->file.device && found.inode == ledger->file.inode;
-  if (is_same) close(ledger->fd);
-}
-
 void ledger_unref(struct ledger *ledger) {
   /* sync reference-R -> reference-A: this holder's last use comes before the unmapping. */
   if (atomic_fetch_sub_explicit(&ledger->references, 1, memory_order_release) != 1) return;
@@ -298,7 +285,7 @@ void ledger_unref(struct ledger *ledger) {
   if (ledger->guard != NULL) addresses_keep(ledger->guard);
   else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
-  close_file(ledger);
+  platform_close(ledger->fd, ledger->file);
   free_ledger(ledger);
 }
 
@@ -306,12 +293,6 @@ void ledger_unref(struct ledger *ledger) {
 static uint32_t take_free(struct ledger *ledger) {
   guard_before(ledger, MOVE_PLACE, ledger->free_slots[0]);
   return ledger->free_slots[--ledger->free_count];
-}
-
-/* Copy an order to its slot; it is not in force yet. */
-static void write_order(struct ledger *ledger, uint32_t slot, const struct slot_order *draft) {
-  STEP_WORDS("order: half", order_in(ledger, slot), draft, ORDER_BYTES);
-  STEP("order: written");
 }
 
 static void write_request(struct ledger *ledger, uint32_t slot, const void *request,
@@ -361,9 +342,11 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
       .mode = mode | guard_mode(ledger),
       .grant_bytes = entry->grant_bytes,
   };
-  write_order(ledger, slot, &draft);
+  struct slot_order *order = order_in(ledger, slot);
+  STEP_WORDS("order: half", order, &draft, ORDER_BYTES);
+  STEP("order: written");
   write_request(ledger, slot, request, bytes);
-  order_begin(order_in(ledger, slot), order_mark(worker, ticket));
+  order_begin(order, order_mark(worker, ticket));
 
   /* The ring holds every slot and the control values besides: full means a forged read_pos. */
   if (!ring_push(&ledger->task_rings[worker], cell_make(VERB_PLACE, slot))) {
@@ -591,7 +574,8 @@ static void note_leased(struct ledger *ledger) {
 void ledger_close(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return;
   ledger_collect(ledger);
-  if (!is_closed(ledger)) {
+  /* relaxed: only the trainer, which asks, closes it. */
+  if (atomic_load_explicit(&ledger->released, memory_order_relaxed) != RELEASED_CLOSED) {
     note_leased(ledger);
     /* sync released-A <- released-R: as in ledger_collect, for the last time. */
     /* sync closed-R -> closed-A: what was noted is visible to threads that find it closed. */

@@ -252,6 +252,16 @@ static inline struct platform_file platform_file_of(int fd) {
   return (struct platform_file){.device = (uint64_t)found.st_dev, .inode = (uint64_t)found.st_ino};
 }
 
+/* False: other code, or a child that closed all descriptors, gave the number to another file. */
+static inline bool platform_is_file(int fd, struct platform_file file) {
+  struct platform_file found = platform_file_of(fd);
+  return found.device == file.device && found.inode == file.inode;
+}
+
+static inline void platform_close(int fd, struct platform_file file) {
+  if (platform_is_file(fd, file)) close(fd);
+}
+
 /* Give the pages of [offset, offset + bytes) back; the bytes read as zero then. 0 or -errno. */
 static inline int platform_punch(int fd, uint64_t offset, uint64_t bytes) {
 #if defined(__linux__) && defined(FALLOC_FL_PUNCH_HOLE)
@@ -411,11 +421,12 @@ static inline void platform_hugify(void *start, size_t bytes) {
 #endif
 }
 
+#define PLATFORM_STREAM_BLOCK 64
+
 #if defined(__SSE2__)
 
 #include <immintrin.h>
 
-#define PLATFORM_STREAM_BLOCK 64
 #define PLATFORM_HAS_STREAM 1
 
 /* Copy one 64-byte block past the caches; to is 16-byte aligned, from may lie anywhere. */
@@ -439,7 +450,6 @@ static inline void platform_stream_end(void) { _mm_sfence(); }
 
 #else
 
-#define PLATFORM_STREAM_BLOCK 64
 #define PLATFORM_HAS_STREAM 0
 
 static inline void platform_stream_block(uint8_t *to, const uint8_t *from) { memcpy(to, from, 64); }
@@ -447,8 +457,5 @@ static inline void platform_prefetch(const uint8_t *from) { (void)from; }
 static inline void platform_stream_end(void) {}
 
 #endif
-
-/* Fetch a line that is going to be changed. */
-static inline void platform_prefetch_own(const void *line) { __builtin_prefetch(line, 1); }
 
 #endif

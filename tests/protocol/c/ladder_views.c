@@ -171,10 +171,10 @@ static void worker_shows_its_samples(void) {
   CHECK_EQUAL(5, times->blocked_fetching_ns);
   CHECK(taken_ns <= times->fetched_ns && times->fetched_ns <= times->written_ns);
   struct worker_clock *clock = &segment_worker(fixture.base, &fixture.geometry, 0)->clock;
-  CHECK_EQUAL(times->fetched_ns - taken_ns - 5, clock_read(&clock->fetching_ns));
-  CHECK_EQUAL(times->written_ns - times->fetched_ns - 3, clock_read(&clock->collating_ns));
-  CHECK_EQUAL(1, clock_read(&clock->batches));
-  CHECK_EQUAL(1000, clock_read(&clock->bytes));
+  CHECK_EQUAL(times->fetched_ns - taken_ns - 5, words_load(&clock->fetching_ns));
+  CHECK_EQUAL(times->written_ns - times->fetched_ns - 3, words_load(&clock->collating_ns));
+  CHECK_EQUAL(1, words_load(&clock->batches));
+  CHECK_EQUAL(1000, words_load(&clock->bytes));
   CHECK(ledger_free(fixture.ledger, slot));
   fixture_close(&fixture);
 }
