@@ -51,7 +51,7 @@ enum worker_state {
 struct nameplate {
   alignas(CACHE_LINE) _Atomic uint64_t sequence;
   uint64_t magic;
-  uint32_t layout;      /* view_layout_sum() of whoever made it */
+  uint32_t layout;      /* view_layout_sum() of its maker */
   uint32_t state;
   uint64_t owner_pid;
   uint64_t owner_start; /* in clock ticks after boot, as /proc has it; 0: unknown */

@@ -76,7 +76,7 @@ cdef class Desk:
     cdef SlotMemory memory
     cdef unsigned long thread
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
-    cdef readonly bint is_foretold   # the batch in hand: nobody has asked for it yet
+    cdef readonly bint is_foretold   # the batch in hand: torch has not asked for it yet
 
     def __init__(self, int fd, shape, uint32_t worker, room):
         """

@@ -20,7 +20,7 @@ cdef class Samples:
         position: How many were taken; the last of them is the one that is fetched.
     """
 
-    cdef SlotMemory memory        # None: nobody is shown them
+    cdef SlotMemory memory        # None: no view shows them
     cdef list indices
     cdef readonly uint32_t position
 

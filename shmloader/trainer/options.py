@@ -2,7 +2,7 @@
 Our options of a loader: one record, of which all functions that take options have them.
 
 A new option is a field of `Options` and a key of `Given`, with a paragraph in the docstring of
-`DataLoader`.
+`DataLoader`; what it cannot go with, or needs to have an effect, is a row in together.py.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from shmloader.worker.loop import WorkerSpec
 
 # Longest park of the trainer before it looks at its workers; within this a death is noticed.
 SLICE_S = 0.1
-# With workers that leave by themselves, or replacements on their way: nobody makes their batches.
+# With workers that leave by themselves, or replacements on their way: their batches wait for it.
 _SHORT_SLICE_S = 0.01
 
 
