@@ -16,7 +16,6 @@ enum verb {
   VERB_READY = 4,   /* worker: the slot holds the answer */
   VERB_WANT = 5,    /* worker: the batch needs a larger grant, and I wait */
   VERB_RESUMED = 6, /* worker: next epoch started */
-  VERB_UNDO = 7,    /* trainer: what you drew for foretold requests does not count */
 };
 
 #define SLOT_BITS 24

@@ -135,7 +135,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode);
 
 /*
- * Push VERB_RESUME, VERB_UNDO or VERB_QUIT. Trainer only; wait-free. False: there is no room, or no
+ * Push VERB_RESUME or VERB_QUIT. Trainer only; wait-free. False: there is no room, or no
  * such worker.
  */
 bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb);

@@ -32,9 +32,7 @@ enum request_kind {
 #define ORDER_GUARDED 2u
 /* The order's mode: its request is preceded by the numbers of its epoch and of its batch there. */
 #define ORDER_NUMBERED 4u
-/* The order's mode: its batch may never be asked for; the worker can be told to undo its draws. */
-#define ORDER_FORETOLD 8u
-#define ORDER_MODES (ORDER_COPY_IN | ORDER_GUARDED | ORDER_NUMBERED | ORDER_FORETOLD)
+#define ORDER_MODES (ORDER_COPY_IN | ORDER_GUARDED | ORDER_NUMBERED)
 /* Bytes of those two words. */
 #define ORDER_NUMBERS_BYTES UINT64_C(16)
 

@@ -97,12 +97,6 @@ class DataLoader(_Torchs[T], Generic[T]):
         fetch_threads: Threads in each worker that fetch the samples of the requests it holds, for
             datasets that wait for a network or a disk; `tune()` finds how many. 0: none, the
             worker itself fetches. The dataset must be safe for threads. Map-style datasets only.
-        overlap_epochs: True has persistent workers fetch the first batches of the next epoch while
-            the last ones of this epoch are used, by a guess of what the sampler will draw; a wrong
-            guess costs time and changes no draw of the global generators and of `rng()`. But a
-            dataset with a generator or a counter of its own is read for the wrong guess too, so
-            what it draws later differs. Only samplers of torch's own are foretold. Map-style
-            datasets only.
         nice: Added to the trainer's niceness in each worker, 0 to 19. With 19, workers hardly take
             a core from a training step that computes on all of them.
         worker_bytes: Bytes of private memory by which a worker may grow after its start, for

@@ -35,10 +35,7 @@ from shmloader.cli.comparison import (
 )
 from shmloader.cli.progress_bar import progress_bar
 
-_SETTLE_S = 0.2  # off the clock, while workers finish what is fetched for the next epoch
-# Beyond torch's arguments. It is off by default, because only a sampler of torch's kinds is sure to
-# be foretold without side effects.
-_OPTIONS = {OURS: {"overlap_epochs": True}, TORCHS: {}}
+_SETTLE_S = 0.2  # off the clock, while workers finish what they do at an epoch's end
 _CONSOLE = Console(stderr=True)
 
 
@@ -80,7 +77,7 @@ def train(workers: int, epochs: int, seed: int, tiles_per_photograph: int) -> li
     dataset = PhotographTiles(tiles_per_photograph)
     batch_size = fitting_batch_size(64, SAMPLE_BYTES, workers)
     title = f"{len(dataset)} JPEG tiles of {len(PHOTOGRAPHS)} photographs, batch_size {batch_size}"
-    print(f"Training: {title}, {workers} persistent workers; shmloader with overlap_epochs=True")
+    print(f"Training: {title}, {workers} persistent workers")
     trainings = [
         Training(
             name,
@@ -92,7 +89,6 @@ def train(workers: int, epochs: int, seed: int, tiles_per_photograph: int) -> li
                 persistent_workers=True,
                 # Its own: the other loader's epochs in between must not shift this one's.
                 generator=torch.Generator().manual_seed(seed),
-                **_OPTIONS[name],
             ),
             seed,
         )

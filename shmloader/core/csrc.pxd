@@ -184,7 +184,6 @@ cdef extern from "segment.h" nogil:
     enum:
         VERB_PLACE
         VERB_RESUME
-        VERB_UNDO
         VERB_QUIT
         VERB_READY
         VERB_WANT
@@ -201,7 +200,6 @@ cdef extern from "segment.h" nogil:
         ANSWER_CYCLIC
         ORDER_COPY_IN
         ORDER_GUARDED
-        ORDER_FORETOLD
         ORDER_NUMBERED
         ORDER_NUMBERS_BYTES
         CACHE_LINE

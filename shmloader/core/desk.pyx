@@ -11,9 +11,9 @@ from posix.unistd cimport getpid
 
 from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
-    ORDER_FORETOLD, ORDER_NUMBERED,
+    ORDER_NUMBERED,
     ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
-    VERB_READY, VERB_RESUME, VERB_RESUMED, VERB_UNDO, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE,
+    VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE,
     cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
     desk_begin_sample, desk_end_batch, desk_has_order,
     desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
@@ -27,7 +27,6 @@ from shmloader.errors import WorkerBroken
 cdef object PLACE = Order.PLACE
 cdef object RESUME = Order.RESUME
 cdef tuple QUIT = (Order.QUIT, None)
-cdef tuple UNDO = (Order.UNDO, None)
 
 
 def watch_process(int pid):
@@ -76,7 +75,6 @@ cdef class Desk:
     cdef SlotMemory memory
     cdef unsigned long thread
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
-    cdef readonly bint is_foretold   # the batch in hand: torch has not asked for it yet
 
     def __init__(self, int fd, shape, uint32_t worker, room):
         """
@@ -118,7 +116,7 @@ cdef class Desk:
             timeout_s: Longest wait, in seconds; 0 looks once.
 
         Returns:
-            (Order.PLACE, index), (Order.RESUME, seed or None), (Order.UNDO, None),
+            (Order.PLACE, index), (Order.RESUME, seed or None),
             (Order.QUIT, None), or None after the timeout and as soon as `stopping`.
 
         Raises:
@@ -178,8 +176,6 @@ cdef class Desk:
             return QUIT
         if cell_verb(cell) == VERB_RESUME:
             return (RESUME, self.read_seed())
-        if cell_verb(cell) == VERB_UNDO:
-            return UNDO
         raise WorkerBroken(
             f"worker {self.memory.seat.worker} was sent an unknown order {cell_verb(cell)}; shared "
             "memory was overwritten, perhaps by native code of the dataset"
@@ -270,7 +266,6 @@ cdef class Desk:
     cdef begin_as_of(self, Taken taken, int64_t taken_ns):
         self.memory.hold(taken.slot, &taken.order)
         self.numbers = taken.numbers
-        self.is_foretold = taken.order.mode & ORDER_FORETOLD != 0
         desk_begin_batch(&self.memory.seat, taken.slot, taken.order.ticket, taken_ns)
 
     def watch(self, indices):

@@ -9,9 +9,9 @@ from posix.mman cimport munmap
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    ANSWER_CYCLIC, ANSWER_KEPT, ORDER_COPY_IN, ORDER_FORETOLD, ORDER_NUMBERED, SLOT_FORKED,
+    ANSWER_CYCLIC, ANSWER_KEPT, ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED,
     SLOT_FREE, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED, STEP, STEP_WORDS, VERB_QUIT,
-    VERB_RESUME, VERB_RESUMED, VERB_UNDO, VERB_WANT, budget_lock, budget_room, budget_unlock,
+    VERB_RESUME, VERB_RESUMED, VERB_WANT, budget_lock, budget_room, budget_unlock,
     children_forget, children_look, children_look_now, children_watch, demand_peak, doorbell,
     doorbell_arm, doorbell_disarm, doorbell_park, geometry, guard_start, lease_aliases, lease_drop,
     ledger, ledger_close, ledger_collect, ledger_entry, ledger_free, ledger_grant, ledger_grow,
@@ -177,7 +177,7 @@ cdef class Ledger:
             ledger_unref(self.table)
 
     def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False,
-              tuple numbers=None, bint is_foretold=False):
+              tuple numbers=None):
         """
         Write a request into a free slot and send it to a worker, once for each ticket.
 
@@ -186,7 +186,6 @@ cdef class Ledger:
             index: A list of ints, an int, a list of None, or any object that can be pickled.
             copy_in: Have the worker collate in private memory and copy the batch in once.
             numbers: Of the epoch and of the batch in it, if the worker's draws are seeded by them.
-            is_foretold: Nobody has asked for the batch yet; the worker may be told to undo it.
 
         Returns:
             True if it was sent, now or before; False if no slot is free, and nothing happened.
@@ -208,8 +207,6 @@ cdef class Ledger:
             return False
         if numbers is not None:
             mode |= ORDER_NUMBERED
-        if is_foretold:
-            mode |= ORDER_FORETOLD
         _kept = write_request(index, numbers, &request)
         outcome = ledger_place(self.table, worker, ticket, request.kind, request.start,
                                request.length, mode)
@@ -288,11 +285,6 @@ cdef class Ledger:
         self.owing.discard(worker)
         self.begin_epoch(worker)
         return True
-
-    def tell_undo(self, uint32_t worker):
-        """Tell a worker to draw as if it had answered no foretold request since the last other."""
-        if not ledger_tell(self.table, worker, VERB_UNDO):
-            raise WorkerBroken(f"the ring of worker {worker} was overwritten")
 
     def tell_quit(self, uint32_t worker):
         """Tell a worker to leave after the orders sent before."""

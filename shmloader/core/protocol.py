@@ -8,7 +8,6 @@ class Order(Enum):
 
     PLACE = "place"  # answer a request
     RESUME = "resume"  # begin the next epoch
-    UNDO = "undo"  # draw as if no foretold request had been answered
     QUIT = "quit"
 
 

@@ -34,7 +34,6 @@ class SegmentPool:
 
     Attributes:
         spills: Batches of the loader's whole life that were copied out of their slots, by reason.
-        foretold: Requests of a next epoch that were sent before it began: sent, used, discarded.
         growth: By worker: how often it was replaced because it grew, by how many bytes in all, and
             in how many batches.
         copying: Batches copied to a device, `direct` or `staged`, and the nanoseconds of that and
@@ -63,7 +62,6 @@ class SegmentPool:
         self._resting: dict[int, Segment] = {}
         self._past = Stats()
         self.spills: Counter[str] = Counter()
-        self.foretold: Counter[str] = Counter()
         self.growth: dict[int, tuple[int, int, int]] = {}
         self.copying: Counter[str] = Counter()
         self.history = History()
@@ -234,7 +232,6 @@ class SegmentPool:
         return replace(
             stats,
             spills=dict(self.spills),
-            foretold=dict(self.foretold),
             replaced=sum(times for times, _, _ in list(self.growth.values())),
             copied={name: count for name, count in dict(self.copying).items() if name != "ns"},
             next=next_times,

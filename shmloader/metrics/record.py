@@ -244,8 +244,6 @@ class Stats:
         slots: How many slots are in each state now, by the state's name: free, placed, ready,
             leased, forked, retired or spare.
         spills: Batches of `spilled` by reason, as in `Epoch`.
-        foretold: Requests that `overlap_epochs` sent before their epoch began: how many were
-            `sent`, `used` and `discarded`.
         copied: Batches copied to a device by `device=`: `direct` from their slots, or `staged` in
             pinned memory on their way.
         next: How long each next() took, in all epochs.
@@ -270,7 +268,6 @@ class Stats:
     pickled_batches: int = 0
     slots: dict[str, int] = field(default_factory=dict)
     spills: dict[str, int] = field(default_factory=dict)
-    foretold: dict[str, int] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)
     next: Times = field(default=Times(), repr=False)
     step: Times = field(default=Times(), repr=False)

@@ -39,7 +39,6 @@ from shmloader.trainer import planning
 from shmloader.trainer.budget import reserved_slots
 from shmloader.trainer.device import ways
 from shmloader.trainer.device.copies import Copies
-from shmloader.trainer.foretelling import Foreteller
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options, replaces
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.received import Failure, PendingBatch
@@ -113,8 +112,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 at_users_line(begin, _BaseDataLoaderIter)  # torch will warn
             else:
                 begin()  # without one line more in the traceback of a sampler's error
-            self._foreteller: Foreteller | None = None
-            self._guess: list[Any] | None = None
             self._plan: Iterator[Any] | None = None
             self._first_worker = 0
             self._heals = replaces(options)
@@ -137,9 +134,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._waiting.copies = self._copies
             if resumption is not None and resumption.is_in_epoch:
                 self._waiting.replaying.update(resumption.replaying)
-            if options.overlap_epochs and loader.persistent_workers:
-                most = int(self._prefetch_factor) * self._num_workers
-                self._foreteller = Foreteller(self._index_sampler, most)
             with shortages.explained():
                 self._start_workers(loader, options)
             self._reset(loader, first_iter=True)
@@ -240,7 +234,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             publishes=self._publishes,
             is_seeded=self._is_seeded,
             fetch_threads=options.fetch_threads,
-            can_undo=self._foreteller is not None and not self._is_seeded,
             nice=options.nice,
             worker_bytes=options.worker_bytes,
         )
@@ -285,7 +278,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._transport.begin_epoch(self._delivered)
             self._processes.begin_epoch()
             self._tally.begin(length_of(loader), self._delivered.count, start)
-            self._guess = None
             self._is_watched = False
             drawn, self._drawn = self._drawn, None
             sampler = self._index_sampler
@@ -299,8 +291,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             finally:
                 self._index_sampler = sampler
             self._enter_record(resumption, shared_seed if first_iter else self._shared_seed)
-            if self._foreteller is not None:
-                self._foreteller.begin_epoch(self._transport.settle())
 
     def _begin_record(self, resumption: Resumption | None) -> None:
         """Note what the epoch's indices are drawn from, just before its sampler is iterated."""
@@ -326,24 +316,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._num_yielded = self._delivered.count
         else:
             record.begun = list(snapshots)
-
-    def _foretell(self, foreteller: Foreteller) -> None:
-        """Send what the next epoch will probably ask for, in place of a request of this one."""
-        if self._guess is None:
-            self._guess = foreteller.guess()
-        number = len(self._transport.foretold.current)
-        if number < len(self._guess):
-            self._transport.foretell(self._guess[number], self._worker_to_foretell(number))
-
-    def _worker_to_foretell(self, number: int) -> int:
-        """Returns which worker torch will ask for a batch, as far as that can be known."""
-        if not self._is_dynamic:
-            return number % self._num_workers
-        foretold, freest = self._transport.foretold.current, self._transport.requests.by_load()
-        if self._in_order:
-            return freest[0]
-        # torch asks no worker for more than its part of what it may ask for.
-        return next(each for each in freest if foretold.count(each) < self._prefetch_factor)
 
     # Answers
 
@@ -418,16 +390,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _try_put_index(self) -> None:
         if self._is_dynamic:
             # torch takes the first that has more to give and, out of order, may have one more.
-            self._worker_queue_idx_cycle = iter(self._transport.workers_to_ask(self._send_idx))
+            self._worker_queue_idx_cycle = iter(self._transport.requests.by_load())
         elif self._first_worker:
             first, self._first_worker = self._first_worker, 0
             in_turn = [*range(first, self._num_workers), *range(first)]
             self._worker_queue_idx_cycle = itertools.cycle(in_turn)
-        sent = self._send_idx
         super()._try_put_index()
-        is_drawn_out = self._send_idx == sent and not self._transport.foretold.current.is_compared
-        if self._foreteller is not None and is_drawn_out:
-            self._foretell(self._foreteller)
         # Behind torch's record of the task: an interrupt while it is placed must not lose that.
         self._transport.pump()
 

@@ -146,7 +146,6 @@ class Given(TypedDict, total=False):
     assignment: Assignment
     seed_by: SeedBy
     fetch_threads: int
-    overlap_epochs: bool
     nice: int
     worker_bytes: int | None
     resumable: bool
@@ -181,7 +180,6 @@ class Options:
     fetch_threads: int = _option(
         0, _count(0, _THREADS_MAX, kind=_THREADS), "threads that fetch in each worker"
     )
-    overlap_epochs: bool = _option(False, _flag, "fetch ahead from the next epoch")
     nice: int = _option(0, _count(0, _NICE_MAX), "added to the niceness of each worker, 0 to 19")
     worker_bytes: int | None = _option(
         None, _count(1, _BYTES_MAX, None), "bytes of growth after which a worker is replaced"
@@ -214,8 +212,9 @@ def _check_slot(slot_bytes: int, ring_bytes: int | None) -> None:
 OPTIONS = {each.name: each for each in fields(Options)}
 # Options that went, each with what to write instead.
 _GONE = {
-    "prefetch_to_device": 'device=shmloader.Device("cuda", prefetch=2)',
-    "device_transform": 'device=shmloader.Device("cuda", transform=function)',
+    "prefetch_to_device": 'pass device=shmloader.Device("cuda", prefetch=2)',
+    "device_transform": 'pass device=shmloader.Device("cuda", transform=function)',
+    "overlap_epochs": "leave it out, and let a batch sampler go on over the epoch's end",
 }
 
 
@@ -228,7 +227,7 @@ def options_of(function: str, given: Mapping[str, Any]) -> Options:
     """
     for name in given:
         if name not in OPTIONS:
-            instead = f": pass {_GONE[name]}" if name in _GONE else ""
+            instead = f": {_GONE[name]}" if name in _GONE else ""
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{instead}")
     return Options(**given)
 

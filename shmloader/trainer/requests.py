@@ -13,9 +13,8 @@ from shmloader.core import Ledger
 from shmloader.errors import WorkerBroken
 from shmloader.trainer.budget import Budget
 
-# (index, the numbers of the epoch and of the batch in it if draws are seeded by them or it is
-# foretold, is foretold)
-Request = tuple[Any, tuple[int, int] | None, bool]
+# (index, the numbers of the epoch and of the batch in it if draws are seeded by them)
+Request = tuple[Any, tuple[int, int] | None]
 
 
 class Requests:
@@ -84,22 +83,16 @@ class Requests:
             self._ledger.tell_quit(worker)
 
     def _place(self, worker: int, ticket: int, request: Request) -> bool:
-        index, numbers, is_foretold = request
+        index, numbers = request
         try:
             copies_in = self._budget.copies_in()
-            return self._ledger.place(worker, ticket, index, copies_in, numbers, is_foretold)
+            return self._ledger.place(worker, ticket, index, copies_in, numbers)
         except Exception as error:
             # Such as an index that cannot be pickled: torch would wait for its batch for ever.
             self._ledger.recalled.pop(ticket, None)
             self.unanswered.pop(ticket, None)
             self.not_sent.append((ticket, error))
             return True
-
-    def take_back(self, tickets: set[int]) -> set[int]:
-        """Drop those requests of some that no worker has been sent, and return their tickets."""
-        unsent = {ticket for _, _, ticket in self.waiting if ticket in tickets}
-        self.waiting = deque(item for item in self.waiting if item[2] not in unsent)
-        return unsent
 
     def forget_worker(self, worker: int) -> None:
         """Drop the requests of a reaped worker that it was not sent."""

@@ -30,14 +30,9 @@ _WORKERS = _Need(
     lambda loader: loader.num_workers > 0,
     "with num_workers=0 there are no workers: pass at least 1",
 )
-_PERSISTENT = _Need(
-    lambda loader: loader.persistent_workers,
-    "no worker lives on between epochs: pass persistent_workers=True",
-)
 # Each option with its needs. One that lacks a need does nothing, and every batch is the same.
 NEEDS: dict[str, tuple[_Need, ...]] = {
     **dict.fromkeys(OPTIONS, (_WORKERS,)),
-    "overlap_epochs": (_WORKERS, _PERSISTENT),
     "seed_by": (),
     "device": (),
 }
@@ -87,17 +82,11 @@ _UNREPEATABLE = (
     'needs seed_by="batch": threads draw random numbers in no certain order, so a replacement or '
     "a resumed run could not repeat a worker's draws"
 )
-_NOT_UNDONE = (
-    'needs seed_by="batch": the draws of a wrong guess could not be undone, because no worker\'s '
-    "draws are in a certain order"
-)
 _GO_ON = ("resumable", "restarts", "worker_bytes")  # have other processes go on with a dataset
 _OF_OPTIONS = (
     *(Rule(("fetch_threads", name), _BY_WORKER, _UNREPEATABLE) for name in _GO_ON),
-    Rule(("overlap_epochs", "assignment"), _BY_WORKER, _NOT_UNDONE),
-    Rule(("overlap_epochs", "fetch_threads"), _BY_WORKER, _NOT_UNDONE),
 )
-_FOR_MAPS = ("assignment", "fetch_threads", "overlap_epochs", "worker_bytes")
+_FOR_MAPS = ("assignment", "fetch_threads", "worker_bytes")
 _NO_REQUESTS = (
     "is for map-style datasets, whose requests name their samples, but {dataset} is "
     "iterable-style: leave it out"

@@ -17,7 +17,6 @@ from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
 from shmloader.trainer.budget import Budget
-from shmloader.trainer.foretold_requests import ForetoldRequests
 from shmloader.trainer.received import Failure, Received
 from shmloader.trainer.requests import Requests
 from shmloader.worker.seeds import number_of_attempt
@@ -78,7 +77,7 @@ class Transport:
         # The batches of this epoch, which numbers them.
         self.delivered = Delivered(segment.shape.workers, not is_iterable)
         self._asked = [0] * segment.shape.workers  # in this epoch
-        # By worker: the snapshot of the last answer that was received, if it was not foretold.
+        # By worker: the snapshot of the last answer that was received.
         self.snapshots: list[bytes | None] = [None] * segment.shape.workers
         self._growth = pool.growth  # of the loader's whole life
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
@@ -89,7 +88,6 @@ class Transport:
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
         self._broken: WorkerBroken | None = None  # found while looking ahead
         self.requests = Requests(self.ledger, self.budget)
-        self.foretold = ForetoldRequests(self.requests, self.ledger, pool.foretold, is_seeded)
 
     # Requests
 
@@ -101,22 +99,15 @@ class Transport:
         """
         if self.received.is_closed:
             return  # the segment may be another iterator's by now
-        foretold = self.foretold.current
         if isinstance(message, tuple):
-            if foretold.is_compared:
-                foretold.draw(worker, message)
-            else:
-                self._put_task(worker, *message)
-        elif foretold.is_compared and isinstance(message, _ResumeIteration):
-            # The workers are in that epoch already.
-            self._drained.append((_ResumeIteration(), None))
+            self._put_task(worker, *message)
         else:
             self.requests.tell(worker, message)
             self.pump()
 
     def _put_task(self, worker: int, number: int, index: Any) -> None:
         numbers = (self.epoch, self._place_of(worker, number)) if self._is_seeded else None
-        ticket = self.requests.add(worker, (index, numbers, False))
+        ticket = self.requests.add(worker, (index, numbers))
         self._numbers[ticket] = number
 
     def _place_of(self, worker: int, number: int) -> int:
@@ -145,7 +136,6 @@ class Transport:
             if ticket in self._numbers:
                 number = self._numbers.pop(ticket)
                 self._failed.append((number, Failure(error, number)))
-            self.foretold.current.spoil(ticket)
 
     def forget_worker(self, worker: int) -> None:
         """Drop the requests of a reaped worker and free its slots."""
@@ -162,7 +152,6 @@ class Transport:
         """
         self.drain()
         self.ledger.recall(worker)
-        self.foretold.tell_undo_again(worker)
         if self.ledger.answer_resume(worker):
             self._drained.append((_ResumeIteration(), None))
         return replace(self.ledger.progress[worker])
@@ -212,40 +201,13 @@ class Transport:
         self._failed.clear()
         self._drained.clear()
         self._ended.clear()
-        ahead = self.foretold.begin_epoch()
         for news in self.ledger.ready_slots():
-            if news.slot not in ahead:
-                self.ledger.discard(news.slot)
+            self.ledger.discard(news.slot)
 
     def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another iterator."""
         self.received.is_closed = True
         self.notes.close()
-
-    def foretell(self, index: Any, worker: int) -> None:
-        """Send what is probably the next request of the next epoch."""
-        self.foretold.send(worker, index, self.epoch + 1)
-
-    def settle(self) -> bool | None:
-        """
-        Use what was foretold if torch has drawn the same, or discard it.
-
-        Returns:
-            True if it was the same; None if nothing was foretold.
-        """
-        if not self.foretold.current.is_compared:
-            return None
-        is_right = self.foretold.is_right()
-        for ticket, guess in self.foretold.current if is_right else ():
-            if guess.slot is None:
-                self._numbers[ticket] = guess.number
-            else:
-                # As if it had been received and lost to an interrupt: torch will ask for it.
-                self.received.add(guess.slot, guess.number)
-        for worker, message in self.foretold.end(was_right=is_right):
-            self._put_task(worker, *message)
-        self.pump()
-        return is_right
 
     # Answers
 
@@ -315,19 +277,8 @@ class Transport:
         ticket = news.ticket
         self.requests.unanswered.pop(ticket, None)
         number = self._numbers.get(ticket)
-        foretold = self.foretold
-        if foretold.undoing:
-            foretold.note_undone(news.worker, ticket)
-        if self.ledger.follows and ticket not in foretold.current:
+        if self.ledger.follows:
             self.snapshots[news.worker] = self.ledger.snapshot_of(news.slot)
-        if (
-            number is None
-            and ticket in foretold.current
-            and kind is not _END
-            and kind is not _NOTHING
-        ):
-            foretold.keep(ticket, news.slot)
-            return None
         if number is None or kind is _END or kind is _NOTHING:
             self._accept_empty(news, kind, number)
             return None
@@ -372,7 +323,7 @@ class Transport:
         """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
         if self.received.forget(pending):
             self.pump()
-        known = self.received.slots() | self.foretold.current.slots()
+        known = self.received.slots()
         if self.ledger.ready == len(known) or not self._recover(known):
             self.ledger.wait(timeout_s)
 
@@ -436,7 +387,6 @@ class Transport:
         refused if it waits in vain.
         """
         self.budget.make_room()
-        self.foretold.give_up()
         oldest = self.ledger.oldest()
         for slot, ticket in self.ledger.short_slots():
             if ticket == oldest and self.budget.waited_in_vain(ticket):
@@ -444,14 +394,7 @@ class Transport:
 
     def _spill_for(self, slot: int, want_bytes: int) -> None:
         """Copy later answers out of their slots until the oldest ticket has what it needs."""
-        if len(self.foretold.current) and not self.budget.fits(slot, want_bytes):
-            self.foretold.give_up()
         self.received.spill_until(lambda: self.budget.fits(slot, want_bytes))
-
-    def workers_to_ask(self, number: int) -> list[int]:
-        """List whom to ask for batch `number` of this epoch: the freest first, unless foretold."""
-        foretold = self.foretold.current.worker_of(number)
-        return self.requests.by_load() if foretold is None else [foretold]
 
     @property
     def ready(self) -> int:

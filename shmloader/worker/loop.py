@@ -19,7 +19,6 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
-from shmloader import draws
 from shmloader.core import Order, Stopping, pickling
 from shmloader.errors import ShmloaderError, UnsendableBatch, leave_out_levels
 from shmloader.memory.segment import Handle
@@ -56,7 +55,6 @@ class WorkerSpec:
     publishes: bool  # a snapshot goes with each answer
     is_seeded: bool  # draws are seeded by the batch
     fetch_threads: int  # threads that fetch samples; 0: none
-    can_undo: bool  # foretold requests may be undone, and draws with them
     nice: int  # added to the niceness that it starts with
     worker_bytes: int | None  # of growth after which a worker leaves, to be replaced
 
@@ -235,8 +233,6 @@ class Worker:
                     return
             elif verb is Order.RESUME:
                 self._resume(value)
-            elif verb is Order.UNDO:
-                self._undo()
             else:
                 return
             del order, value
@@ -256,26 +252,7 @@ class Worker:
         if self._ahead is not None:
             self._aim(self._ahead)
 
-    def _undo(self) -> None:
-        undo, self._position.undo = self._position.undo, None
-        if undo is not None:
-            draws.set_random_states(undo[1])
-
-    def _prepare_to_undo(self) -> None:
-        """Note where the generators are before the first foretold request of an epoch."""
-        if not self._desk.is_foretold:
-            self._position.undo = None
-            return
-        assert self._desk.numbers is not None, "a foretold request is numbered"
-        epoch, _ = self._desk.numbers
-        undo = self._position.undo
-        # Those of the epoch before may have been all that it asked of this worker, and were right.
-        if undo is None or undo[0] != epoch:
-            self._position.undo = epoch, draws.random_states()
-
     def _answer(self, index: Any) -> None:
-        if self._spec.can_undo:
-            self._prepare_to_undo()
         if self._position.is_exhausted:
             self._desk.write_nothing()
         elif self._init_error is not None:

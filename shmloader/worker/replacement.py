@@ -80,7 +80,6 @@ class ReplacementWorker(Worker):
             self._begin()
             return
         position = snapshot.position_of(begun)
-        self._position.undo = position.undo  # the order to do so may come after the beginning
         if restoring.has_state(position) and not self._fetch_last_again(position):
             restoring.enter_epoch(self._dataset, position, self._begin)
 

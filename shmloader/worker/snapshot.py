@@ -39,8 +39,6 @@ class Position:
         lacks_state: True if it has states, but could not tell them.
         grown: Private bytes that it took since its start, and the batches that it answered, if it
             leaves because of that.
-        undo: The epoch whose foretold requests were answered last, and the random states before the
-            first of them.
     """
 
     has_begun: bool = False
@@ -53,7 +51,6 @@ class Position:
     iterator: Any = None
     lacks_state: bool = False
     grown: tuple[int, int] | None = None
-    undo: tuple[int, tuple[Any, ...]] | None = None
 
 
 def take(position: Position, seeded: tuple[bytes, ...] | None = None) -> bytes:
@@ -73,7 +70,7 @@ def make(position: Position, joined: bytes | None) -> bytes:
     flags += _HAS_STATES * (position.dataset is not None or position.iterator is not None)
     joined = joined or b""
     flags += _IS_AS_SEEDED * (joined == AS_SEEDED) + _HAS_GROWN * (position.grown is not None)
-    more = (position.index, position.dataset, position.iterator, position.undo, position.grown)
+    more = (position.index, position.dataset, position.iterator, position.grown)
     body = _HEAD.pack(position.attempts, position.epoch, flags, len(joined)) + joined
     body += pickle.dumps(more, protocol=5)
     return zlib.crc32(body).to_bytes(_SUM_BYTES, "little") + body
@@ -92,7 +89,7 @@ def _open(snapshot: bytes) -> tuple[int, int, int, bytes, bytes]:
 def position_of(snapshot: bytes) -> Position:
     """Read the position from a snapshot."""
     attempts, epoch, flags, _, pickled = _open(snapshot)
-    index, dataset, iterator, undo, grown = pickle.loads(pickled)
+    index, dataset, iterator, *_, grown = pickle.loads(pickled)  # older states have one more
     return Position(
         has_begun=bool(flags & _HAS_BEGUN),
         attempts=attempts,
@@ -103,7 +100,6 @@ def position_of(snapshot: bytes) -> Position:
         dataset=dataset,
         iterator=iterator,
         lacks_state=bool(flags & _LACKS_STATE),
-        undo=undo,
         grown=grown,
     )
 

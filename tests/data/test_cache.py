@@ -584,7 +584,7 @@ MODES = [
     {"num_workers": 2},
     {"num_workers": 2, "seed_by": "batch"},
     {"num_workers": 2, "seed_by": "batch", "assignment": "dynamic"},
-    {"num_workers": 2, "overlap_epochs": True, "persistent_workers": True},
+    {"num_workers": 2, "persistent_workers": True},
 ]
 
 

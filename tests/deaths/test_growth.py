@@ -82,7 +82,6 @@ WAYS = [
     {"seed_by": "batch"},
     {"seed_by": "batch", "assignment": "dynamic"},
     {"seed_by": "batch", "fetch_threads": 2},
-    {"persistent_workers": True, "overlap_epochs": True},
     {"restarts": 3},
     {"persistent_workers": True, "multiprocessing_context": "forkserver"},
 ]

@@ -164,13 +164,13 @@ def test_error_of_the_init_function(has_answered):
 @pytest.mark.parametrize(("kind", "place"), [(Restored, 1), (OwnIterator, 2)])
 def test_an_epoch_begins_behind_the_one_before(kind, place):
     """Without an answer in an epoch, it is begun where the last answer before it was."""
-    began, at_begin = taken(1, has_begun=True, attempts=3, dataset={"at": 3}, undo=(0, ()))
+    began, at_begin = taken(1, has_begun=True, attempts=3, dataset={"at": 3})
     progress = Progress(begun=began, seeds=(7,), has_answered=True)
     worker = initialised(progress, dataset=kind("dataset"), is_iterable=True)
 
     assert "dataset at {'at': 3}" == worker.steps[place]
     assert [f"begin {at_begin[0]}"] == worker.steps[3:]
-    assert ([7], Position(undo=(0, ()))) == (worker.seeds, worker._position)
+    assert ([7], Position()) == (worker.seeds, worker._position)
 
 
 def test_the_last_fetch_of_an_epoch_that_was_broken_off_is_repeated():

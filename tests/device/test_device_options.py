@@ -39,7 +39,7 @@ OPTIONS = [
     {"in_order": False},
     {"assignment": "dynamic"},
     {"seed_by": "batch", "fetch_threads": 2},
-    {"overlap_epochs": True, "persistent_workers": True},
+    {"persistent_workers": True},
     {"restarts": 1},
     {"slots": 1, "num_workers": 1},
     {"ring_bytes": 16 << 20},

@@ -21,7 +21,7 @@ EPOCHS, STEPS, EVERY, DIES_AT = 3, 12, 5, 17  # steps of an epoch; saved every s
 OPTIONS = [
     {"seed_by": "batch"},
     {"resumable": True},
-    {"seed_by": "batch", "persistent_workers": True, "overlap_epochs": True},
+    {"seed_by": "batch", "persistent_workers": True},
     {"resumable": True, "persistent_workers": True},
 ]
 

@@ -96,10 +96,9 @@ TORCH = Way("torch", TorchLoader)
 IMPORT = Way("import", shmloader.DataLoader)
 WRAP = Way("wrap", wrapped)
 INSTALL = Way("install", TorchLoader, installed)
-OVERLAP = Way("overlap", TorchLoader, partial(installed_with, overlap_epochs=True))
 BY_BATCH = Way("by batch", TorchLoader, partial(installed_with, seed_by="batch"))
 # Whoever fetches a batch, and whenever: the draws are the batch's.
-FREELY = {"assignment": "dynamic", "seed_by": "batch", "overlap_epochs": True}
-FREE = Way("dynamic, overlap", TorchLoader, partial(installed_with, **FREELY), BY_BATCH)
-WAYS = (IMPORT, WRAP, INSTALL, OVERLAP, FREE)
+FREELY = {"assignment": "dynamic", "seed_by": "batch"}
+FREE = Way("dynamic", TorchLoader, partial(installed_with, **FREELY), BY_BATCH)
+WAYS = (IMPORT, WRAP, INSTALL, FREE)
 BY_NAME = {str(way): way for way in (TORCH, *WAYS)}

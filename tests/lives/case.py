@@ -131,7 +131,7 @@ def draw(seed: int) -> Case:
     """
     chance = random.Random(seed)
     ours = _options(chance)
-    for_maps = {"assignment", "overlap_epochs", "fetch_threads", "worker_bytes"} & ours.keys()
+    for_maps = {"assignment", "fetch_threads", "worker_bytes"} & ours.keys()
     kinds = MAPS if for_maps and chance.random() < 0.9 else DATASETS
     data = _data(chance, chance.choice(kinds), "worker_bytes" in ours)
     sampler = "sequential" if data.kind in ITERABLE else chance.choice(SAMPLERS)
@@ -150,7 +150,6 @@ def _options(chance: random.Random) -> dict[str, Any]:
         "restarts": (0.3, (50,)),
         "worker_bytes": (0.25, (1 << 21, 1 << 24)),
         "assignment": (0.25, ("dynamic",)),
-        "overlap_epochs": (0.25, (True,)),
         "fetch_threads": (0.15, (1, 3, 40)),
         "slots": (0.25, (1, 2, 3, 5, 8)),
         "slot_bytes": (0.1, (1, 100_000)),
@@ -186,7 +185,7 @@ def _torch_arguments(chance: random.Random, sampler: str, ours: dict[str, Any]) 
         if given["batch_size"] is not None and chance.random() < 0.2:
             given["drop_last"] = True
     if given["num_workers"]:
-        given["persistent_workers"] = chance.random() < (0.9 if "overlap_epochs" in ours else 0.5)
+        given["persistent_workers"] = chance.random() < 0.5
         if chance.random() < 0.3:
             given["prefetch_factor"] = chance.choice((1, 3, 5))
         if chance.random() < 0.25:

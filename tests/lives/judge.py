@@ -36,7 +36,7 @@ def promised(case: Case) -> set[int]:
 
 def _keeps_count(case: Case) -> bool:
     """Returns True if what a dataset counts is restored where that is needed."""
-    if case.ours.get("overlap_epochs") or not case.workers:  # it counts what was foretold too
+    if not case.workers:
         return False
     is_replaced = case.has("kill", "stop", "resume") or "worker_bytes" in case.ours
     return case.data.kind in STATEFUL or not is_replaced

@@ -63,14 +63,13 @@ def cache(number, hits):
 
 def test_records_add_up():
     """Every count is added, states that one of them knows are kept, a shared cache counts once."""
-    apart = {"slots", "spills", "foretold", "copied", "next", "step", "workers", "caches", "epochs"}
+    apart = {"slots", "spills", "copied", "next", "step", "workers", "caches", "epochs"}
     names = [each.name for each in dataclasses.fields(Stats) if each.name not in apart]
     numbers = {name: number for number, name in enumerate(names, start=1)}
     one = Stats(
         **numbers,
         slots={"free": 1, "leased": 2},
         spills={"too_few_slots": 1},
-        foretold={"sent": 2},
         copied={"direct": 2},
         workers=(WorkerStats(batches=1), WorkerStats(batches=2)),
         caches=(cache(1, hits=3), cache(2, hits=4)),
@@ -80,7 +79,6 @@ def test_records_add_up():
         **numbers,
         slots={"free": 3, "retired": 4},
         spills={"too_few_slots": 2, "for_children": 3},
-        foretold={"sent": 1, "used": 1},
         copied={"direct": 1, "staged": 1},
         workers=(WorkerStats(batches=4),),
         caches=(cache(2, hits=5), cache(3, hits=6)),
@@ -90,7 +88,6 @@ def test_records_add_up():
 
     assert {"free": 4, "leased": 2, "retired": 4} == total.slots
     assert {"too_few_slots": 3, "for_children": 3} == total.spills
-    assert {"sent": 3, "used": 1} == total.foretold
     assert {"direct": 3, "staged": 1} == total.copied
     assert (WorkerStats(batches=5), WorkerStats(batches=2)) == total.workers
     assert [1, 2] == [each.number for each in total.epochs]
@@ -128,7 +125,7 @@ def test_a_printed_record_is_short(stats):
     assert repr(full) == (
         "Stats(batches=64, bytes=4096, wait_s=0.5, worker_busy_s=0.0, worker_starved_s=0.0, "
         "worker_blocked_s=0.0, spilled=0, restarts=0, replaced=0, retired=0, resident_bytes=0, "
-        "pickled_bytes=0, pickled_batches=0, slots={'free': 8}, spills={}, foretold={}, copied={})"
+        "pickled_bytes=0, pickled_batches=0, slots={'free': 8}, spills={}, copied={})"
     )
 
 

@@ -64,7 +64,7 @@ OUT_OF_RANGE = [
     ({"fetch_threads": "auto"}, TypeError, r"such as 8 \(shmloader.tune\(\) .*, but got 'auto'"),
     ({"fetch_threads": True}, TypeError, "but got True"),
     ({"fetch_threads": 2.0}, TypeError, "but got 2.0"),
-    ({"overlap_epochs": "no"}, TypeError, "overlap_epochs should be a bool, but got 'no'"),
+    ({"resumable": "no"}, TypeError, "resumable should be a bool, but got 'no'"),
     ({"keep_pages": "no"}, TypeError, "keep_pages should be a bool, but got 'no'"),
     ({"resumable": 1}, TypeError, "resumable should be a bool, but got 1"),
     ({"slot_bytes": 10**18}, ValueError, "slot_bytes of 1000000000000000000 exceeds the memory"),
@@ -295,7 +295,6 @@ GIVEN = {
     "assignment": "dynamic",
     "seed_by": "batch",
     "fetch_threads": 2,
-    "overlap_epochs": True,
     "nice": 5,
     "worker_bytes": 1 << 20,
     "resumable": True,
@@ -379,19 +378,6 @@ def test_an_option_without_workers_is_said(name):
         assert expected == [batch.tolist() for batch in loader]
 
 
-@pytest.mark.parametrize(
-    ("options", "lacks"),
-    [
-        ({"overlap_epochs": True}, "pass persistent_workers=True"),
-    ],
-)
-def test_an_option_without_its_partner_is_said(options, lacks):
-    """The message names the option that it needs."""
-    (said,) = unused(lambda: DataLoader(range(6), num_workers=2, **options))
-
-    assert lacks in said
-
-
 @pytest.mark.parametrize("name", GIVEN)
 def test_an_option_with_an_effect_is_not_spoken_of(name):
     """With all that it needs, nothing is said."""
@@ -411,7 +397,7 @@ def test_options_for_all_loaders_are_not_spoken_of():
     plain = [torch.utils.data.DataLoader(range(6), num_workers=workers) for workers in (0, 1)]
 
     def serve():
-        shmloader.install(slots=8, restarts=1, overlap_epochs=True)
+        shmloader.install(slots=8, restarts=1)
         try:
             assert [6, 6] == [len(list(loader)) for loader in plain]
             assert 6 == shmloader.stats(plain[1]).batches
@@ -438,7 +424,7 @@ def test_a_depth_that_no_slots_suffice_for_is_refused():
 def test_what_may_be_advised_is_accepted(dataset, seed_by):
     """A report may advise just those options that the constructor takes beside the others."""
     given = {"num_workers": 2, "persistent_workers": True, "seed_by": seed_by}
-    others = {"restarts": 1, "worker_bytes": 1 << 20, "resumable": True, "overlap_epochs": True}
+    others = {"restarts": 1, "worker_bytes": 1 << 20, "resumable": True}
     beside = [{}, *({name: value} for name, value in others.items())]
     for options in ({**given, **each} for each in beside if accepts(dataset, {**given, **each})):
         loader = DataLoader(dataset, **options)

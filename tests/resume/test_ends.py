@@ -283,7 +283,6 @@ LOOPS = {
     "drop_last": {"num_workers": 1, "drop_last": True},
     "no batches": {"num_workers": 2, "batch_size": None},
     "by worker": {"num_workers": 2, "seed_by": "worker", "persistent_workers": True},
-    "overlapped": {"num_workers": 2, "persistent_workers": True, "overlap_epochs": True},
 }
 IN_THE_CORE = ("map-style-no workers", "map-style-persistent", "iterable-by worker")
 
@@ -294,7 +293,6 @@ IN_THE_CORE = ("map-style-no workers", "map-style-persistent", "iterable-by work
         pytest.param(kind, way, marks=[] if f"{kind}-{way}" in IN_THE_CORE else THOROUGH[0].marks)
         for kind in DATASETS
         for way in LOOPS
-        if (kind, way) != ("iterable", "overlapped")
     ],
 )
 def test_a_loop_that_counts_its_epochs_goes_on(kind, way):

@@ -77,13 +77,6 @@ SNAPSHOTS = {
     "persistent": {"num_workers": 3, "persistent_workers": True},
     "spawn": {"num_workers": 2, "multiprocessing_context": "spawn"},
     "restarts": {"num_workers": 2, "restarts": 1, "persistent_workers": True},
-    "overlapped": {"num_workers": 2, "persistent_workers": True, "overlap_epochs": True},
-    "overlapped by batch": {
-        "num_workers": 2,
-        "persistent_workers": True,
-        "overlap_epochs": True,
-        "seed_by": "batch",
-    },
     "persistent by batch": {"num_workers": 2, "persistent_workers": True, "seed_by": "batch"},
 }
 

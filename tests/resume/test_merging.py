@@ -199,7 +199,6 @@ def test_whatever_is_divided(change):
 WAYS = {
     "workers that live on": {"persistent_workers": True},
     "by the worker": {"seed_by": "worker", "resumable": True},
-    "over the epoch's edge": {"persistent_workers": True, "overlap_epochs": True},
     "any worker": {"assignment": "dynamic"},
     "out of order": {"in_order": False, "num_workers": 1},
 }

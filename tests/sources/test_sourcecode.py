@@ -431,7 +431,7 @@ def test_stub_has_the_compiled_signature(name):
 def test_compiled_signatures_are_read():
     """The check above has something to check, defaults included."""
     expected = ["self", "worker", "ticket", "index"]
-    expected += ["copy_in=False", "numbers=None", "is_foretold=False"]
+    expected += ["copy_in=False", "numbers=None"]
     assert expected == compiled_signatures()["Ledger.place"]
 
 

@@ -104,9 +104,9 @@ class Stream(IterableDataset):
         (Sleepy(0.0), {}, False, True),
         (Sleepy(0.0), {"assignment": "dynamic"}, True, True),
         (Stream(), {}, False, False),
-        (Sleepy(0.0), {"overlap_epochs": True, "persistent_workers": True}, False, False),
+        (Sleepy(0.0), {"fetch_threads": 1}, False, True),
     ],
-    ids=["cycle", "dynamic", "stream", "overlap"],
+    ids=["cycle", "dynamic", "stream", "threads"],
 )
 def test_the_assignment_is_seen(dataset, options, is_dynamic, may_be_dynamic):
     """Who looks from outside knows the assignment, and if "dynamic" may be advised."""

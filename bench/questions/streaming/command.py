@@ -32,7 +32,6 @@ _ROWS = (
     Row("ours, 8 workers", "ours", 8),
     Row("ours, 2 workers, 8 threads", "ours", 2, threads=8, epochs=3),
     Row("ours, 2 workers, 32 threads", "ours", 2, threads=32, epochs=3),
-    Row("ours, 2, 32 threads, overlap_epochs", "ours", 2, threads=32, epochs=3, overlaps=True),
     Row("ours, 2, 32 threads, downloaded()", "ours", 2, threads=32, downloads="kept", epochs=3),
 )
 _NAMED = {row.name: row for row in _ROWS}

@@ -30,7 +30,6 @@ class Row:
         loader: "ours" or "torch".
         downloads: "first": all pictures with eight processes, then from disk; "kept": `downloaded`.
         epochs: How many.
-        overlaps: Requests of the next epoch are sent at the end of each.
         port, latency_ms: Of the server.
         count: Pictures of an epoch.
         folder: For downloads.
@@ -43,7 +42,6 @@ class Row:
     threads: int = 0
     downloads: str = ""
     epochs: int = 1
-    overlaps: bool = False
     port: int = 0
     latency_ms: float = 0.0
     count: int = 0
@@ -105,7 +103,6 @@ def _path_of(folder: Path, number: int) -> Path:
 def _loader(row: Row, dataset: Dataset):
     options = {"num_workers": row.workers, "prefetch_factor": row.prefetch}
     options |= {"fetch_threads": row.threads} if row.loader == "ours" else {}
-    options |= {"overlap_epochs": True, "seed_by": "batch"} if row.overlaps else {}
     return LOADERS[row.loader](dataset, batch_size=BATCH, persistent_workers=True, **options)
 
 

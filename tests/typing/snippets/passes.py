@@ -28,7 +28,6 @@ every_option = DataLoader(
     ring_bytes=1 << 30,
     keep_pages=False,
     restarts=3,
-    overlap_epochs=True,
     worker_bytes=1 << 30,
     device="cuda",
 )
