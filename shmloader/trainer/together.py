@@ -83,9 +83,7 @@ _UNREPEATABLE = (
     "a resumed run could not repeat a worker's draws"
 )
 _GO_ON = ("resumable", "restarts", "worker_bytes")  # have other processes go on with a dataset
-_OF_OPTIONS = (
-    *(Rule(("fetch_threads", name), _BY_WORKER, _UNREPEATABLE) for name in _GO_ON),
-)
+_OF_OPTIONS = (*(Rule(("fetch_threads", name), _BY_WORKER, _UNREPEATABLE) for name in _GO_ON),)
 _FOR_MAPS = ("assignment", "fetch_threads", "worker_bytes")
 _NO_REQUESTS = (
     "is for map-style datasets, whose requests name their samples, but {dataset} is "
