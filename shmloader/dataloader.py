@@ -22,8 +22,8 @@ from shmloader.memory import sending
 from shmloader.memory.pool import LAYOUT
 from shmloader.metrics import Held, Report, Stats
 from shmloader.metrics.trace import write_trace
-from shmloader.trainer import together
-from shmloader.trainer.options import (
+from shmloader.options import rules
+from shmloader.options.record import (
     OPTIONS,
     Device,
     Given,
@@ -168,8 +168,8 @@ class DataLoader(_Torchs[T], Generic[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        together.check(self, ours)
-        together.advise(self, ours)
+        rules.check(self, ours)
+        rules.advise(self, ours)
 
     def _set_options(self, options: Options) -> None:
         own = vars(self).get("device")
@@ -350,8 +350,8 @@ def _init_over(kind: type[torch.utils.data.DataLoader[Any]]) -> Callable[..., No
         given = {name: options.pop(name) for name in ours & options.keys()}
         self._set_options(Options(**given))
         kind.__init__(self, *arguments, **options)
-        together.check(self, self._options())
-        together.advise(self, self._options())
+        rules.check(self, self._options())
+        rules.advise(self, self._options())
 
     made: Any = __init__
     made.__signature__ = with_options(theirs)
@@ -455,8 +455,8 @@ def wrap(loader: torch.utils.data.DataLoader[T], **options: Unpack[Given]) -> Da
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
     wrapped.__dict__.update(state, _iterator=None)
     wrapped._set_options(ours)
-    together.check(wrapped, ours)
-    together.advise(wrapped, ours)
+    rules.check(wrapped, ours)
+    rules.advise(wrapped, ours)
     if isinstance(loader, DataLoader):
         wrapped._go_on_from(loader._service.loaded)
     if _SAVED_BY_LIGHTNING in state:

@@ -18,7 +18,7 @@ from torch.utils.data import (
     default_convert,
 )
 
-from shmloader.trainer.options import Device
+from shmloader.options.record import Device
 
 # Shown whatever their values are: how many samples at once, fetched by how many processes.
 _ALWAYS = ("batch_size", "num_workers")

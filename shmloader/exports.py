@@ -22,6 +22,8 @@ from shmloader.metrics import Report as Report
 from shmloader.metrics import Stats as Stats
 from shmloader.metrics import Times as Times
 from shmloader.metrics import WorkerStats as WorkerStats
+from shmloader.options.record import Device as Device
+from shmloader.order.resuming.merging import merge_states as merge_states
 from shmloader.serving import close as close
 from shmloader.serving import install as install
 from shmloader.serving import load_state_dict as load_state_dict
@@ -30,8 +32,6 @@ from shmloader.serving import state_dict as state_dict
 from shmloader.serving import stats as stats
 from shmloader.serving import trace as trace
 from shmloader.serving import uninstall as uninstall
-from shmloader.trainer.options import Device as Device
-from shmloader.trainer.resuming.merging import merge_states as merge_states
 from shmloader.tuning import Run as Run
 from shmloader.tuning import Tuned as Tuned
 from shmloader.tuning import tune as tune

@@ -19,9 +19,9 @@ from shmloader.memory.pool import LAYOUT
 from shmloader.metrics import Report, Stats
 from shmloader.metrics.case import Setting
 from shmloader.metrics.trace import write_trace
-from shmloader.trainer import together
+from shmloader.options import rules
+from shmloader.options.record import Given, Options, options_of, takes_options
 from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.options import Given, Options, options_of, takes_options
 from shmloader.trainer.service import Service, why_unserved
 
 _Make = Callable[[], RingIterator]
@@ -59,7 +59,7 @@ def install(**options: Unpack[Given]) -> None:
         ValueError, TypeError: An option is out of range or of a wrong type.
     """
     ours = options_of("install", options)
-    together.check_alone(ours)
+    rules.check_alone(ours)
     _hook.options = ours
     found: Any = torch.utils.data.DataLoader._get_iterator
     if found is _hook.ours:
@@ -108,7 +108,7 @@ def served_iterator(loader: Any) -> RingIterator | None:
         return None
 
     def make() -> RingIterator:
-        fitting = together.fitting(loader, options)
+        fitting = rules.fitting(loader, options)
         return _service_for(loader, options).iterate(loader, fitting)
 
     return _hook.make(loader, make)

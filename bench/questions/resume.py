@@ -21,7 +21,7 @@ from bench.driver import middle
 from bench.loads import Indices
 from shmloader import DataLoader
 from shmloader.core import replay
-from shmloader.trainer import planning
+from shmloader.order import planning
 
 COLUMNS = {
     "sampler": "sampler",

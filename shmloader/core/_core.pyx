@@ -10,7 +10,6 @@ Python never sees a pointer. The parts, in the order in which they build on each
     mapping        a segment's file mapped into this process
     children       the hooks of a fork, and which copy of a process this is
     plans          the indices of an epoch as numbers side by side, cut into requests
-    delivered      which batches of an epoch were delivered, and a checksum of their indices
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
     samples        the indices of the batch in hand, seen one by one by those who look
@@ -27,6 +26,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     lent           a batch that is leased and not decoded yet; copies of single tensors
     ledger         the trainer's end: place, receive, deliver
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
+    delivered      which batches of an epoch were delivered, and a checksum of their indices
     desk           the worker's end: take, write, commit
 
 Each part is a .pyx that is included here; a part uses nothing of a later one. The .pxd of a part
@@ -45,7 +45,6 @@ include "tensors.pyx"
 include "mapping.pyx"
 include "children.pyx"
 include "plans.pyx"
-include "delivered.pyx"
 include "requests.pyx"
 include "slot_memory.pyx"
 include "samples.pyx"
@@ -62,4 +61,5 @@ include "sample_cache.pyx"
 include "lent.pyx"
 include "ledger.pyx"
 include "batch_log.pyx"
+include "delivered.pyx"
 include "desk.pyx"

@@ -107,12 +107,10 @@ cdef class BatchLog:
         if not self.is_closed:
             log_ask(self.ledger.table)
 
-    def hand_out(self, Delivered delivered=None):
-        """Note that next() returns, which delivers the batch in hand; or that it raises."""
+    cpdef returned(self):
+        """Note that next() returns or raises."""
         if not self.is_closed:
             log_return(self.ledger.table)
-        if delivered is not None:
-            delivered.hand_out()
 
     def put_aside(self):
         """Take back the note of the batch just delivered, which next() will not return now."""

@@ -181,9 +181,16 @@ cdef class Delivered:
         """Have the batch of a task in hand."""
         self.task, self.worker, self.snapshot = task, worker, snapshot
 
-    def hand_out(self):
-        """The batch in hand, if there is one, is delivered."""
+    def hand_out(self, BatchLog log=None):
+        """
+        Hand the batch in hand out, if there is one: from here on a checkpoint holds it.
+
+        Args:
+            log: Notes that next() returns. In one call, so that no interrupt comes between.
+        """
         cdef int64_t number
+        if log is not None:
+            log.returned()
         if self.task < 0:
             return
         self.has_last = True

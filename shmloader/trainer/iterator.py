@@ -5,53 +5,38 @@ The sampler, the order, the credits, the seeds and the errors are torch's own co
 how workers are started and stopped, and how their answers arrive, is replaced.
 """
 
-import functools
 import itertools
 import os
 import queue
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
 from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
-from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import _utils as torch_utils
-from torch.utils.data.dataloader import (
-    _BaseDataLoaderIter,
-    _DatasetKind,
-    _MultiProcessingDataLoaderIter,
-    _sharding_worker_init_fn,
-    _share_dist_seed,
-)
+from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
 
 from shmloader import log
-from shmloader.core import Delivered, Progress, generation, pack_request
+from shmloader.core import generation
 from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
 from shmloader.memory import shortages
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
+from shmloader.options.record import DYNAMIC, Options
+from shmloader.order.order import Order
 from shmloader.processes import ending
-from shmloader.processes.watching import ParentWatch
-from shmloader.trainer import planning
-from shmloader.trainer.budget import reserved_slots
+from shmloader.trainer import opening
 from shmloader.trainer.device import ways
 from shmloader.trainer.device.copies import Copies
-from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options, replaces
+from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
+from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 from shmloader.trainer.received import Failure, PendingBatch
-from shmloader.trainer.resuming.generators import Pinned
-from shmloader.trainer.resuming.record import Record
-from shmloader.trainer.resuming.resumption import Resumption, share_seed
-from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.tally import Start, Tally, length_of
-from shmloader.trainer.transport import Transport
+from shmloader.trainer.tally import Tally
 from shmloader.trainer.waiting import Waiting, closed
 from shmloader.trainer.workers import Workers
-from shmloader.worker.loop import WorkerSpec
-from shmloader.worker.snapshot import is_stateful
 
 
 class RingIterator(_MultiProcessingDataLoaderIter):
@@ -75,6 +60,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     _base_seed: Any
     _segment: Segment | None
 
+    place: Any = None  # where it is, for a copy of its loader; set by the service
     _is_error = False  # what is in hand is an error in a batch's place
     _shutdown = True  # until there is something to shut down: an interrupt may come first
 
@@ -84,166 +70,83 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         options: Options,
         pool: SegmentPool,
         shape: Shape,
-        resumption: Resumption | None = None,
+        order: Order,
+        parts: Parts,
     ) -> None:
-        """Start the workers, or go on from a state, and send the first requests."""
-        self._start = Start.now()
+        """
+        Start the workers and send the first requests.
+
+        Args:
+            order: What is asked next, for the iterator's whole life.
+            parts: What is attached to it.
+        """
+        start = Start.now()
         # What shutting down needs, before anything can fail.
         self._generation = generation()
         self._turn = threading.RLock()
         self._segment = None
         self._copies: Copies | None = None
-        self._resumption: Resumption | None = None  # until its epoch has begun
-        self._drawn: Drawn | None = None
-        self._pool = pool
+        self._pool, self._order, self.parts = pool, order, parts
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
         self._shutdown = False
-        self.record = Record(loader, options)
-        if resumption is not None:
-            resumption.finish(loader._index_sampler, self.record.stateful, loader.generator)
-        pinned = None if resumption is None else resumption.pinned()
-        if pinned is not None:
-            pinned.enter()
-        try:
-            begin = functools.partial(_BaseDataLoaderIter.__init__, self, loader)
-            has_device = torch.accelerator.is_available() and not loader.pin_memory_device
-            if loader.pin_memory and not has_device:
-                at_users_line(begin, _BaseDataLoaderIter)  # torch will warn
-            else:
-                begin()  # without one line more in the traceback of a sampler's error
-            self._plan: Iterator[Any] | None = None
-            self._first_worker = 0
-            self._heals = replaces(options)
-            self._is_dynamic = options.assignment == DYNAMIC
-            self._is_seeded = options.seed_by == BY_BATCH
-            self._publishes = self._has_place and (options.restarts > 0 or options.resumable)
-            self._check_arguments(loader)
-            if resumption is not None and pinned is not None:
-                self._take_over(resumption, pinned, loader)
+        with order.at_its_place:
+            self._take_arguments(loader, options)
+            for made in parts.made:
+                made(self, loader)
             with shortages.explained():
-                self._open_transport(options, shape)
-            self._deliver, self._copies = ways.choose(
-                options,
-                self._transport,
-                pool,
-                in_order=self._in_order,
-                pins=self._pin_memory,
-                pin_device=self._pin_memory_device,
-            )
-            self._waiting.copies = self._copies
-            if resumption is not None and resumption.is_in_epoch:
-                self._waiting.replaying.update(resumption.replaying)
+                self._open_transport(loader, options, shape)
+            for opened in parts.opened:
+                opened(self._transport, self._waiting)
             with shortages.explained():
                 self._start_workers(loader, options)
-            self._reset(loader, first_iter=True)
-        finally:
-            if pinned is not None and resumption is not None:
-                pinned.leave(keeps_draws=not resumption.is_in_epoch)
+            self._begin_epoch(loader, start, first_iter=True)
 
-    def _take_over(self, resumption: Resumption, pinned: Pinned, loader: Any) -> None:
-        """Get the seeds and the place in the sampler from a state, before any worker starts."""
-        if resumption.keeps_base_seed:
-            pinned.rewind()
-            self._base_seed = resumption.base_seed(int(self._base_seed))
-            if not resumption.is_in_epoch:
-                resumption.shared_seed = self._next_shared_seed(loader.generator)
-            share_seed(self, resumption.shared_seed)
-        resumption.tell_epoch(self._index_sampler)
-        self._drawn = resumption.draw(self._index_sampler, self.record.stateful, loader.generator)
-        self._resumption = resumption
+    @property
+    def _index_sampler(self) -> Any:
+        return self._order
 
-    def _next_shared_seed(self, generator: torch.Generator | None) -> int | None:
-        """Return what torch will draw for the data pipes of the epoch that is about to begin."""
-        if not isinstance(self._dataset, IterDataPipe):
-            return None
-        source = torch.default_generator if generator is None else generator
-        before = source.get_state()
-        seed = int(_share_dist_seed(generator, self._pg))
-        source.set_state(before)
-        return seed
+    @_index_sampler.setter
+    def _index_sampler(self, sampler: Any) -> None:
+        """torch sets the loader's, which the order draws from."""
 
-    def _check_arguments(self, loader: Any) -> None:
+    def _take_arguments(self, loader: Any, options: Options) -> None:
+        """Begin as torch's iterators do, which draws the base seed."""
+        opening.set_base_attributes(self, loader)
+        self._is_dynamic = options.assignment == DYNAMIC
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
-        self._worker_init_fn = loader.worker_init_fn
-        if self._num_workers <= 0:
-            raise AssertionError(
-                "num_workers must be greater than 0 for MultiProcessingDataLoaderIter"
-            )
+        self._worker_init_fn = opening.init_function(self, loader)
         if self._prefetch_factor <= 0:
             raise AssertionError(
                 "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
             )
-        if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
-            self._worker_init_fn = functools.partial(
-                _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
-            )
 
-    @property
-    def _has_place(self) -> bool:
-        """Returns True if what a worker answers depends on what it has answered before."""
-        is_map = self._dataset_kind == _DatasetKind.Map
-        return not (is_map and self._is_seeded) or is_stateful(self._dataset)
-
-    def _open_transport(self, options: Options, shape: Shape) -> None:
+    def _open_transport(self, loader: Any, options: Options, shape: Shape) -> None:
         segment = self._pool.acquire(shape)
-        in_flight = int(self._prefetch_factor) * shape.workers
-        self._transport = Transport(
-            segment,
-            reserved_slots(in_flight, shape.workers, shape.slots),
+        self._transport = opening.transport_over(self, segment, self._pool, options)
+        self._waiting = Waiting(self._transport, self._processes)
+        self._deliver, self._copies = ways.choose(
+            options,
+            self._transport,
             self._pool,
-            heals=self._heals,
-            is_iterable=self._dataset_kind == _DatasetKind.Iterable,
-            is_seeded=self._is_seeded,
-            publishes=self._publishes,
-            follows=options.resumable,
-            grows=options.slots is None,
+            in_order=self._in_order,
+            pins=self._pin_memory,
+            pin_device=self._pin_memory_device,
         )
-        self._gives_back = not self._pool.keeps_pages
-        self._notes = self._transport.notes
-        spills = self._transport.budget.spills
-        pids = self._processes.pids
-        self._tally = Tally(self._pool, self._transport.ledger, self._notes, spills, pids)
+        self._waiting.copies = self._copies
         self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
         self._data_queue = self._worker_result_queue = DataQueue(self._transport)
         self._workers_done_event = DoneEvent(self._transport)
-        if options.slot_bytes is not None:
-            self._transport.ledger.expect(options.slot_bytes)
-        self._waiting = Waiting(self._transport, self._processes)
+        self.parts.add(Tally(self._pool, self._transport, self._processes.pids))
         # Last: an iterator that has a segment has all that it takes to give it back.
         self._segment = segment
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
-        resumption = self._resumption
-        spec = WorkerSpec(
-            parent=ParentWatch(os.getpid()),
-            worker_id=0,
-            num_workers=self._num_workers,
-            dataset_kind=self._dataset_kind,
-            dataset=self._dataset,
-            auto_collation=self._auto_collation,
-            collate_fn=self._collate_fn,
-            drop_last=self._drop_last,
-            base_seed=self._base_seed,
-            worker_init_fn=self._worker_init_fn,
-            shared_seed=self._shared_seed,
-            handle=self._segment.handle(),
-            signal_mask={*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
-            publishes=self._publishes,
-            is_seeded=self._is_seeded,
-            fetch_threads=options.fetch_threads,
-            nice=options.nice,
-            worker_bytes=options.worker_bytes,
-        )
+        spec = opening.spec_of(self, options, self._segment.handle())
         context = loader.multiprocessing_context or torch.multiprocessing
-        progress: list[Progress | None] = [None] * self._num_workers
-        if resumption is not None:
-            progress = resumption.progress()
-            self._transport.resume(resumption.epoch_before, resumption.latest())
-        self._processes.start(context, spec, self._transport, options.restarts, progress)
-        self.record.base_seed = int(self._base_seed)
+        self._processes.start(context, spec, self._transport, options.restarts)
 
     # Epochs
 
@@ -268,54 +171,33 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             loader._iterator = loader._get_iterator()
             return
         self._check_owner()
-        start = self._start if first_iter else Start.now()
+        self._begin_epoch(loader, Start.now(), first_iter)
+
+    def _begin_epoch(self, loader: Any, start: Start, first_iter: bool) -> None:
         with self._turn:
             assert self._segment is not None, "an iterator is reset before its end"
             self._pool.wake(self._segment)
-            resumption, self._resumption = self._resumption, None
             shared_seed = self._shared_seed  # the workers' in their first epoch
-            self._begin_record(resumption)
-            self._transport.begin_epoch(self._delivered)
+            transport = self._transport
+            self._epoch = epoch = CurrentEpoch(
+                transport.epoch + 1,
+                self._num_workers,
+                is_numbered=self._dataset_kind == _DatasetKind.Map,
+                length=length_of(loader),
+                start=start,
+            )
+            for begin in self.parts.begin:
+                begin(epoch)
+            self._delivered = epoch.delivered
+            transport.begin_epoch(epoch.delivered)
             self._processes.begin_epoch()
-            self._tally.begin(length_of(loader), self._delivered.count, start)
-            self._is_watched = False
-            drawn, self._drawn = self._drawn, None
-            sampler = self._index_sampler
-            if drawn is None:
-                self._plan = planning.plan(sampler)
-            else:
-                self._plan = None
-                self._index_sampler = drawn  # of which torch takes the iterator just here
-            try:
-                super()._reset(loader, first_iter)
-            finally:
-                self._index_sampler = sampler
-            self._enter_record(resumption, shared_seed if first_iter else self._shared_seed)
-
-    def _begin_record(self, resumption: Resumption | None) -> None:
-        """Note what the epoch's indices are drawn from, just before its sampler is iterated."""
-        record = self.record
-        is_numbered = self._dataset_kind == _DatasetKind.Map
-        if resumption is None:
-            self._delivered = Delivered(self._num_workers, is_numbered)
-        else:
-            self._delivered = resumption.delivered(self._num_workers, record.stateful)
-            self._first_worker = resumption.first_worker
-        if resumption is None or not resumption.is_in_epoch:
-            record.begin(self._delivered, self._transport.epoch + 1)
-        else:
-            record.go_on(resumption.state, self._delivered)
-
-    def _enter_record(self, resumption: Resumption | None, shared_seed: int | None) -> None:
-        """Note where the workers are now that all have begun the epoch."""
-        record, snapshots = self.record, self._transport.snapshots
-        record.published = snapshots if self._transport.ledger.follows else []
-        record.shared_seed = -1 if shared_seed is None else int(shared_seed)
-        if resumption is not None and resumption.is_in_epoch:
-            record.begun = resumption.begun()
-            self._num_yielded = self._delivered.count
-        else:
-            record.begun = list(snapshots)
+            super()._reset(loader, first_iter)
+            self._num_yielded = epoch.delivered.count
+            epoch.base_seed = int(self._base_seed)
+            epoch.shared_seed = shared_seed if first_iter else self._shared_seed
+            epoch.snapshots = transport.snapshots if transport.ledger.follows else []
+            for begun in self.parts.begun:
+                begun(epoch)
 
     # Answers
 
@@ -323,27 +205,33 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if self._generation != generation():
             self._check_owner()
         with self._turn:
-            self._notes.ask()
+            notes = self._transport.notes
+            notes.ask()
             try:
                 batch = self._next()
             except BaseException as error:
-                self._notes.hand_out()
+                notes.returned()
                 if self._is_error:
                     self._delivered.hand_out()  # the error is what came of that batch
                 else:
                     self._delivered.put_back()
                 if type(error) is StopIteration:
-                    self.record.is_over = True
-                    if self._segment is not None:
-                        if self._copies is not None and self._gives_back:
-                            self._copies.rest()
-                        self._pool.rest(self._segment)
-                        self._tally.end()
-                    if self._copies is not None:
-                        self._copies.end_epoch()
+                    self._rest()
                 raise
-            self._notes.hand_out(self._delivered)
+            # Last: from here on the states of the loader hold this batch as delivered.
+            self._delivered.hand_out(notes)
             return batch
+
+    def _rest(self) -> None:
+        """Say that the epoch is over, and let the segment rest until the next one."""
+        for over in self.parts.over:
+            over()
+        if self._segment is not None:
+            if self._copies is not None and not self._pool.keeps_pages:
+                self._copies.rest()
+            self._pool.rest(self._segment)
+        if self._copies is not None:
+            self._copies.end_epoch()
 
     def _next(self) -> Any:
         if self._shutdown and self._rcvd_idx < self._send_idx:
@@ -366,33 +254,16 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         return data
 
     def _next_index(self) -> Any:
-        plan = self._plan
-        if plan is not None:
-            index = next(plan)
-            self._delivered.draw(self._send_idx, index)
-            return index
-        if not self._is_watched:
-            self._watch_sampler()
-        # As planned ones: packed here instead of when it is placed, and the checksum costs little.
-        index = pack_request(super()._next_index())  # type: ignore[no-untyped-call]
-        self._delivered.draw(self._send_idx, index, self.record.stateful.state(index))
+        index = next(self._sampler_iter)
+        self._delivered.draw(self._send_idx, index, self._order.noted)
         return index
-
-    def _watch_sampler(self) -> None:
-        """Find out if the sampler's iterator has a state, before anything is drawn from it."""
-        self._is_watched = True
-        stateful = self.record.stateful
-        iterator: Any = self._sampler_iter
-        stateful.watch(iterator.iterator if type(iterator) is Drawn else iterator)
-        if stateful.is_here and self._delivered.sampler is None:
-            self._delivered.start(stateful.state())
 
     def _try_put_index(self) -> None:
         if self._is_dynamic:
             # torch takes the first that has more to give and, out of order, may have one more.
             self._worker_queue_idx_cycle = iter(self._transport.requests.by_load())
-        elif self._first_worker:
-            first, self._first_worker = self._first_worker, 0
+        elif self._epoch.first_worker:
+            first, self._epoch.first_worker = self._epoch.first_worker, 0
             in_turn = [*range(first, self._num_workers), *range(first)]
             self._worker_queue_idx_cycle = itertools.cycle(in_turn)
         super()._try_put_index()
@@ -463,7 +334,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 data = self._deliver(pending)
                 if pending.note is not None:
                     # Last: copies of later batches put aside notes of their own.
-                    self._notes.take_up(pending.note)
+                    self._transport.notes.take_up(pending.note)
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
                 super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
@@ -514,7 +385,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _stop_workers(self) -> None:
         if self._segment is None:
             return
-        self._tally.end()  # while the workers can still be asked what they ran
+        for end in self.parts.closed:
+            end()
         self._workers_done_event.set()
         for worker_id in range(len(self._workers)):
             self._index_queues[worker_id].put(None)

@@ -20,14 +20,18 @@ from shmloader.metrics.picture import draw
 from shmloader.metrics.report import growth_lines, report_on, why_too_short
 from shmloader.metrics.timeline import Timeline, timeline_over
 from shmloader.metrics.trace import Traced
+from shmloader.options import rules
+from shmloader.options.record import Options
+from shmloader.order.order import Order
+from shmloader.order.resuming.place import Place
+from shmloader.order.resuming.record import Record
+from shmloader.order.resuming.resumption import Resumption
+from shmloader.order.resuming.states import read
+from shmloader.order.samplers import epoch_of
 from shmloader.processes import scheduling
-from shmloader.trainer import budget, together
+from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.options import Options
-from shmloader.trainer.resuming.record import Record
-from shmloader.trainer.resuming.resumption import Resumption
-from shmloader.trainer.resuming.samplers import epoch_of
-from shmloader.trainer.resuming.states import read
+from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
 
 Evidence = tuple[Epoch, Timeline, Setting]  # what `report_on` takes
@@ -57,10 +61,13 @@ class Service:
 
     def iterate_here(self, loader: Any, options: Options) -> SingleIterator:
         """Start an iterator of a loader without workers."""
-        together.check(loader, options)
+        rules.check(loader, options)
         self._look_back(loader)
-        iterator = SingleIterator(loader, options, self._loaded)
-        self._loaded, self._record = None, iterator.record
+        order = Order(loader._index_sampler, is_packed=False)
+        place = Place(loader, options, order, self._loaded)
+        iterator = SingleIterator(loader, options, order, Parts(place), place)
+        place.record.ask = iterator.dataset_to_ask()
+        self._loaded, self._record = None, place.record
         return iterator
 
     def state_dict(
@@ -83,7 +90,7 @@ class Service:
         if self._record is None:
             # A copy of a loader whose workers live on shares their iterator.
             live = loader._iterator if isinstance(loader._iterator, RingIterator) else None
-            self._record = Record(loader, options()) if live is None else live.record
+            self._record = Record(loader, options()) if live is None else live.place.record
         if is_ahead:
             return self._record.state_before()
         return self._record.state_dict(counted)
@@ -116,7 +123,7 @@ class Service:
         if reason:
             raise TypeError(reason)
         at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
-        together.check(loader, options)
+        rules.check(loader, options)
         sending.install()  # again: torch's init_reductions() takes it away
         shape = _shape_of(loader, options)
         self.pool.label = type(loader.dataset).__name__
@@ -124,8 +131,11 @@ class Service:
         for cache in caches_in(loader.dataset):
             cache.note_user(self.pool.number)
         self._look_back(loader)
-        iterator = RingIterator(loader, options, self.pool, shape, self._loaded)
-        self._loaded, self._record = None, iterator.record
+        order = Order(loader._index_sampler, is_packed=True)
+        place = Place(loader, options, order, self._loaded)
+        iterator = RingIterator(loader, options, self.pool, shape, order, Parts(place))
+        iterator.place = place
+        self._loaded, self._record = None, place.record
         self._iterators[id(iterator)] = iterator
         return iterator
 
@@ -164,8 +174,8 @@ class Service:
             prefetch_factor=depth,
             in_order=bool(loader.in_order),
             assignment=options.assignment,
-            may_be_dynamic=together.may_be_dynamic(loader, options),
-            may_have_threads=together.may_have_threads(loader, options),
+            may_be_dynamic=rules.may_be_dynamic(loader, options),
+            may_have_threads=rules.may_have_threads(loader, options),
             slots=shape.slots,
             chosen_slots=options.slots,
             extra_slots=max(0, by_default.slots - shape.workers * depth),

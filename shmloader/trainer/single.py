@@ -1,7 +1,7 @@
 """One epoch without workers: torch's own, whose place is known; draws by the batch if wanted."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import _DatasetKind
@@ -10,12 +10,12 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from shmloader import draws
 from shmloader.core import Delivered, Indices, Samples
 from shmloader.errors import at_users_line
+from shmloader.options.record import BY_BATCH, Options
+from shmloader.order import telling
+from shmloader.order.order import Order
 from shmloader.trainer.device.in_process import way_to_device
-from shmloader.trainer.options import BY_BATCH, Options
-from shmloader.trainer.resuming import telling
-from shmloader.trainer.resuming.record import Record
-from shmloader.trainer.resuming.resumption import Resumption, share_seed
-from shmloader.trainer.resuming.samplers import Apart, Drawn
+from shmloader.trainer.epoch import CurrentEpoch, Start
+from shmloader.trainer.parts import Parts
 from shmloader.worker import restoring, snapshot
 from shmloader.worker.loop import is_fetched_singly
 from shmloader.worker.seeds import SeededFetcher, listed
@@ -39,76 +39,82 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     _sampler_iter: Any
     _shared_seed: Any
 
-    def __init__(self, loader: Any, options: Options, resumption: Resumption | None = None) -> None:
+    def __init__(
+        self, loader: Any, options: Options, order: Order, parts: Parts, place: Any = None
+    ) -> None:
+        """
+        Begin as torch's does.
+
+        Args:
+            order: What is asked next.
+            parts: What is attached to this iterator.
+            place: Knows where the dataset goes on; None: at its beginning.
+        """
         # First: a device that is not there costs no draw.
         self._to_device = way_to_device(options)
         self._task = 0
         self._by_batch = options.seed_by == BY_BATCH
-        self.record = Record(loader, options)
-        self._delivered = Delivered(0, loader._dataset_kind != _DatasetKind.Iterable)
-        if resumption is not None:
-            resumption.finish(loader._index_sampler, self.record.stateful, loader.generator)
-        if resumption is not None and not resumption.is_in_epoch:
-            self._restore_between(loader.dataset, resumption)
-        if resumption is not None:
-            resumption.tell_epoch(loader._index_sampler)
-        pinned = None if resumption is None else resumption.pinned()
-        if pinned is not None:
-            pinned.enter()
-        try:
-            # What is noted here is what is drawn from in the next line.
-            self.record.begin(self._delivered, 0, seeds_later=True)
+        self._order, self.parts = order, parts
+        self._epoch = self._epoch_of(loader)
+        if place is not None and place.is_between_epochs:
+            self._restore_between(loader.dataset, place.position_here())
+        with order.at_its_place:
+            self._begin()
             super().__init__(loader)
-            if resumption is not None and pinned is not None and resumption.is_in_epoch:
-                if self._dataset_kind != _DatasetKind.Iterable:
-                    pinned.rewind()  # what was drawn above is drawn again with the indices
-                self._go_on(loader, resumption)
-            elif pinned is not None and pinned.is_apart:
-                # It may draw at its first index, when the default generator is put back.
-                requests = self._sampler_iter
-                self._sampler_iter = Drawn(Apart(requests), requests)
-        finally:
-            if resumption is not None and pinned is not None:
-                pinned.leave(keeps_draws=not resumption.is_in_epoch)
+            for made in parts.made:
+                made(self, loader)
+            if place is not None and place.is_in_epoch:
+                self._begin()
+                self._num_yielded = self._delivered.count
+            if order.is_restored:
+                self._sampler_iter = iter(order)
         self._profile_name = f"enumerate(DataLoader)#{_TORCHS}.__next__"
         self._dataset_fetcher = self._seeding(self._dataset_fetcher)
-        if resumption is not None and resumption.is_in_epoch:
-            self._restore_dataset(resumption)
-        self._enter_record(self.record)
+        if place is not None and place.is_in_epoch:
+            self._restore_dataset(place.position_here())
+        self._epoch.base_seed, self._epoch.shared_seed = int(self._base_seed), self._shared_seed
+        for begun in parts.begun:
+            begun(self._epoch)
 
-    def _go_on(self, loader: Any, resumption: Resumption) -> None:
-        """Get the seeds and the place in the sampler from a state."""
-        self._base_seed = resumption.base_seed(int(self._base_seed))
-        share_seed(self, resumption.shared_seed)
-        stateful = self.record.stateful
-        drawn = resumption.draw(self._index_sampler, stateful, loader.generator)
-        if drawn is not None:
-            self._sampler_iter = drawn
-        self._delivered = resumption.delivered(0, stateful)
-        self.record.go_on(resumption.state, self._delivered)
-        self._num_yielded = self._delivered.count
+    @staticmethod
+    def _epoch_of(loader: Any) -> CurrentEpoch:
+        return CurrentEpoch(
+            0,
+            0,
+            is_numbered=loader._dataset_kind != _DatasetKind.Iterable,
+            length=None,
+            start=Start.now(),
+        )
 
-    def _enter_record(self, record: Record) -> None:
-        record.base_seed = int(self._base_seed)
-        record.shared_seed = -1 if self._shared_seed is None else int(self._shared_seed)
-        self._stateful = record.stateful
-        iterator = self._sampler_iter
-        self._stateful.watch(iterator.iterator if type(iterator) is Drawn else iterator)
-        if self._stateful.is_here and self._delivered.sampler is None:
-            self._delivered.start(self._stateful.state())
+    def _begin(self) -> None:
+        for begin in self.parts.begin:
+            begin(self._epoch)
+        self._delivered = self._epoch.delivered
+
+    @property
+    def _index_sampler(self) -> Any:
+        return self._order
+
+    @_index_sampler.setter
+    def _index_sampler(self, sampler: Any) -> None:
+        """torch sets the loader's, which the order draws from."""
+
+    def dataset_to_ask(self) -> Callable[[], tuple[Any, Any, bool]] | None:
+        """Return what asks for the states of the dataset and its iterator; None if it has none."""
         is_iterable = self._dataset_kind == _DatasetKind.Iterable
-        # The record must not keep this iterator alive, nor what it fetches with unless it is asked.
+        # A record must not keep this iterator alive, nor what it fetches with unless it is asked.
         dataset, fetcher = self._dataset, self._dataset_fetcher
         own = fetcher.dataset_iter if is_iterable else None
         if snapshot.is_stateful(dataset) or snapshot.is_stateful(own):
-            record.ask = lambda: _ask(dataset, fetcher if is_iterable else None)
+            return lambda: _ask(dataset, fetcher if is_iterable else None)
+        return None
 
     # Batches
 
     def _next_index(self) -> Any:
         index = super()._next_index()  # type: ignore[no-untyped-call]
         task, self._task = self._task, self._task + 1
-        self._delivered.draw(task, index, self._stateful.state(index))
+        self._delivered.draw(task, index, self._order.noted)
         self._delivered.take(task, 0)
         return list(index) if type(index) is Indices else index  # as torch's samplers draw
 
@@ -125,7 +131,8 @@ class SingleIterator(_SingleProcessDataLoaderIter):
                 batch = at_users_line(super().__next__)  # where torch may warn of too many
         except StopIteration:
             self._delivered.put_back()
-            self.record.is_over = True
+            for over in self.parts.over:
+                over()
             raise
         except Exception:
             self._delivered.hand_out()  # the error is what came of that batch
@@ -143,18 +150,16 @@ class SingleIterator(_SingleProcessDataLoaderIter):
             return fetcher
         is_iterable = self._dataset_kind == _DatasetKind.Iterable
         watches = self._auto_collation and is_fetched_singly(self._dataset, is_iterable)
-        return _Aside(fetcher, int(self._base_seed), watches, self.record.epoch, self._delivered)
+        return _Aside(fetcher, int(self._base_seed), watches, self._epoch.number, self._delivered)
 
     @staticmethod
-    def _restore_between(dataset: Any, resumption: Resumption) -> None:
+    def _restore_between(dataset: Any, position: Position) -> None:
         """Give a dataset the state that it had between two epochs, before the next one begins."""
-        state = resumption.position_here().dataset
-        if state is not None:
-            dataset.load_state_dict(state)
+        if position.dataset is not None:
+            dataset.load_state_dict(position.dataset)
 
-    def _restore_dataset(self, resumption: Resumption) -> None:
+    def _restore_dataset(self, position: Position) -> None:
         """Bring the dataset to where it was, and leave the training's generators to themselves."""
-        position = resumption.position_here()
         has_state = restoring.has_state(position)
         if not has_state and not position.attempts and not position.has_ended:
             return
@@ -185,7 +190,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     def _fetch_again(self, attempt: int, index: Any) -> Any:
         if not self._by_batch:
             return self._dataset_fetcher.fetch(index)
-        return self._dataset_fetcher.fetch_numbered((self.record.epoch, attempt), index)
+        return self._dataset_fetcher.fetch_numbered((self._epoch.number, attempt), index)
 
 
 def _ask(dataset: Any, fetcher: Any) -> tuple[Any, Any, bool]:

@@ -1,85 +1,52 @@
 """What one iterator does in an epoch: for the loader's history, viewers, and the logger."""
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
-
-from torch.utils.data import BatchSampler
 
 from shmloader import log
-from shmloader.core import BatchLog, Ledger
 from shmloader.memory.pool import SegmentPool, workers_of
 from shmloader.metrics import Epoch, Times, WorkerStats
 from shmloader.processes import scheduling
-from shmloader.trainer.resuming.samplers import TORCHS
-
-
-class Start(NamedTuple):
-    """
-    When iter() was called, by the clocks of the thread that called it.
-
-    Taken before workers are started, which with spawned ones can take longer than the epoch.
-    """
-
-    at_ns: int
-    cpu_s: float
-    thread: int
-    delayed_ns: int
-
-    @classmethod
-    def now(cls) -> Self:
-        thread = threading.get_native_id()
-        _, delayed_ns = scheduling.scheduled_ns(thread)
-        return cls(time.monotonic_ns(), time.process_time(), thread, delayed_ns)
+from shmloader.trainer.epoch import CurrentEpoch, Start
+from shmloader.trainer.transport import Transport
 
 
 class Tally:
     """Counts an epoch by what its ledger and its workers had counted before it."""
 
     def __init__(
-        self,
-        pool: SegmentPool,
-        ledger: Ledger,
-        notes: BatchLog,
-        spills: Counter[str],
-        pids: Callable[[], list[int]],
+        self, pool: SegmentPool, transport: Transport, pids: Callable[[], list[int]]
     ) -> None:
         """
         Count nothing yet.
 
         Args:
             pool: The loader's, with its name and its history.
-            spills: The iterator's spills so far by reason, which others count.
+            transport: The iterator's, which counts what it does.
             pids: Lists the iterator's workers now.
         """
         self._pool = pool
-        self._ledger = ledger
-        self._notes = notes
-        self._spills = spills
+        self._ledger, self._notes = transport.ledger, transport.notes
+        self._spills = transport.budget.spills
         self._pids = pids
         self._runs = False
         self._number = 0
+        self._start: Start
 
-    def begin(self, length: int | None, resumed_at: int, start: Start) -> None:
-        """
-        Begin an epoch, and end one that the user broke off.
-
-        Args:
-            length: How many batches it has; None if that is not known.
-            resumed_at: How many of them an earlier run delivered.
-        """
+    def begin(self, epoch: CurrentEpoch) -> None:
+        """Begin an epoch, and end one that the user broke off."""
         self.end()
-        self._start = start
+        self._start = start = epoch.start
         self._before = self._counts()
         self._clocks_before = workers_of(self._notes)
         self._scheduled_before = {pid: scheduling.scheduled_ns(pid) for pid in self._pids()}
         self._spills_before = Counter(self._spills)
         self._copying_before_ns = self._pool.copying["ns"]
         self._number = self._pool.history.begin(self)
-        self._notes.begin_epoch(self._number, length, resumed_at, start.at_ns)
+        resumed_at = epoch.delivered.count
+        self._notes.begin_epoch(self._number, epoch.length, resumed_at, start.at_ns)
         self._runs = True
 
     def end(self) -> None:
@@ -102,6 +69,8 @@ class Tally:
             restarts,
             self._ledger.resident_bytes / 1e6,
         )
+
+    over = closed = end
 
     def now(self, is_over: bool = False) -> Epoch | None:
         """What the epoch has done until now; None if it has ended."""
@@ -158,12 +127,3 @@ class Tally:
     def _counts_since(self) -> tuple[int, int]:
         (spilled, restarts), (spilled_before, restarts_before) = self._counts(), self._before
         return spilled - spilled_before, restarts - restarts_before
-
-
-def length_of(loader: Any) -> int | None:
-    """How many batches an epoch of a loader has; None if only user code could tell."""
-    drawn: Any = loader.batch_sampler
-    if drawn is None:
-        return len(loader.sampler) if type(loader.sampler) in TORCHS else None
-    is_torchs = type(drawn) is BatchSampler and type(drawn.sampler) in TORCHS
-    return len(drawn) if is_torchs else None

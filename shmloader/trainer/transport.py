@@ -79,6 +79,7 @@ class Transport:
         self._asked = [0] * segment.shape.workers  # in this epoch
         # By worker: the snapshot of the last answer that was received.
         self.snapshots: list[bytes | None] = [None] * segment.shape.workers
+        self.progress: list[Progress | None] = [None] * segment.shape.workers
         self._growth = pool.growth  # of the loader's whole life
         self._numbers: dict[int, int] = {}  # ticket of this epoch -> torch's task number
         # (task number, Failure): requests that could not be written
@@ -186,10 +187,19 @@ class Transport:
 
     # Epochs
 
-    def resume(self, epoch: int, snapshots: list[bytes | None]) -> None:
-        """Go on after another run: in the epoch after this one, from these snapshots."""
+    def resume(
+        self, epoch: int, snapshots: list[bytes | None], progress: list[Progress | None]
+    ) -> None:
+        """
+        Go on after another run, in the epoch after this one.
+
+        Args:
+            snapshots: By worker, the last one of that run.
+            progress: By worker, where it goes on; None: where any worker begins.
+        """
         self.epoch = epoch
         self.snapshots[:] = snapshots
+        self.progress[:] = progress
 
     def begin_epoch(self, delivered: Delivered) -> None:
         """Discard the answers of the last epoch, even those that are still to come."""

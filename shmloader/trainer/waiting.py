@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shmloader.order import telling
 from shmloader.trainer.device.copies import Copies
-from shmloader.trainer.resuming import telling
 from shmloader.trainer.transport import Transport
 from shmloader.trainer.workers import Workers
 

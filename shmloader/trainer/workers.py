@@ -18,7 +18,6 @@ from typing import Any
 from torch.utils.data._utils import signal_handling
 
 from shmloader import log
-from shmloader.core import Progress
 from shmloader.errors import warn
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
@@ -76,17 +75,15 @@ class Workers:
         spec: WorkerSpec,
         transport: Transport,
         restarts: int,
-        progress: Sequence[Progress | None],
     ) -> None:
         """
-        Start the processes with a context of multiprocessing.
+        Start the processes with a context of multiprocessing, each where the transport says.
 
         Args:
             spec: What each worker is started with, but for its id.
             restarts: How many deaths are healed in each epoch.
-            progress: For each worker, where it goes on in another's place; None: it just begins.
         """
-        for worker_id, known in enumerate(progress):
+        for worker_id, known in enumerate(transport.progress):
             if known is not None:
                 transport.ledger.progress[worker_id] = known
         if spec.worker_bytes is not None:
@@ -94,7 +91,7 @@ class Workers:
         if restarts > 0 or spec.worker_bytes is not None:
             self._start_nursery(context, spec, transport, restarts)
         for worker_id in range(spec.num_workers):
-            known = progress[worker_id]
+            known = transport.progress[worker_id]
             if known is None:
                 target: Any = loop.run
                 arguments: tuple[Any, ...] = (replace(spec, worker_id=worker_id),)

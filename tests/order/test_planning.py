@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 from shmloader import DataLoader
 from shmloader.core import Indices, Plan
-from shmloader.trainer import planning
+from shmloader.order import planning
 
 
 def generator_of(seed):
@@ -190,7 +190,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 drawn = RandomSampler.__iter__
 RandomSampler.__iter__ = lambda self: reversed(list(drawn(self)))
-from shmloader.trainer import planning
+from shmloader.order import planning
 assert planning.plan(BatchSampler(RandomSampler(range(9)), 2, False)) is None
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -11,8 +11,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 import shmloader
 from shmloader import DataLoader, Device, UnusedOptionWarning
-from shmloader.trainer import together
-from shmloader.trainer.options import OPTIONS, Options
+from shmloader.options import rules
+from shmloader.options.record import OPTIONS, Options
 from tests.order.test_seeds import COUNT, Drawing, Stream
 
 
@@ -121,9 +121,9 @@ def test_without_workers_all_go_together(dataset, options, _):
 def test_what_fits_is_accepted(dataset, options, _):
     """What is left of options for all loaders is what each of them accepts."""
     loader = torch.utils.data.DataLoader(dataset, num_workers=2)
-    fitting = together.fitting(loader, Options(**options))
+    fitting = rules.fitting(loader, Options(**options))
 
-    together.check(loader, fitting)
+    rules.check(loader, fitting)
     assert fitting != Options(**options)
 
 
@@ -201,8 +201,8 @@ def test_install_leaves_the_device_out_where_batches_are_pinned():
     """A program's loaders are served as they are."""
     pinning = torch.utils.data.DataLoader(Drawing(), pin_memory=True)
     options = Options(device=Device("cuda", transform=len))
-    assert together.fitting(pinning, options).device is None
-    assert Device("cuda", transform=len) == together.fitting(OfTorch(Drawing()), options).device
+    assert rules.fitting(pinning, options).device is None
+    assert Device("cuda", transform=len) == rules.fitting(OfTorch(Drawing()), options).device
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -278,11 +278,11 @@ def test_threads_are_left_out_where_a_dataset_is_saved(asked):
     plain = torch.utils.data.DataLoader(Drawing(), num_workers=1)
     saved = torch.utils.data.DataLoader(Saved(), num_workers=1)
 
-    assert 2 == together.fitting(plain, options).fetch_threads
-    assert 0 == together.fitting(saved, options).fetch_threads
+    assert 2 == rules.fitting(plain, options).fetch_threads
+    assert 0 == rules.fitting(saved, options).fetch_threads
     without = Options(seed_by="batch", **asked)
-    assert together.may_have_threads(plain, without)
-    assert not together.may_have_threads(saved, without)
+    assert rules.may_have_threads(plain, without)
+    assert not rules.may_have_threads(saved, without)
 
 
 # A value of each option that is not its default, and what all of them need together.
@@ -301,7 +301,7 @@ GIVEN = {
     "device": "cuda",
 }
 SERVED = {"num_workers": 2, "persistent_workers": True, "device": "cuda"}
-NEEDY = [name for name, needs in together.NEEDS.items() if needs]
+NEEDY = [name for name, needs in rules.NEEDS.items() if needs]
 
 
 def unused(make):
@@ -316,7 +316,7 @@ def unused(make):
 
 def test_each_option_says_what_it_needs():
     """A new option has a row in the table of needs, and a value in the tests below."""
-    assert set(OPTIONS) == set(together.NEEDS) == set(GIVEN)
+    assert set(OPTIONS) == set(rules.NEEDS) == set(GIVEN)
     assert {"seed_by", "device"} == set(OPTIONS) - set(NEEDY)
 
 
@@ -429,8 +429,8 @@ def test_what_may_be_advised_is_accepted(dataset, seed_by):
     for options in ({**given, **each} for each in beside if accepts(dataset, {**given, **each})):
         loader = DataLoader(dataset, **options)
         advised = (
-            together.may_have_threads(loader, loader._options()),
-            together.may_be_dynamic(loader, loader._options()),
+            rules.may_have_threads(loader, loader._options()),
+            rules.may_be_dynamic(loader, loader._options()),
         )
         accepted = (
             accepts(dataset, {**options, "fetch_threads": 8}),

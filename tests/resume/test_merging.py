@@ -24,8 +24,8 @@ from torch.utils.data import (
 
 import shmloader
 from shmloader import DataLoader, merge_states
-from shmloader.trainer import planning
-from shmloader.trainer.resuming import states
+from shmloader.order import planning
+from shmloader.order.resuming import states
 from tests.helpers.programs import Program
 from tests.resume.interrupted import Stream, drawn, generator_of, quiet, stored
 

@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, g
 
 from shmloader import DataLoader
 from shmloader.core import replay
-from shmloader.trainer.resuming import telling
+from shmloader.order import telling
 
 BATCHES, DONE = 40, 30
 
@@ -82,7 +82,7 @@ def test_a_users_sampler(told, monkeypatch):
     """It is asked for again without fetching."""
     # Looks at the clock are a second apart; here each is of one request.
     monkeypatch.setattr(
-        "shmloader.trainer.resuming.drawing.replay",
+        "shmloader.order.resuming.drawing.replay",
         lambda requests, first, high, *rest: replay(requests, first, first + 1, *rest),
     )
 

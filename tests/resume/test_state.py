@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.trainer.resuming import states
+from shmloader.order.resuming import states
 from tests.resume.interrupted import (
     BATCH,
     BATCHES,

@@ -9,7 +9,7 @@ import pytest
 import torch.utils.data
 
 import shmloader
-from shmloader.trainer import together
+from shmloader.options import rules
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "bench/**/*.md", "csrc/**/*.md", "docs/**/*.md", "tests/**/*.md")
@@ -166,7 +166,7 @@ def test_docstrings_are_complete(documented, names):
 def test_rules_are_listed():
     """docs/api.md has a row for each fact with which options are refused, and names those."""
     rows = {}
-    for rule in together.RULES:
+    for rule in rules.RULES:
         names = " with ".join(f"`{name}`" for name in rule.options)
         rows.setdefault(rule.fact.words, []).append(names)
     table = section_of(API.read_text(), "#### What is refused")

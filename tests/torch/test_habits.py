@@ -23,7 +23,7 @@ from torch.utils.data import (
 
 import shmloader
 from shmloader import DataLoader, Device
-from shmloader.trainer.options import OPTIONS
+from shmloader.options.record import OPTIONS
 from tests.helpers.datasets import Numbered
 
 TENSORS = TensorDataset(torch.zeros(6, 2))

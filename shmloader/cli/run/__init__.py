@@ -17,7 +17,7 @@ from typing import Any
 
 from shmloader.cli.command import CommandError, HelpFormatter, WrongArguments
 from shmloader.cli.run.settings import VARIABLE, Settings
-from shmloader.trainer.options import OPTIONS, Options
+from shmloader.options.record import OPTIONS, Options
 
 _HOOK = Path(__file__).with_name("hook")
 
@@ -101,9 +101,9 @@ def _options_in(arguments: argparse.Namespace) -> dict[str, Any]:
         given = Options(**options)
         if len(options) > 1:
             # Only then: it imports torch, which takes seconds.
-            from shmloader.trainer import together
+            from shmloader.options import rules
 
-            together.check_alone(given)
+            rules.check_alone(given)
     except (TypeError, ValueError) as error:
         raise WrongArguments(str(error)) from None
     return options

@@ -4,10 +4,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from shmloader.options.record import Options
 from shmloader.trainer.device.choosing import backend_for
 from shmloader.trainer.device.transforming import transformed
 from shmloader.trainer.device.walk import moved
-from shmloader.trainer.options import Options
 
 
 def way_to_device(options: Options) -> Callable[[Any], Any] | None:

@@ -12,12 +12,12 @@ from torch.utils.data._utils import pin_memory as torch_pin_memory
 from shmloader.core import Ledger
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import is_guarded
+from shmloader.options.record import Device, Options
 from shmloader.trainer.device.choosing import backend_for
 from shmloader.trainer.device.copies import Copies, Flight
 from shmloader.trainer.device.pin import pin
 from shmloader.trainer.device.registry import Registry
 from shmloader.trainer.device.transforming import transformed
-from shmloader.trainer.options import Device, Options
 from shmloader.trainer.received import Failure, PendingBatch, Received
 from shmloader.trainer.transport import Transport
 

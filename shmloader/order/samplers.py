@@ -1,12 +1,9 @@
 """
-What a loader draws its indices from, for a state: of which kind, by which generators.
+What a loader draws its indices from: of which kind, by which generators, in which epoch.
 
-A sampler that has state_dict() and load_state_dict() is asked for its state at each draw. Of every
-other one the number of draws is kept, and the states of its generators at the epoch's beginning.
+torch's samplers are known here, in one table. Every other one is user code.
 """
 
-import itertools
-import pickle
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -117,11 +114,6 @@ def draws_by_default(sampler: Any) -> bool:
     return False
 
 
-def _batches_plainly(sampler: Any) -> bool:
-    """Returns True if the sampler inside is as far as the batches are."""
-    return isinstance(sampler, BatchSampler) and type(sampler).__iter__ is BatchSampler.__iter__
-
-
 def generator_of(sampler: Any) -> torch.Generator | None:
     """The generator that a sampler, or one that it draws from, has as its own."""
     owned = (getattr(each, "generator", None) for each in nested(sampler))
@@ -149,107 +141,3 @@ def lacks_generator(sampler: Any) -> bool:
     return any(
         type(each) in _DRAW_FROM_THEIR_OWN and each.generator is None for each in nested(sampler)
     )
-
-
-class Stateful:
-    """
-    What of a loader's sampler has a state of its own, and that state.
-
-    Attributes:
-        owner: The sampler that is asked; None if none has a state.
-        unasked: The kind of a sampler that has a state, inside of one that is not asked; or "".
-        iterator: The iterator of batches, if that has a state; otherwise None.
-    """
-
-    def __init__(self, sampler: Any) -> None:
-        inner = sampler.sampler if _batches_plainly(sampler) else None
-        self.owner = next((each for each in (sampler, inner) if is_stateful(each)), None)
-        # What ends in a short batch is after its end, which its state may call a beginning.
-        self._full = sampler.batch_size if self.owner is inner is not None else 0
-        inside = itertools.islice(nested(sampler), 1, None)
-        unasked = next((each for each in inside if is_stateful(each)), None)
-        # Its place is not that of the batches if they are made in some other way.
-        self.unasked = "" if unasked is None or self.owner is not None else type(unasked).__name__
-        self.iterator: Any = None
-        self._has_failed = False
-
-    def watch(self, iterator: Any) -> None:
-        """Ask this iterator too, if it has a state."""
-        self.iterator = iterator if is_stateful(iterator) else None
-        self._has_failed = False
-
-    @property
-    def is_here(self) -> bool:
-        """True if there is something to ask."""
-        return self.owner is not None or self.iterator is not None
-
-    def state(self, drawn: Any = ()) -> bytes | None:
-        """
-        Ask for the state now, as a copy; None once that has failed: then draws are counted.
-
-        Args:
-            drawn: The batch's indices that were drawn last; nothing before the first.
-        """
-        if self._has_failed or not self.is_here:
-            return None
-        try:
-            asked = [None if it is None else it.state_dict() for it in (self.owner, self.iterator)]
-            has_ended = self._full > 0 and 0 < len(drawn) < self._full
-            return pickle.dumps([*asked, int(has_ended)], protocol=5)
-        except Exception:
-            self._has_failed = True
-            return None
-
-
-class Apart:
-    """
-    An iterator over requests whose draws from torch's default generator are apart from others.
-
-    A resumed sampler goes on where it was, and the training's own draws are left alone; unless the
-    default generator is just where the sampler left it, so that both are one.
-    """
-
-    def __init__(self, requests: Iterator[Any]) -> None:
-        """Go on from where the default generator is now."""
-        self._requests = requests
-        self._state = torch.default_generator.get_state()
-
-    def __iter__(self) -> "Apart":
-        return self
-
-    def __next__(self) -> Any:
-        outside = torch.default_generator.get_state()
-        is_apart = not torch.equal(outside, self._state)
-        if is_apart:
-            torch.default_generator.set_state(self._state)
-        try:
-            return next(self._requests)
-        finally:
-            self._state = torch.default_generator.get_state()
-            if is_apart:
-                torch.default_generator.set_state(outside)
-
-
-class Drawn:
-    """
-    A sampler that was brought to a place.
-
-    Attributes:
-        requests: What comes from there on, those first that were drawn and not delivered.
-        iterator: torch's own iterator of requests.
-    """
-
-    def __init__(self, requests: Iterator[Any], iterator: Any) -> None:
-        self.requests = requests
-        self.iterator = iterator
-
-    def __iter__(self) -> "Drawn":
-        return self
-
-    def __next__(self) -> Any:
-        return next(self.requests)
-
-
-def chained(kept: list[Any], requests: Iterator[Any]) -> Iterator[Any]:
-    """What was kept, then the rest."""
-    return itertools.chain(kept, requests) if kept else requests

@@ -19,12 +19,11 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
-from shmloader.trainer import planning
-from shmloader.trainer.resuming import samplers
-from shmloader.trainer.resuming.drawing import disagreement, replayed
-from shmloader.trainer.resuming.record import SAME
-from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.resuming.states import END, EPOCH, FINISHED, START, State, read, unset
+from shmloader.order import planning
+from shmloader.order.resuming.drawing import disagreement, replayed
+from shmloader.order.resuming.drawn import Drawn, chained
+from shmloader.order.resuming.record import SAME
+from shmloader.order.resuming.states import END, EPOCH, FINISHED, START, State, read, unset
 
 # Of the facts that have to be the same, those that the new ranks need not share with the old ones.
 MAY_DIFFER = ("batch_size", "sampler")
@@ -251,7 +250,7 @@ def draw_again(sampler: Any, state: State) -> tuple[Drawn, int, int]:
     drawn = min(int(state.drawn), len(sampler))
     here = replace(state, raw={**state.raw, "drawn": drawn})
     checksum = replayed(requests, 0, here, kept)
-    return Drawn(samplers.chained(kept, requests), requests), checksum, drawn
+    return Drawn(chained(kept, requests), requests), checksum, drawn
 
 
 def _samplers_of_then(sampler: Any, state: State) -> list[BatchSampler]:

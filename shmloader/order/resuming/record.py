@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from shmloader.core import Delivered
-from shmloader.trainer.options import Options
-from shmloader.trainer.resuming import generators, samplers, states
+from shmloader.options.record import Options
+from shmloader.order import samplers
+from shmloader.order.resuming import generators, states
+from shmloader.order.resuming.stateful import Stateful
 from shmloader.worker import seeds
 
 # Facts that have to be the same where a state is loaded, and how an error calls them.
@@ -105,7 +107,7 @@ class Record:
     def __init__(self, loader: Any, options: Options) -> None:
         self._facts = facts_of(loader, options)
         self.generators = generators.of_loader(loader)
-        self.stateful = samplers.Stateful(loader._index_sampler)
+        self.stateful = Stateful(loader._index_sampler)
         self._sampler = loader._index_sampler
         self._is_iterable = samplers.is_endless(loader._index_sampler)
         self.base_seed = self.shared_seed = -1

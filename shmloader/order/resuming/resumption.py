@@ -15,12 +15,14 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader.core import Delivered, Progress
 from shmloader.errors import warn
-from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options
-from shmloader.trainer.resuming import generators, merging, samplers
-from shmloader.trainer.resuming.drawing import draw_again, is_drawn_out
-from shmloader.trainer.resuming.record import SAME, facts_of
-from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.resuming.states import END, EPOCH, OF_SAMPLER, START, State, WorkerState
+from shmloader.options.record import BY_BATCH, DYNAMIC, Options
+from shmloader.order import samplers
+from shmloader.order.resuming import generators, merging
+from shmloader.order.resuming.drawing import draw_again, is_drawn_out
+from shmloader.order.resuming.drawn import Drawn
+from shmloader.order.resuming.record import SAME, facts_of
+from shmloader.order.resuming.stateful import Stateful
+from shmloader.order.resuming.states import END, EPOCH, OF_SAMPLER, START, State, WorkerState
 from shmloader.worker import snapshot
 from shmloader.worker.restoring import has_to_replay
 from shmloader.worker.snapshot import Position
@@ -76,6 +78,11 @@ class Resumption:
     @property
     def _has_same_workers(self) -> bool:
         return bool(self._workers == self.state.workers)
+
+    @property
+    def seeds_stay_drawn(self) -> bool:
+        """True if no index is drawn again, of an iterator that draws its seed before them."""
+        return self._is_iterable and bool(self.state.seeds_later)
 
     @property
     def is_in_epoch(self) -> bool:
@@ -207,7 +214,7 @@ class Resumption:
     def _has_sampler_state(self) -> bool:
         return self.state.at == END and self.state.sampler_state is not None
 
-    def finish(self, sampler: Any, stateful: samplers.Stateful, generator: Any) -> None:
+    def finish(self, sampler: Any, stateful: Stateful, generator: Any) -> None:
         """
         Bring a sampler with a state to the end of the epoch that is over.
 
@@ -254,7 +261,7 @@ class Resumption:
             return -1
         return int(self.state.epoch) - (1 if self.is_in_epoch else 0)
 
-    def draw(self, sampler: Any, stateful: samplers.Stateful, generator: Any) -> Drawn | None:
+    def draw(self, sampler: Any, stateful: Stateful, generator: Any) -> Drawn | None:
         """
         Bring the sampler to its place; None if a whole epoch comes, which it draws by itself.
 
@@ -268,7 +275,7 @@ class Resumption:
             return drawn
         return draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
 
-    def delivered(self, workers: int, stateful: samplers.Stateful) -> Delivered:
+    def delivered(self, workers: int) -> Delivered:
         """What was delivered of the epoch, to which the iterator's own batches are added."""
         state, is_numbered = self.state, not self._is_iterable
         if not self.is_in_epoch:

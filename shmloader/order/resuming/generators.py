@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from shmloader.trainer.resuming import samplers
+from shmloader.order import samplers
 from shmloader.worker.generator_states import pack_torch, unpack_torch
 
 DEFAULT, SAMPLER, LOADER = "default", "sampler", "loader"

@@ -12,17 +12,17 @@ from typing import Any
 import torch
 
 from shmloader.core import replay
-from shmloader.trainer import planning
-from shmloader.trainer.resuming import samplers, telling
-from shmloader.trainer.resuming.samplers import Drawn
-from shmloader.trainer.resuming.states import END, EPOCH, State
+from shmloader.order import planning, samplers, telling
+from shmloader.order.resuming.drawn import Apart, Drawn, chained
+from shmloader.order.resuming.stateful import Stateful
+from shmloader.order.resuming.states import END, EPOCH, State
 from shmloader.worker.snapshot import is_stateful
 
 _POSITIVE = 2**63 - 1
 
 
 def draw_again(
-    sampler: Any, state: State, stateful: samplers.Stateful, generator: Any, *, checks: bool
+    sampler: Any, state: State, stateful: Stateful, generator: Any, *, checks: bool
 ) -> Drawn:
     """
     Bring a sampler to where a state says, with its generators as they were noted.
@@ -45,7 +45,7 @@ def draw_again(
         _draw_seed(state, generator)
         kept: list[Any] = []
         replayed(jumped, state.low, state, kept)
-        return Drawn(samplers.chained(kept, jumped), jumped)
+        return Drawn(chained(kept, jumped), jumped)
     planned = planning.plan(sampler)
     iterator: Any = iter(sampler) if planned is None else planned
     _draw_seed(state, generator)
@@ -57,12 +57,12 @@ def draw_again(
     # At its end it draws from the training's own generator, if it would have been asked there.
     is_at_end = state.workers == 0 and is_drawn_out(sampler, state)
     if planned is None and by_default and not is_at_end:
-        return Drawn(samplers.chained(kept, samplers.Apart(iterator)), iterator)
+        return Drawn(chained(kept, Apart(iterator)), iterator)
     if planned is not None and by_default and not state.drawn:
         # It draws once, for its first request, which without workers is asked for later.
-        first = samplers.Apart(itertools.islice(iterator, 1))
+        first = Apart(itertools.islice(iterator, 1))
         return Drawn(itertools.chain(first, iterator), iterator)
-    return Drawn(samplers.chained(kept, iterator), iterator)
+    return Drawn(chained(kept, iterator), iterator)
 
 
 def _draw_seed(state: State, generator: Any) -> None:
@@ -71,7 +71,7 @@ def _draw_seed(state: State, generator: Any) -> None:
         torch.empty((), dtype=torch.int64).random_(generator=generator)
 
 
-def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator: Any) -> Drawn:
+def _restored(sampler: Any, state: State, stateful: Stateful, generator: Any) -> Drawn:
     if state.sampler_state is not None:
         if stateful.owner is None:
             raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
@@ -92,7 +92,7 @@ def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator
         first = list(itertools.islice(iterator, 1))
         if not first:
             requests = iterator = iter(sampler)
-        requests = samplers.chained(first, requests)
+        requests = chained(first, requests)
     replayed(requests, state.sampler_at, state, kept)
     owner = stateful.owner if state.sampler_state is not None else None
     if owner is not None and is_drawn_out(sampler, state):
@@ -100,7 +100,7 @@ def _restored(sampler: Any, state: State, stateful: samplers.Stateful, generator
             # It has ended with a short batch, and goes on with its next epoch.
             owner.load_state_dict(state.sampler_state)
         requests = iter(())
-    return Drawn(samplers.chained(kept, requests), iterator)
+    return Drawn(chained(kept, requests), iterator)
 
 
 def is_drawn_out(sampler: Any, state: State) -> bool:

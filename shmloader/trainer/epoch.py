@@ -1,0 +1,66 @@
+"""One epoch of an iterator, from iter() to its end: what is known of it, and what was delivered."""
+
+import threading
+import time
+from typing import Any, NamedTuple, Self
+
+from torch.utils.data import BatchSampler
+
+from shmloader.core import Delivered
+from shmloader.order.samplers import TORCHS
+from shmloader.processes import scheduling
+
+
+class Start(NamedTuple):
+    """
+    When iter() was called, by the clocks of the thread that called it.
+
+    Taken before workers are started, which with spawned ones can take longer than the epoch.
+    """
+
+    at_ns: int
+    cpu_s: float
+    thread: int
+    delayed_ns: int
+
+    @classmethod
+    def now(cls) -> Self:
+        thread = threading.get_native_id()
+        _, delayed_ns = scheduling.scheduled_ns(thread)
+        return cls(time.monotonic_ns(), time.process_time(), thread, delayed_ns)
+
+
+class CurrentEpoch:
+    """
+    The epoch that an iterator is in.
+
+    Attributes:
+        number: In the iterator's life, from 0, or on from that of a state.
+        start: When iter() was called.
+        length: How many batches it has; None if only user code could tell.
+        delivered: Its batches; a part may put those of an earlier run before them.
+        first_worker: The worker that is asked first.
+        base_seed, shared_seed: The workers', known once they have begun it; None: no data pipe.
+        snapshots: By worker, that of its last answer; empty if none is kept.
+    """
+
+    def __init__(
+        self, number: int, workers: int, *, is_numbered: bool, length: int | None, start: Start
+    ) -> None:
+        self.number = number
+        self.start = start
+        self.length = length
+        self.delivered = Delivered(workers, is_numbered)
+        self.first_worker = 0
+        self.base_seed = -1
+        self.shared_seed: int | None = None
+        self.snapshots: list[bytes | None] = []
+
+
+def length_of(loader: Any) -> int | None:
+    """How many batches an epoch of a loader has; None if only user code could tell."""
+    drawn: Any = loader.batch_sampler
+    if drawn is None:
+        return len(loader.sampler) if type(loader.sampler) in TORCHS else None
+    is_torchs = type(drawn) is BatchSampler and type(drawn.sampler) in TORCHS
+    return len(drawn) if is_torchs else None
