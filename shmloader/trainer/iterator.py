@@ -35,13 +35,11 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
 from shmloader.processes import ending
 from shmloader.processes.watching import ParentWatch
-from shmloader.trainer import planning
+from shmloader.trainer import planning, ways_out
 from shmloader.trainer.budget import reserved_slots
-from shmloader.trainer.device import ways
-from shmloader.trainer.device.copies import Copies
 from shmloader.trainer.options import BY_BATCH, DYNAMIC, Options, replaces
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
-from shmloader.trainer.received import Failure, PendingBatch
+from shmloader.trainer.received import PendingBatch
 from shmloader.trainer.resuming.generators import Pinned
 from shmloader.trainer.resuming.record import Record
 from shmloader.trainer.resuming.resumption import Resumption, share_seed
@@ -50,6 +48,7 @@ from shmloader.trainer.tally import Start, Tally, length_of
 from shmloader.trainer.transport import Transport
 from shmloader.trainer.waiting import Waiting, closed
 from shmloader.trainer.workers import Workers
+from shmloader.way_out import Failure, WayOut
 from shmloader.worker.loop import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
 
@@ -92,7 +91,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._generation = generation()
         self._turn = threading.RLock()
         self._segment = None
-        self._copies: Copies | None = None
         self._resumption: Resumption | None = None  # until its epoch has begun
         self._drawn: Drawn | None = None
         self._pool = pool
@@ -123,15 +121,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 self._take_over(resumption, pinned, loader)
             with shortages.explained():
                 self._open_transport(options, shape)
-            self._deliver, self._copies = ways.choose(
-                options,
-                self._transport,
-                pool,
-                in_order=self._in_order,
-                pins=self._pin_memory,
-                pin_device=self._pin_memory_device,
-            )
-            self._waiting.copies = self._copies
+            self._choose_way(options)
             if resumption is not None and resumption.is_in_epoch:
                 self._waiting.replaying.update(resumption.replaying)
             with shortages.explained():
@@ -210,9 +200,21 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._workers_done_event = DoneEvent(self._transport)
         if options.slot_bytes is not None:
             self._transport.ledger.expect(options.slot_bytes)
-        self._waiting = Waiting(self._transport, self._processes)
+        self._way: WayOut = ways_out.PlainWay(self._transport.received)  # until one is chosen
+        self._waiting = Waiting(self._transport, self._processes, self._way)
         # Last: an iterator that has a segment has all that it takes to give it back.
         self._segment = segment
+
+    def _choose_way(self, options: Options) -> None:
+        self._way = ways_out.choose(
+            options,
+            self._transport,
+            self._pool,
+            in_order=self._in_order,
+            pins=self._pin_memory,
+            pin_device=self._pin_memory_device,
+        )
+        self._waiting = Waiting(self._transport, self._processes, self._way)
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
@@ -335,12 +337,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 if type(error) is StopIteration:
                     self.record.is_over = True
                     if self._segment is not None:
-                        if self._copies is not None and self._gives_back:
-                            self._copies.rest()
+                        if self._gives_back:
+                            self._way.rest()
                         self._pool.rest(self._segment)
                         self._tally.end()
-                    if self._copies is not None:
-                        self._copies.end_epoch()
+                    self._way.end_epoch()
                 raise
             self._notes.hand_out(self._delivered)
             return batch
@@ -352,8 +353,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             # No batch is in hand yet that would be lost if warnings are errors.
             advice, self._pool.advice = self._pool.advice, None
             warn(advice, RetentionWarning)
-        if self._copies is not None:
-            self._copies.look()
+        self._way.look()
         # torch annotates each batch for its profiler, even without one, which takes as long as all
         # the rest.
         if _profiler_enabled() or self._sampler_iter is None:
@@ -460,7 +460,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if isinstance(data, PendingBatch):
             pending = data
             try:
-                data = self._deliver(pending)
+                data = self._way.deliver(pending)
                 if pending.note is not None:
                     # Last: copies of later batches put aside notes of their own.
                     self._notes.take_up(pending.note)
@@ -527,8 +527,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             return
         self._transport.close()
         # Before the pool may give pages back, or lend them to workers of the next epoch.
-        are_copies_done = self._copies is None or self._copies.close()
-        if workers_were_reaped and are_copies_done:
+        may_be_used_again = self._way.close()
+        if workers_were_reaped and may_be_used_again:
             self._pool.release(segment)
         else:
             self._pool.discard(segment)

@@ -10,12 +10,12 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from shmloader import draws
 from shmloader.core import Delivered, Indices, Samples
 from shmloader.errors import at_users_line
-from shmloader.trainer.device.in_process import way_to_device
 from shmloader.trainer.options import BY_BATCH, Options
 from shmloader.trainer.resuming import telling
 from shmloader.trainer.resuming.record import Record
 from shmloader.trainer.resuming.resumption import Resumption, share_seed
 from shmloader.trainer.resuming.samplers import Apart, Drawn
+from shmloader.trainer.ways_out import without_workers
 from shmloader.worker import restoring, snapshot
 from shmloader.worker.loop import is_fetched_singly
 from shmloader.worker.seeds import SeededFetcher, listed
@@ -41,7 +41,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
 
     def __init__(self, loader: Any, options: Options, resumption: Resumption | None = None) -> None:
         # First: a device that is not there costs no draw.
-        self._to_device = way_to_device(options)
+        self._to_device = without_workers(options)
         self._task = 0
         self._by_batch = options.seed_by == BY_BATCH
         self.record = Record(loader, options)

@@ -30,6 +30,7 @@ RANKS = {
     "dataloader": 7,
     "describing": 6,
     "trainer": 5,
+    "device": 4,
     "worker": 4,
     "processes": 3,
     "memory": 2,
@@ -41,6 +42,7 @@ RANKS = {
     "log": 0,
     "metrics": 0,
     "requirements": 0,
+    "way_out": 1,
 }
 ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do
 
