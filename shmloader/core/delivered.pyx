@@ -190,7 +190,7 @@ cdef class Delivered:
         """
         cdef int64_t number
         if log is not None:
-            log.returned()
+            log.note_return()
         if self.task < 0:
             return
         self.has_last = True

@@ -11,6 +11,7 @@ import inspect
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy
@@ -90,7 +91,20 @@ def _device_name(value: Any) -> str:
 
 
 def _device(name: str, value: Any) -> Device | None:
-    return value if value is None or isinstance(value, Device) else Device(value)
+    device = value if value is None or isinstance(value, Device) else Device(value)
+    if device is not None and device.copies:
+        _require_room(name, "device")
+    return device
+
+
+def _require_room(option: str, room: str) -> None:
+    """Refuse an option whose room, a folder that may be deleted, is absent."""
+    if find_spec(f"shmloader.{room}") is None:
+        raise ModuleNotFoundError(
+            f"{option}= needs the room shmloader/{room}, which this installation lacks: leave it "
+            "out, or install all of shmloader",
+            name=f"shmloader.{room}",
+        )
 
 
 def _count(least: int, most: int | None, *others: None, kind: str = "an int") -> Check:

@@ -27,16 +27,15 @@ from shmloader.memory.segment import Segment, Shape
 from shmloader.options.record import DYNAMIC, Options
 from shmloader.order.order import Order
 from shmloader.processes import ending
-from shmloader.trainer import opening
-from shmloader.trainer.device import ways
-from shmloader.trainer.device.copies import Copies
+from shmloader.trainer import opening, ways_out
 from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
-from shmloader.trainer.received import Failure, PendingBatch
+from shmloader.trainer.received import PendingBatch
 from shmloader.trainer.tally import Tally
 from shmloader.trainer.waiting import Waiting, closed
 from shmloader.trainer.workers import Workers
+from shmloader.way_out import Failure, WayOut
 
 
 class RingIterator(_MultiProcessingDataLoaderIter):
@@ -85,7 +84,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._generation = generation()
         self._turn = threading.RLock()
         self._segment = None
-        self._copies: Copies | None = None
         self._pool, self._order, self.parts = pool, order, parts
         self._processes = Workers(loader.timeout)
         self._workers = self._processes.by_id
@@ -95,7 +93,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             for made in parts.made:
                 made(self, loader)
             with shortages.explained():
-                self._open_transport(loader, options, shape)
+                self._open_transport(options, shape)
+            self._choose_way(options)
             for opened in parts.opened:
                 opened(self._transport, self._waiting)
             with shortages.explained():
@@ -122,11 +121,20 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
             )
 
-    def _open_transport(self, loader: Any, options: Options, shape: Shape) -> None:
+    def _open_transport(self, options: Options, shape: Shape) -> None:
         segment = self._pool.acquire(shape)
         self._transport = opening.transport_over(self, segment, self._pool, options)
-        self._waiting = Waiting(self._transport, self._processes)
-        self._deliver, self._copies = ways.choose(
+        self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
+        self._data_queue = self._worker_result_queue = DataQueue(self._transport)
+        self._workers_done_event = DoneEvent(self._transport)
+        self.parts.add(Tally(self._pool, self._transport, self._processes.pids))
+        self._way: WayOut = ways_out.PlainWay(self._transport.received)  # until one is chosen
+        self._waiting = Waiting(self._transport, self._processes, self._way)
+        # Last: an iterator that has a segment has all that it takes to give it back.
+        self._segment = segment
+
+    def _choose_way(self, options: Options) -> None:
+        self._way = ways_out.choose(
             options,
             self._transport,
             self._pool,
@@ -134,13 +142,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             pins=self._pin_memory,
             pin_device=self._pin_memory_device,
         )
-        self._waiting.copies = self._copies
-        self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
-        self._data_queue = self._worker_result_queue = DataQueue(self._transport)
-        self._workers_done_event = DoneEvent(self._transport)
-        self.parts.add(Tally(self._pool, self._transport, self._processes.pids))
-        # Last: an iterator that has a segment has all that it takes to give it back.
-        self._segment = segment
+        self._waiting = Waiting(self._transport, self._processes, self._way)
 
     def _start_workers(self, loader: Any, options: Options) -> None:
         assert self._segment is not None, "the transport is open"
@@ -227,11 +229,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         for over in self.parts.over:
             over()
         if self._segment is not None:
-            if self._copies is not None and not self._pool.keeps_pages:
-                self._copies.rest()
+            if not self._pool.keeps_pages:
+                self._way.rest()
             self._pool.rest(self._segment)
-        if self._copies is not None:
-            self._copies.end_epoch()
+        self._way.end_epoch()
 
     def _next(self) -> Any:
         if self._shutdown and self._rcvd_idx < self._send_idx:
@@ -240,8 +241,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             # No batch is in hand yet that would be lost if warnings are errors.
             advice, self._pool.advice = self._pool.advice, None
             warn(advice, RetentionWarning)
-        if self._copies is not None:
-            self._copies.look()
+        self._way.look()
         # torch annotates each batch for its profiler, even without one, which takes as long as all
         # the rest.
         if _profiler_enabled() or self._sampler_iter is None:
@@ -331,7 +331,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         if isinstance(data, PendingBatch):
             pending = data
             try:
-                data = self._deliver(pending)
+                data = self._way.deliver(pending)
                 if pending.note is not None:
                     # Last: copies of later batches put aside notes of their own.
                     self._transport.notes.take_up(pending.note)
@@ -399,8 +399,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             return
         self._transport.close()
         # Before the pool may give pages back, or lend them to workers of the next epoch.
-        are_copies_done = self._copies is None or self._copies.close()
-        if workers_were_reaped and are_copies_done:
+        may_be_used_again = self._way.close()
+        if workers_were_reaped and may_be_used_again:
             self._pool.release(segment)
         else:
             self._pool.discard(segment)

@@ -7,15 +7,12 @@ and an interrupt, after which torch may never ask for an answer again.
 """
 
 from collections.abc import Callable, Collection
-from typing import Any, NoReturn
+from typing import Any
 
-from torch._utils import ExceptionWrapper
-
-from shmloader.core import BatchLog, Ledger, Lent, pickling
-from shmloader.errors import leave_out_levels
+from shmloader.core import BatchLog, Ledger, pickling
 from shmloader.metrics.record import Spill
 from shmloader.trainer.budget import Budget
-from shmloader.trainer.device.copies import Copies
+from shmloader.way_out import Failure
 
 
 class PendingBatch:
@@ -32,33 +29,20 @@ class PendingBatch:
         self.snapshot: bytes | None = None  # the worker's, once it is out of its slot
 
 
-class Failure(ExceptionWrapper):
-    """An error of the trainer's own in a batch's place, for torch to raise; of which task."""
-
-    def __init__(self, error: Exception, number: int | None = None) -> None:
-        leave_out_levels(error)
-        self.error = error
-        self.number = number
-
-    def reraise(self) -> NoReturn:
-        """Raise the error as it is."""
-        raise self.error
-
-
 class Received:
     """
     One iterator's answers between the ring and torch.
 
     Attributes:
         by_number: The answers by torch's task number.
-        copies: Take each batch to a device; None: batches stay where they are.
+        lends: True: what is delivered is a `Lent`, from which the way out makes the batch.
         mover: Copies each plain tensor of a batch when it is delivered; None: they are views.
         is_closed: True when the segment may be another iterator's, so that nothing is delivered.
     """
 
     def __init__(self, ledger: Ledger, budget: Budget, notes: BatchLog) -> None:
         self.by_number: dict[int, PendingBatch] = {}
-        self.copies: Copies | None = None
+        self.lends = False
         self.mover: Callable[[Any], Any] | None = None
         self.is_closed = False
         self._ledger = ledger
@@ -76,7 +60,16 @@ class Received:
 
     def slots(self) -> set[int]:
         """Collect the slots of the answers that are in theirs."""
-        return {pending.slot for pending in self.by_number.values() if pending.in_slot}
+        return {pending.slot for pending in self.in_slots()}
+
+    def in_slots(self) -> list[PendingBatch]:
+        """List the answers that are in their slots, in the order in which they came."""
+        return [pending for pending in self.by_number.values() if pending.in_slot]
+
+    @property
+    def taken_out(self) -> int:
+        """Number of answers that are not in their slots any more, and not delivered."""
+        return sum(not pending.in_slot for pending in self.by_number.values())
 
     def forget(self, expected: Collection[int]) -> bool:
         """
@@ -102,19 +95,21 @@ class Received:
 
         The batch's tensors and arrays are views of the slot, unless so many slots are held that
         the workers would run out of them: then it is copied out and the slot is free at once.
-        With `copies` it is a `Flight`.
+        If the way out has answers lent, it is a `Lent`, or what that way made of it ahead.
         """
         if self.is_closed:
             return Failure(RuntimeError("the loader was closed before this batch was delivered"))
         try:
             if pending.in_slot:
                 self._decode(pending, self._reason(pending.slot))
-            if self.copies is not None:
-                _start(self.copies, pending)
         finally:
             del self.by_number[pending.number]
         batch, pending.batch = pending.batch, None
         return batch
+
+    def lend(self, pending: PendingBatch) -> None:
+        """Take an answer out of its slot ahead: its `batch` is a `Lent` then, or an error."""
+        self._decode(pending, self._reason(pending.slot))
 
     def _decode(self, pending: PendingBatch, reason: Spill | None) -> None:
         pending.in_slot = False
@@ -122,14 +117,14 @@ class Received:
             pending.snapshot = self._ledger.snapshot_of(pending.slot)
         try:
             spill = 0 if reason is None else reason.number
-            if self.copies is None:
+            if self.lends:
+                self._ledger.lend(pending.slot, spill, pending)
+                # The slot is the way's, not the user's: the log is not to find it held.
+                pending.note = self._notes.put_aside()
+            else:
                 pending.batch = self._ledger.deliver(
                     pending.slot, spill, pickling.Unpickler, self.mover
                 )
-            else:
-                self._ledger.lend(pending.slot, spill, pending)
-                # The slot is the copies', not the user's: the log is not to find it held.
-                pending.note = self._notes.put_aside()
         except Exception as error:
             pending.batch = Failure(error)
         if reason is not None:
@@ -137,9 +132,9 @@ class Received:
 
     def _reason(self, slot: int) -> Spill | None:
         """Why a batch that is delivered now must be copied out first."""
-        if self.copies is None and self.mover is None:
-            return self._budget.reason_to_spill(slot)
-        return self._budget.reason_to_copy_out(slot)
+        if self.lends or self.mover is not None:
+            return self._budget.reason_to_copy_out(slot)
+        return self._budget.reason_to_spill(slot)
 
     def spill_until(self, fits: Callable[[], bool]) -> None:
         """Copy answers out of their slots until there is room for an earlier batch."""
@@ -149,29 +144,3 @@ class Received:
             if pending.in_slot:
                 self._decode(pending, Spill.FOR_AN_EARLIER_BATCH)
                 pending.note = self._notes.put_aside()
-
-    @property
-    def may_start_ahead(self) -> bool:
-        """True if fewer batches are on their way to a device than may be."""
-        return self.copies is not None and self._left(self.copies) > 0
-
-    def _left(self, copies: Copies) -> int:
-        return copies.ahead - sum(not pending.in_slot for pending in self.by_number.values())
-
-    def start_ahead(self) -> None:
-        """Start the copies of batches that are there, before torch asks for them."""
-        copies = self.copies
-        if copies is None:
-            return
-        waiting = [pending for pending in self.by_number.values() if pending.in_slot]
-        if copies.in_order:
-            waiting.sort(key=lambda pending: pending.number)
-        for pending in waiting[: max(0, self._left(copies))]:
-            self._decode(pending, self._reason(pending.slot))
-            _start(copies, pending)
-
-
-def _start(copies: Copies, pending: PendingBatch) -> None:
-    """Start the copies of a batch that is lent to them, unless that was done."""
-    if isinstance(pending.batch, Lent):
-        copies.start(pending)

@@ -13,9 +13,9 @@ from shmloader.errors import at_users_line
 from shmloader.options.record import BY_BATCH, Options
 from shmloader.order import telling
 from shmloader.order.order import Order
-from shmloader.trainer.device.in_process import way_to_device
 from shmloader.trainer.epoch import CurrentEpoch, Start
 from shmloader.trainer.parts import Parts
+from shmloader.trainer.ways_out import without_workers
 from shmloader.worker import restoring, snapshot
 from shmloader.worker.loop import is_fetched_singly
 from shmloader.worker.seeds import SeededFetcher, listed
@@ -51,7 +51,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
             place: Knows where the dataset goes on; None: at its beginning.
         """
         # First: a device that is not there costs no draw.
-        self._to_device = way_to_device(options)
+        self._to_device = without_workers(options)
         self._task = 0
         self._by_batch = options.seed_by == BY_BATCH
         self._order, self.parts = order, parts

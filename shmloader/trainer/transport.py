@@ -17,8 +17,9 @@ from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
 from shmloader.trainer.budget import Budget
-from shmloader.trainer.received import Failure, Received
+from shmloader.trainer.received import Received
 from shmloader.trainer.requests import Requests
+from shmloader.way_out import Failure
 from shmloader.worker.seeds import number_of_attempt
 
 # An attribute of an enum's class takes longer to find than a name of this module.
@@ -352,17 +353,14 @@ class Transport:
             self._accept(news)
         return bool(lost)
 
-    # Copies to a device
-
-    def start_ahead(self) -> None:
-        """Start the copies of batches that are there, before torch asks for them."""
-        if self._broken is not None or not self.received.may_start_ahead:
-            return
-        try:
-            self.drain()
-        except WorkerBroken as error:
-            self._broken = error  # raised where torch waits: the batch in hand is right
-        self.received.start_ahead()
+    def drain_ahead(self) -> bool:
+        """Drain while a batch may be in hand. Returns True if `receive` has something to say."""
+        if self._broken is None:
+            try:
+                self.drain()
+            except WorkerBroken as error:
+                self._broken = error  # raised where torch waits: the batch in hand is right
+        return bool(self._drained) or self._broken is not None
 
     # Grants
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shmloader.order import telling
-from shmloader.trainer.device.copies import Copies
 from shmloader.trainer.transport import Transport
 from shmloader.trainer.workers import Workers
-
-_LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
+from shmloader.way_out import WayOut
 
 
 class Waiting:
@@ -19,16 +17,15 @@ class Waiting:
 
     Attributes:
         is_closing: True once the loader is closed; set by any thread, seen by the one that waits.
-        copies: To a device, which end meanwhile; None: there are none.
         replaying: Workers of a resumed epoch that fetch again before they answer.
     """
 
-    def __init__(self, transport: Transport, processes: Workers) -> None:
+    def __init__(self, transport: Transport, processes: Workers, way: WayOut) -> None:
         self.is_closing = False
-        self.copies: Copies | None = None
         self.replaying: set[int] = set()
         self._transport = transport
         self._processes = processes
+        self._way = way
         self._heals = transport.ledger.heals
         self._replay_told = telling.of_dataset()
 
@@ -52,15 +49,15 @@ class Waiting:
                 raise closed()
             if self._heals and self._processes.heal_now_and_then(active, self._transport):
                 deadline = None
-            if self.copies is not None:
-                self.copies.poll()
-                self._transport.start_ahead()
             answer = self._transport.receive(tasks, wanted, active)
             if answer is not None:
                 if self.replaying:
                     task = tasks.get(answer[0])
                     self.replaying.difference_update(task[:1] if task else ())
                 return answer
+            longest_s = self._way.waiting()
+            if longest_s <= 0:
+                continue
             now = time.monotonic()
             deadline = now + timeout_s if deadline is None else deadline
             if now >= deadline:
@@ -68,10 +65,8 @@ class Waiting:
                     raise queue.Empty
                 deadline = None
                 continue
-            slice_s = self._processes.slice_s
-            if self.copies is not None and self.copies.in_flight:
-                slice_s = _LOOK_S
-            self._transport.wait(min(deadline - now, slice_s), tasks)
+            longest_s = min(deadline - now, self._processes.slice_s, longest_s)
+            self._transport.wait(longest_s, tasks)
             if self.replaying:
                 self._tell_of_replay()
             if self._transport.ledger.unread:

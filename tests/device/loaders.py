@@ -36,10 +36,8 @@ class Images(Dataset):
 
 def loader_of(monkeypatch, backend, dataset=None, **options):
     """Make a loader whose batches go to a stand-in."""
-    for module in ("ways", "in_process"):
-        monkeypatch.setattr(
-            f"shmloader.trainer.device.{module}.backend_for", lambda device: backend
-        )
+    for module in ("way", "in_process"):
+        monkeypatch.setattr(f"shmloader.device.{module}.backend_for", lambda device: backend)
     options = {"batch_size": 2, "num_workers": 2, "device": "cuda", **options}
     return DataLoader(Images() if dataset is None else dataset, **options)
 

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader, Device
 from shmloader.core import is_behind_lease
-from shmloader.trainer.device import copies as copies_module
+from shmloader.device import copies as copies_module
 from tests.device.loaders import Images, Record, all_kinds, loader_of
 from tests.device.standin import Never, StandIn
 from tests.helpers.warned import recorded

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from shmloader.trainer.device import backend as backend_module
-from shmloader.trainer.device.backend import Backend
-from shmloader.trainer.device.choosing import backend_for
-from shmloader.trainer.device.cuda import Cuda
+from shmloader.device import backend as backend_module
+from shmloader.device.backend import Backend
+from shmloader.device.choosing import backend_for
+from shmloader.device.cuda import Cuda
 
 
 class Runtime:

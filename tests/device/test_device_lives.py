@@ -17,11 +17,11 @@ import torch
 from tests.device.loaders import Images
 from tests.device.standin import StandIn
 from shmloader import DataLoader
-from shmloader.trainer.device import ways
+from shmloader.device import way
 
 if __name__ == "__main__":
     backend = StandIn(when_asked=lambda backend: None)
-    ways.backend_for = lambda device: backend
+    way.backend_for = lambda device: backend
     atexit.register(lambda: print(len(backend.registered) > 0, backend.unregistered, flush=True))
     loader = DataLoader(Images(), 2, num_workers=2, device="cuda", persistent_workers=True)
     batches = iter(loader)

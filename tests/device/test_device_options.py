@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from shmloader import Device, UnsendableBatch
-from shmloader.trainer.device.walk import moved, tensors_in
+from shmloader.device.walk import moved, tensors_in
 from tests.device.loaders import Images, Record, all_kinds, loader_of
 from tests.device.standin import StandIn, extent_of
 

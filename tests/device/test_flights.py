@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmloader.trainer.device import copies as copies_module
-from shmloader.trainer.device.copies import Copies
-from shmloader.trainer.device.walk import moved
+from shmloader.device import copies as copies_module
+from shmloader.device.copies import Copies
+from shmloader.device.walk import moved
 from tests.device.loaders import Images, loader_of
 from tests.device.standin import Never, StandIn
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shmloader import DataLoader, Device
-from shmloader.trainer.device.cuda import Cuda
+from shmloader.device.cuda import Cuda
 from tests.device.loaders import Images, all_kinds
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

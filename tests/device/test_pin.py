@@ -7,7 +7,7 @@ import torch
 
 from shmloader import DataLoader
 from shmloader.core import copy_tensor
-from shmloader.trainer.device.pin import pin
+from shmloader.trainer.pinning import pin
 from tests.device.loaders import Images
 
 Pair = namedtuple("Pair", "x y")
@@ -51,7 +51,7 @@ def pinning(monkeypatch):
         return pin(leaf, empty)
 
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr("shmloader.trainer.device.ways.pin", pin_here)
+    monkeypatch.setattr("shmloader.trainer.ways_out.pin", pin_here)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: self)
     return made
 

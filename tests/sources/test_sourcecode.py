@@ -31,6 +31,7 @@ RANKS = {
     "describing": 8,
     "trainer": 7,
     "order": 6,
+    "device": 6,
     "options": 5,
     "worker": 4,
     "processes": 3,
@@ -43,6 +44,7 @@ RANKS = {
     "log": 0,
     "metrics": 0,
     "requirements": 0,
+    "way_out": 1,
 }
 ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do
 

@@ -79,7 +79,9 @@ def test_attributes_of_the_iterators_are_listed():
     base = [torchs._BaseDataLoaderIter, torchs._MultiProcessingDataLoaderIter]
     base.append(torchs._SingleProcessDataLoaderIter)
     theirs = {name for each in base for name in attributes(ast.parse(inspect.getsource(each)))}
-    sources = [(PACKAGE / "trainer" / name).read_text() for name in ("iterator.py", "single.py")]
+    paths = [PACKAGE / "trainer" / name for name in ("iterator.py", "single.py", "opening.py")]
+    paths.append(PACKAGE / "order" / "resuming" / "place.py")
+    sources = [path.read_text() for path in paths]
     ours = {name for source in sources for name in attributes(ast.parse(source))}
     shared = {name for name in theirs & ours if name.startswith("_")} - {"_profiler_enabled"}
 

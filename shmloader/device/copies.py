@@ -25,13 +25,12 @@ from torch._utils import ExceptionWrapper
 
 from shmloader import log
 from shmloader.core import Lent, copy_tensor, pickling
+from shmloader.device.backend import Backend
+from shmloader.device.blocks import BLOCK_BYTES, Blocks
+from shmloader.device.registry import Registry
+from shmloader.device.walk import tensors_in
 from shmloader.errors import warn
-from shmloader.trainer.device.backend import Backend
-from shmloader.trainer.device.blocks import BLOCK_BYTES, Blocks
-from shmloader.trainer.device.modes import ordinary_tensors
-from shmloader.trainer.device.registry import Registry
-from shmloader.trainer.device.transforming import transformed
-from shmloader.trainer.device.walk import tensors_in
+from shmloader.way_out import ordinary_tensors, transformed
 
 _LAND_S = 10.0  # how long the end of an iterator waits for its copies
 _LOOK_S = 0.0005  # between two looks meanwhile

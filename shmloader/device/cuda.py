@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from shmloader.trainer.device.backend import Backend, kept_stream
+from shmloader.device.backend import Backend, kept_stream
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices, whichever is current
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from shmloader.core import copy_tensor
-from shmloader.trainer.device.modes import ordinary_tensors
+from shmloader.way_out import ordinary_tensors
 
 
 def _empty(like: torch.Tensor) -> torch.Tensor:

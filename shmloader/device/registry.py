@@ -10,7 +10,7 @@ import contextlib
 
 from shmloader import log
 from shmloader.core import Ledger, Lent
-from shmloader.trainer.device.backend import Backend
+from shmloader.device.backend import Backend
 
 # A batch below this goes through pinned memory: the copy costs less than 0.1 ms, and the slots need
 # no pages ahead.

@@ -2,7 +2,7 @@
 
 import torch
 
-from shmloader.trainer.device.backend import Backend
+from shmloader.device.backend import Backend
 
 # As much as small leaves share in private memory: a kept leaf costs at most so much beside its own.
 BLOCK_BYTES = 8 << 10

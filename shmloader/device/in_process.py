@@ -1,0 +1,24 @@
+"""Batches on a device without workers: at once, one copy of each plain tensor."""
+
+from collections.abc import Callable
+from typing import Any
+
+from shmloader.device.choosing import Wanted, backend_for
+from shmloader.device.walk import moved
+from shmloader.way_out import transformed
+
+
+def bringing_to(wanted: Wanted) -> Callable[[Any], Any]:
+    """
+    Return what brings a batch to the device of a loader without workers.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    device, transform = backend_for(wanted.name).device, wanted.transform
+
+    def bring(batch: Any) -> Any:
+        there = moved(batch, lambda leaf: leaf.to(device))
+        return there if transform is None else transformed(there, transform)
+
+    return bring

@@ -1,0 +1,156 @@
+"""The ways of a batch to the user: from its slot, pinned, through a function, to a device."""
+
+import functools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils import pin_memory as torch_pin_memory
+
+from shmloader.memory.pool import SegmentPool
+from shmloader.options.record import Device, Options
+from shmloader.trainer.pinning import pin
+from shmloader.trainer.received import PendingBatch, Received
+from shmloader.trainer.transport import Transport
+from shmloader.way_out import Failure, WayOut, transformed
+
+
+class PlainWay:
+    """
+    Delivers batches where they lie.
+
+    Attributes:
+        deliver: Turns an answer into its batch, by one call.
+    """
+
+    def __init__(self, received: Received) -> None:
+        self.deliver: Callable[[PendingBatch], Any] = received.deliver
+
+    def look(self) -> None:
+        """There is nothing to say."""
+
+    def waiting(self) -> float:
+        """Return that the trainer may park for ever."""
+        return math.inf
+
+    def rest(self) -> None:
+        """Nothing but the batches themselves keeps pages."""
+
+    def end_epoch(self) -> None:
+        """Nothing is learnt later."""
+
+    def close(self) -> bool:
+        """Return that the segment may be used again."""
+        return True
+
+
+class TransformedWay(PlainWay):
+    """Delivers what a function makes of each batch, in host memory."""
+
+    def __init__(self, received: Received, transform: Callable[[Any], Any]) -> None:
+        super().__init__(received)
+        self.deliver = functools.partial(_through, received, transform)
+
+
+class PinnedWay(PlainWay):
+    """Delivers batches in pinned memory, as torch's loader does."""
+
+    def __init__(self, received: Received, device: str | None, counts: "Counter[str]") -> None:
+        """
+        Have each plain tensor copied.
+
+        Args:
+            device: torch's `pin_memory_device`.
+            counts: Its `ns` are the nanoseconds that it takes.
+        """
+        super().__init__(received)
+        received.mover = pin
+        self.deliver = functools.partial(_pinned, received, device, counts)
+
+
+def choose(
+    options: Options,
+    transport: Transport,
+    pool: SegmentPool,
+    *,
+    in_order: bool,
+    pins: bool,
+    pin_device: str | None,
+) -> WayOut:
+    """
+    Choose how a loader's batches get from their slots to the user.
+
+    Args:
+        in_order: torch's option of that name.
+        pins: torch's `pin_memory`, if there is a device.
+        pin_device: torch's `pin_memory_device`.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    received, device = transport.received, options.device
+    if device is not None and device.copies:
+        return _to_device(device, transport, pool, options.slot_bytes, in_order=in_order)
+    if pins:
+        return PinnedWay(received, pin_device, pool.copying)
+    if device is not None and device.transform is not None:
+        return TransformedWay(received, device.transform)
+    return PlainWay(received)
+
+
+def _to_device(
+    device: Device, transport: Transport, pool: SegmentPool, lock_bytes: int | None, in_order: bool
+) -> WayOut:
+    from shmloader.device.way import DeviceWay, copies_to  # the room may be absent
+
+    copies = copies_to(device, transport.ledger, pool, lock_bytes=lock_bytes, in_order=in_order)
+    return DeviceWay(transport.received, transport.drain_ahead, copies)
+
+
+def without_workers(options: Options) -> Callable[[Any], Any] | None:
+    """
+    Return what brings a batch out of a loader without workers; None: it stays what it is.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    if options.device is None:
+        return None
+    if options.device.copies:
+        from shmloader.device.in_process import bringing_to  # the room may be absent
+
+        return bringing_to(options.device)
+    transform = options.device.transform
+    return transform and functools.partial(transformed, transform=transform)
+
+
+def _through(received: Received, transform: Callable[[Any], Any], pending: PendingBatch) -> Any:
+    batch = received.deliver(pending)
+    try:
+        return batch if isinstance(batch, ExceptionWrapper) else transformed(batch, transform)
+    except Exception as error:
+        return Failure(error)
+
+
+def _pinned(
+    received: Received, device: str | None, counts: "Counter[str]", pending: PendingBatch
+) -> Any:
+    began = time.perf_counter_ns()
+    batch = received.deliver(pending)
+    if not isinstance(batch, ExceptionWrapper):
+        batch = _pinned_by_torch(batch, device)
+    counts["ns"] += time.perf_counter_ns() - began
+    return batch
+
+
+def _pinned_by_torch(batch: Any, device: str | None) -> Any:
+    """Have torch pin what is not pinned yet: what `pin` could not, and objects of users."""
+    try:
+        return torch_pin_memory.pin_memory(batch, device)
+    except Exception:
+        index = torch.accelerator.current_device_index()
+        return ExceptionWrapper(where=f"in pin memory thread for device {index}")

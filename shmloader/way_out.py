@@ -1,0 +1,84 @@
+"""
+A way out of the loader, and what all ways need: how a batch gets from its slot to the user.
+
+An iterator has one way for its whole life, calls these hooks, and never asks which one it has.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch._utils import ExceptionWrapper
+
+from shmloader.errors import leave_out_levels
+
+_NO_MODE = contextlib.nullcontext()
+
+
+class WayOut(Protocol):
+    """What an iterator calls, on the thread that iterates or closes."""
+
+    def look(self) -> None:
+        """Say what is to be said before a batch is in hand, which an error would lose."""
+
+    def waiting(self) -> float:
+        """
+        Use the time before the trainer parks.
+
+        Returns:
+            How long it may park, in seconds; 0: something has changed, so receive again.
+        """
+
+    def deliver(self, pending: Any) -> Any:
+        """Turn a received answer into its batch, or into an `ExceptionWrapper` in its place."""
+
+    def rest(self) -> None:
+        """Let go of the slots' pages at the end of an epoch, so that they can be given back."""
+
+    def end_epoch(self) -> None:
+        """
+        Say what was learnt of batches that were handed out, after which no other one comes.
+
+        Raises:
+            Exception: What went wrong with one of them.
+        """
+
+    def close(self) -> bool:
+        """Let go of the segment. Returns True if it may be used again."""
+
+
+class Failure(ExceptionWrapper):
+    """An error of the trainer's own in a batch's place, for torch to raise; of which task."""
+
+    def __init__(self, error: Exception, number: int | None = None) -> None:
+        leave_out_levels(error)
+        self.error = error
+        self.number = number
+
+    def reraise(self) -> NoReturn:
+        """Raise the error as it is."""
+        raise self.error
+
+
+def ordinary_tensors() -> contextlib.AbstractContextManager[Any]:
+    """
+    Have tensors that are made inside be no inference tensors, of which autograd saves none.
+
+    A batch that is copied ahead may be handed out when the mode around next() is over.
+    """
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_MODE
+
+
+def transformed(batch: Any, transform: Callable[[Any], Any]) -> Any:
+    """
+    Return what a user's function makes of a batch that is on its device.
+
+    Raises:
+        RuntimeError: It raised StopIteration, which would end the epoch without a word. Python's
+            generators do the same.
+    """
+    try:
+        return transform(batch)
+    except StopIteration as error:
+        raise RuntimeError("the transform of the Device raised StopIteration") from error
