@@ -118,11 +118,14 @@ def middle(runs: Iterable[dict], field: str, scale: float = 1.0) -> float | None
 
 def ratio(above: Iterable[dict], below: Iterable[dict], field: str) -> float | None:
     """Return the median of the ratios of a figure, each within its round, or None."""
-    pairs = zip(above, below, strict=True)
-    values = [
-        one[field] / other[field] for one, other in pairs if one.get(field) and field in other
-    ]
+    values = ratios(above, below, field)
     return median(values) if values else None
+
+
+def ratios(above: Iterable[dict] | None, below: Iterable[dict], field: str) -> list[float]:
+    """List the ratios of a figure, each within its round; none if there is nothing above."""
+    pairs = zip(above, below, strict=True) if above else ()
+    return [one[field] / other[field] for one, other in pairs if one.get(field) and field in other]
 
 
 def runnable(names: Iterable[str], why_not: Callable[[str], str | None], none: str) -> list[str]:

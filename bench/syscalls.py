@@ -1,7 +1,6 @@
 """System calls of running processes, counted by strace while a block of code runs."""
 
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -9,11 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 _ROW = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(\w+)$", re.MULTILINE)
-
-
-def missing() -> str | None:
-    """Say why system calls cannot be counted here, or None."""
-    return None if shutil.which("strace") else "strace is not installed"
 
 
 def count(pids: list[int], work: Callable[[], None]) -> dict[str, int]:

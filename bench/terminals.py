@@ -38,8 +38,8 @@ _COLUMNS, _ROWS = 110, 40
 _LONGEST_S = 120.0
 _LOOKED = "Ctrl-C ends this"  # below each look of `top`
 
-_HANGS = '''\
-"""A training on photographs, one of which lies on a disk that no longer answers."""
+_TRAINING = '''\
+"""A training on photographs: its samples take a while, or one never comes."""
 
 import time
 
@@ -51,38 +51,13 @@ from shmloader import DataLoader
 
 class Photos(Dataset):
     def __len__(self):
-        return 8000
+        return COUNT
 
     def __getitem__(self, index):
         return self.read(index)
 
     def read(self, index):
-        time.sleep(1000 if index == 4711 else 0.0005)
-        return torch.zeros(3, 32, 32)
-
-
-if __name__ == "__main__":
-    for batch in DataLoader(Photos(), batch_size=16, num_workers=2):
-        time.sleep(0.004)
-'''
-
-_WAITS = '''\
-"""A training that waits for its data."""
-
-import time
-
-import torch
-from torch.utils.data import Dataset
-
-from shmloader import DataLoader
-
-
-class Photos(Dataset):
-    def __len__(self):
-        return 2000
-
-    def __getitem__(self, index):
-        time.sleep(0.003)
+        time.sleep(WAIT)
         return torch.zeros(3, 32, 32)
 
 
@@ -100,7 +75,8 @@ if __name__ == "__main__":
         step(batch)
     print(loader.report())
 '''
-
+_HANGS = _TRAINING.replace("COUNT", "8000").replace("WAIT", "1000 if index == 4711 else 0.0005")
+_WAITS = _TRAINING.replace("COUNT", "2000").replace("WAIT", "0.003")
 
 COLUMNS = {"picture": "picture"}
 

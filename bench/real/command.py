@@ -13,53 +13,108 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.driver import runnable
-from bench.real import figures, report, turns
+from bench.driver import alone, in_turns, middle, ratio, runnable
+from bench.real.run import Row
 from bench.real.trainings import TRAININGS
+from bench.report import machine, table
 
-COLUMNS = report.COLUMNS
+COLUMNS = {
+    "training": "training",
+    "loader": "contender",
+    "ms per step": "ms",
+    "range": "range",
+    "times torch": "times_torch",
+    "waiting": "waiting",
+    "trainer CPU ms": "trainer_cpu_ms",
+    "all CPU ms": "all_cpu_ms",
+    "trainer faults": "trainer_minor_faults",
+    "worker faults": "worker_minor_faults",
+    "peak MB": "peak_mb",
+    "same losses": "correct",
+}
+_FIGURES = ("ms", "trainer_cpu_ms", "trainer_minor_faults", "worker_minor_faults", "peak_mb")
+_TORCHS, _OURS = "torch", "ours"
 
 
-def records(options: argparse.Namespace) -> Iterator[figures.Record]:
+def records(options: argparse.Namespace) -> Iterator[dict]:
     """Yield two rows per training; they are right if every loss of ours was torch's."""
-    for name in ("rounds", "steps"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            sys.exit(f"--{name} must be at least 1, not {value}")
-    options.about = report.about(["python", "-m", "bench", *sys.argv[1:]])  # load before the run
     names = runnable(
         options.training or TRAININGS,
         lambda name: TRAININGS[name].why_not(),
         "no training can run here: make bench-real installs what they need",
     )
+    packages = {name for spec in TRAININGS.values() for name in spec.packages.values()}
+    versions = {name: machine.version(name) for name in sorted(packages)}
+    options.about = machine.about(packages=versions)  # now, because it has the load before the run
     options.is_whole = len(sys.argv) == 2 and names == list(TRAININGS)
-    options.failed = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as folder:
         if any(TRAININGS[name].pictures for name in names):
             from bench.real import photographs  # only now: its packages may be missing
 
-            photographs.write(folder)
+            photographs.write(Path(folder))
         for name in names:
-            spec = TRAININGS[name]
-            try:
-                runs = turns.alternate(name, options.steps or spec.steps, options.rounds, folder)
-            except turns.Failed as failure:
-                print(f"FAILED: {name}: {failure}", file=sys.stderr)
-                options.failed.append(name)
-                continue
-            yield from map(report.worded, figures.records(name, spec.title, runs))
+            steps = options.steps or TRAININGS[name].steps
+            yield from compared(name, trained(name, steps, options.rounds, folder))
 
 
-def end(options: argparse.Namespace, found: dict[str, list[figures.Record]]) -> bool:
-    """Publish a whole run that was right. Returns True if no training failed."""
-    if options.is_whole and not options.failed and all(each["correct"] for each in found["real"]):
-        report.write(found["real"], options.about)
-    return not options.failed
+def trained(name: str, steps: int, rounds: int, folder: str) -> dict[str, list[dict]]:
+    """Train with both loaders in turns, in a process for each round."""
+    return in_turns(
+        (_TORCHS, _OURS), rounds, lambda loader: alone(Row(name, loader, steps, folder))[0]
+    )
+
+
+def compared(name: str, found: dict[str, list[dict]]) -> Iterator[dict]:
+    """Yield a record for each loader: medians over the rounds, and what is wrong."""
+    pairs = zip(found[_TORCHS], found[_OURS], strict=True)
+    wrong = next(filter(None, (mistake(*pair) for pair in pairs)), None)
+    for loader, runs in found.items():
+        all_cpu_ms = [{"ms": run["trainer_cpu_ms"] + run["worker_cpu_ms"]} for run in runs]
+        yield {
+            "training": name,
+            "contender": loader,
+            "steps": len(runs[0]["losses"]) // 2,
+            **{figure: middle(runs, figure) for figure in _FIGURES},
+            "all_cpu_ms": middle(all_cpu_ms, "ms"),
+            "range": table.span([run["ms"] for run in runs]),
+            "waiting": f"{middle(runs, 'wait', 100):.0f} %",
+            "times_torch": ratio(found[_TORCHS], runs, "ms"),
+            "correct": wrong is None,
+            "mistakes": {name: wrong} if wrong else {},
+            "runs": [{**run, "losses": run["losses"][-1:]} for run in runs],
+        }
+
+
+def mistake(torchs: dict, ours: dict) -> str | None:
+    """Say what is wrong: losses that differ in any bit, or a loader that was not ours; or None."""
+    if len(torchs["losses"]) != len(ours["losses"]):
+        return f"{len(ours['losses'])} steps instead of {len(torchs['losses'])}"
+    pairs = zip(torchs["losses"], ours["losses"], strict=True)
+    for step, (right, found) in enumerate(pairs):
+        if right != found:  # true of nan as well: such a training shows nothing
+            return f"step {step}: the loss is {found!r}, with torch's loader {right!r}"
+    steps, served = len(ours["losses"]), ours["stats"].get("batches")
+    return None if served == steps else f"{served} of {steps} batches were ours"
+
+
+def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+    """Publish a whole run that was right."""
+    own = found["real"]
+    if options.is_whole and all(each["correct"] for each in own):
+        table.publish(
+            Path(__file__).parents[1] / "results" / "real",
+            "Trainings",
+            options.about,
+            own,
+            "Medians over the rounds, their range, and *times torch* as the median of the rounds' "
+            "own ratios; more than 1 is faster than torch. CPU and page faults are per step.\n",
+            table.markdown(COLUMNS, own),
+            "".join(f"- `{name}`: {spec.title}.\n" for name, spec in TRAININGS.items()),
+        )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this question."""
     parser.add_argument("--training", action="append", choices=TRAININGS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=5, help="timed epochs of each loader")
+    parser.add_argument("--rounds", type=int, default=5, help="processes of each loader")
     parser.add_argument("--steps", type=int, help="of an epoch, instead of the training's")

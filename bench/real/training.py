@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import RandomSampler
 
 from bench import usage
+from bench.measure import per_batch
 
 WORKERS = {"num_workers": 2, "persistent_workers": True}
 
 _SEED = 13
-_USED = ("trainer_cpu_s", "worker_cpu_s", "trainer_minor_faults", "worker_minor_faults")
 _LOOKS = 12  # how often an epoch stops for a look at memory
 _NO_MORE = object()
 
@@ -36,19 +36,6 @@ class Training:
     loss: Callable[[torch.nn.Module, Any], torch.Tensor]
 
 
-@dataclass
-class Epoch:
-    """One epoch, from iter() to its end: seconds, CPU seconds, page faults, and every loss."""
-
-    wall_s: float
-    wait_s: float  # in iter() and next()
-    trainer_cpu_s: float
-    worker_cpu_s: float
-    trainer_minor_faults: float
-    worker_minor_faults: float
-    losses: list[float]
-
-
 def seed() -> None:
     """Start every generator anew, so that two processes draw the same."""
     random.seed(_SEED)
@@ -61,12 +48,16 @@ def draws(dataset: Sized, samples: int) -> RandomSampler:
     return RandomSampler(dataset, num_samples=samples)
 
 
-def train(training: Training, look: Callable[[int], None] | None = None) -> Epoch:
+def train(training: Training, look: Callable[[int], None] | None = None) -> dict:
     """
     Train for an epoch.
 
     Args:
         look: Called after each step with its number, with the batch and its gradients still there.
+
+    Returns:
+        Every loss; the share of the time, from iter() to the end, in iter() and next(); and per
+        step: ms, CPU ms and page faults of trainer and workers.
     """
     optimizer = torch.optim.SGD(training.net.parameters(), lr=0.01)
     losses: list[float] = []
@@ -87,27 +78,26 @@ def train(training: Training, look: Callable[[int], None] | None = None) -> Epoc
         if look:
             look(len(losses))
     wall_s, after = time.perf_counter() - begin, usage.totals()
-    used = {name: after[name] - before[name] for name in _USED}
-    return Epoch(wall_s, wait_s, **used, losses=losses)
+    used = per_batch({name: after[name] - before[name] for name in after}, len(losses))
+    return {"losses": losses, "ms": 1e3 * wall_s / len(losses), "wait": wait_s / wall_s, **used}
 
 
-def watch(training: Training, steps: int) -> tuple[Epoch, float]:
+def peak_mb(training: Training, steps: int) -> tuple[list[float], float]:
     """
     Train for an epoch and look at memory a dozen times.
 
     Returns:
-        The epoch, whose times mean nothing, and the highest MB of trainer and workers above what
-        they had before it: each page once, shared memory that no process maps included.
+        The losses, and the highest MB of trainer and workers above what they had before it: each
+        page once, shared memory that no process maps included.
     """
-    before, highest = _memory_mb(), 0.0
+    looks = [_memory_mb()]
 
     def look(step: int) -> None:
-        nonlocal highest
         if step % max(1, steps // _LOOKS) == 0:
-            highest = max(highest, _memory_mb())
+            looks.append(_memory_mb())
 
-    epoch = train(training, look)
-    return epoch, highest - before
+    losses = train(training, look)["losses"]
+    return losses, max(looks) - looks[0]
 
 
 def _memory_mb() -> float:

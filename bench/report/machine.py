@@ -3,10 +3,13 @@
 import os
 import platform
 import re
+import shlex
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -27,14 +30,22 @@ def describe() -> dict:
     }
 
 
+def about(**more: Any) -> dict:
+    """Collect the same with the command, and more that a page says."""
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+    return {**describe(), **more, "command": command}
+
+
 def sentence(machine: dict) -> str:
     """Say in one line where the figures come from."""
     before = f" beside {machine['before']}" if "before" in machine else ""
+    versions = machine.get("packages", {})
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     return (
         f"{machine['cpu']}, {machine['cores']} cores, L3 {machine['l3_cache']}, "
         f"Linux {machine['kernel']}, Python {machine['python']}, torch {machine['torch']}, "
         f"numpy {machine['numpy']}, commit {machine['commit']}{before}, {machine['date']}, "
-        f"load before the run {machine['load_before']}"
+        f"load before the run {machine['load_before']}" + (f"; {packages}" if packages else "")
     )
 
 

@@ -40,7 +40,7 @@ def test_training(compare, name, pictures):
 
     def epochs(_):
         training = make(name, pictures, STEPS)
-        return [loss for _ in range(2) for loss in train(training).losses]
+        return [loss for _ in range(2) for loss in train(training)["losses"]]
 
     ours = compare(distribution, f"bench real: {name}", epochs)
 
