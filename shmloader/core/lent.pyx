@@ -92,7 +92,7 @@ def copy_tensor(to, source):
         return False
     length *= is_.dtype.bits // 8
     start, target = tensor_start(&is_), tensor_start(&into)
-    # Not past the caches: into private memory that was slower, see bench/micro/test_pin.py.
+    # Not past the caches: into private memory that was slower, see bench/micro/test_copy.py.
     if length < UNLOCKED_BYTES:
         copy_plain(target, start, length)
     else:

@@ -204,7 +204,7 @@ def _ask(dataset: Any, fetcher: Any) -> tuple[Any, Any, bool]:
         return snapshot.state_of(dataset), None, False
     iterator = fetcher.dataset_iter
     own = snapshot.state_of(iterator) if iterator is not dataset else None
-    return snapshot.state_of(dataset), own, bool(fetcher.ended)
+    return snapshot.state_of(dataset), own, restoring.has_ended(fetcher)
 
 
 class _Aside(SeededFetcher):

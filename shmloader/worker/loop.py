@@ -24,7 +24,7 @@ from shmloader.errors import ShmloaderError, UnsendableBatch, leave_out_levels
 from shmloader.memory.segment import Handle
 from shmloader.processes import scheduling
 from shmloader.processes.watching import ParentWatch
-from shmloader.worker import collate, generator_states, heap, snapshot, storages
+from shmloader.worker import collate, generator_states, heap, restoring, snapshot, storages
 from shmloader.worker.ahead import LookAhead
 from shmloader.worker.growth import Growth
 from shmloader.worker.seeds import SeededFetcher, listed
@@ -385,7 +385,7 @@ class Worker:
         position.dataset = snapshot.state_of(self._dataset)
         if not self._is_iterable:
             return
-        position.has_ended = bool(self._fetcher.ended)
+        position.has_ended = restoring.has_ended(self._fetcher)
         iterator = self._fetcher.dataset_iter
         if iterator is not self._dataset:
             position.iterator = snapshot.state_of(iterator)

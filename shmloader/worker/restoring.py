@@ -34,6 +34,12 @@ def enter_epoch(dataset: Any, position: Position, begin: Callable[[], Any]) -> A
     return fetcher
 
 
+def has_ended(fetcher: Any) -> bool:
+    """Returns True if an iterable dataset yields no more: an error ends a generator too."""
+    frame = getattr(fetcher.dataset_iter, "gi_frame", fetcher)
+    return bool(fetcher.ended) or frame is None
+
+
 def has_state(position: Position) -> bool:
     """Returns True if the dataset, or its iterator, told where it was."""
     return position.dataset is not None or position.iterator is not None

@@ -33,7 +33,8 @@ class Position:
         epoch: The number of its epoch, if draws are seeded by it.
         index: The last request, if the dataset is iterable: it is always the same.
         is_exhausted: True if its iterable dataset has ended.
-        has_ended: True if its iterator ended within the last batch, so that no more will come.
+        has_ended: True if its iterator ended within the last batch, or by an error, so that no
+            more will come.
         dataset: The dataset's state_dict(); None if it has none.
         iterator: The state_dict() of the dataset's iterator; None if it has none.
         lacks_state: True if it has states, but could not tell them.

@@ -10,7 +10,7 @@ import warnings
 import numpy
 import pytest
 import torch
-from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, Sampler
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 from shmloader import DataLoader
@@ -551,3 +551,39 @@ def test_a_dataset_is_asked_with_lists(kind, workers):
 
         assert expected == list(loader)
     assert BATCHES - 1 == len(expected)
+
+
+class Breaking(IterableDataset):
+    """A generator that raises at its fifth sample, with a state."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < 9:
+            self.at += 1
+            if self.at == 5:
+                raise LookupError("the fifth sample")
+            yield self.at
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_generator_that_raised_has_ended(workers):
+    """It yields nothing after its error, in the loader that met it and in a resumed one."""
+    options = {"num_workers": workers, "batch_size": 2}
+    loader = DataLoader(Breaking(), **options, resumable=workers > 0)
+    batches = iter(loader)
+    taken = [next(batches).tolist(), next(batches).tolist()]
+    with pytest.raises(LookupError, match="the fifth sample"):
+        next(batches)
+    resumed = DataLoader(Breaking(), **options, resumable=workers > 0)
+    resumed.load_state_dict(loader.state_dict())
+
+    assert [[1, 2], [3, 4]] == taken
+    assert [] == list(batches) == list(resumed)
