@@ -5,7 +5,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from shmloader import requirements
+from shmloader import requirements, rooms
 
 requirements.check()
 
@@ -24,6 +24,8 @@ else:
             globals().update(names, __all__=sorted(names))
             if name in globals():
                 return globals()[name]
+            if name in exports["_ROOMS"]:
+                rooms.require_room(name, exports["_ROOMS"][name])
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
     def __dir__() -> list[str]:

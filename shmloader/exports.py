@@ -23,7 +23,7 @@ from shmloader.metrics import Stats as Stats
 from shmloader.metrics import Times as Times
 from shmloader.metrics import WorkerStats as WorkerStats
 from shmloader.options.record import Device as Device
-from shmloader.order.resuming.merging import merge_states as merge_states
+from shmloader.rooms import has_room as _has_room
 from shmloader.serving import close as close
 from shmloader.serving import install as install
 from shmloader.serving import load_state_dict as load_state_dict
@@ -37,3 +37,8 @@ from shmloader.tuning import Tuned as Tuned
 from shmloader.tuning import tune as tune
 from shmloader.worker.collate import empty as empty
 from shmloader.worker.seeds import rng as rng
+
+if _has_room("order/resuming"):
+    from shmloader.order.resuming.merging import merge_states as merge_states
+
+_ROOMS = {"merge_states": "order/resuming"}  # of names that are absent with a room

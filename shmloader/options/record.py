@@ -11,12 +11,12 @@ import inspect
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy
 
 from shmloader.memory import limits
+from shmloader.rooms import require_room
 
 if TYPE_CHECKING:
     import torch  # the command line reads options without it
@@ -93,18 +93,14 @@ def _device_name(value: Any) -> str:
 def _device(name: str, value: Any) -> Device | None:
     device = value if value is None or isinstance(value, Device) else Device(value)
     if device is not None and device.copies:
-        _require_room(name, "device")
+        require_room("device=", "device")
     return device
 
 
-def _require_room(option: str, room: str) -> None:
-    """Refuse an option whose room, a folder that may be deleted, is absent."""
-    if find_spec(f"shmloader.{room}") is None:
-        raise ModuleNotFoundError(
-            f"{option}= needs the room shmloader/{room}, which this installation lacks: leave it "
-            "out, or install all of shmloader",
-            name=f"shmloader.{room}",
-        )
+def _resumable(name: str, value: Any) -> Any:
+    if _flag(name, value):
+        require_room("resumable=", "order/resuming")
+    return value
 
 
 def _count(least: int, most: int | None, *others: None, kind: str = "an int") -> Check:
@@ -198,7 +194,7 @@ class Options:
     worker_bytes: int | None = _option(
         None, _count(1, _BYTES_MAX, None), "bytes of growth after which a worker is replaced"
     )
-    resumable: bool = _option(False, _flag, "workers send with each batch where they are")
+    resumable: bool = _option(False, _resumable, "workers send with each batch where they are")
     device: Device | None = _option(None, _device, '"cuda": where batches arrive; experimental')
 
     def __post_init__(self) -> None:

@@ -33,7 +33,8 @@ class Parts:
 
     def __init__(self, *parts: Any) -> None:
         for part in parts:
-            self.add(part)
+            if part is not None:  # its room is absent
+                self.add(part)
 
     def add(self, part: Any) -> None:
         """Attach a part; its hooks are called after those of the parts before it."""

@@ -9,7 +9,10 @@ from tests.helpers.programs import ROOT, run
 from tests.sources import without_a_room
 
 # Each room, and an expression that uses what is in it.
-ROOMS = {"device": 'shmloader.DataLoader(range(4), device="cuda")'}
+ROOMS = {
+    "device": 'shmloader.DataLoader(range(4), device="cuda")',
+    "order/resuming": "shmloader.DataLoader(range(4), num_workers=1, resumable=True)",
+}
 PACKAGE = ROOT / "shmloader"
 # Otherwise an editable installation finds the room where it still is.
 SITE = """

@@ -42,6 +42,7 @@ RANKS = {
     "errors": 0,
     "holders": 0,
     "log": 0,
+    "rooms": 0,
     "metrics": 0,
     "requirements": 0,
     "way_out": 1,
