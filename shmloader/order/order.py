@@ -19,10 +19,11 @@ class Order:
     What an iterator asks for next.
 
     Attributes:
-        sampler: The loader's, which is drawn from: of batches, or of indices without them.
+        drawn_from: The loader's sampler: of batches, or of indices without them.
         noted: The sampler's state after the last draw; None if none is noted.
         watch: Called with each iterator of the sampler that is drawn from, before the first draw;
             returns what notes the sampler's state after a request, or None.
+        place: Knows where the order is, and notes it; None: the room of that is absent.
         at_its_place: While an iterator is made: the generators are as they were noted.
     """
 
@@ -34,16 +35,23 @@ class Order:
             is_packed: Requests are for workers, so they are made as arrays; otherwise they are
                 what the sampler draws.
         """
-        self.sampler = sampler
+        self.drawn_from = sampler
         self.noted: bytes | None = None
         self.watch: Callable[[Any], Callable[[Any], bytes | None] | None] = _note_nothing
+        self.place: Any = None
         self.at_its_place: AbstractContextManager[Any] = nullcontext()
         self._is_packed = is_packed
         self._restored: tuple[Iterator[Any], Any] | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        """Answer as the sampler, for code that looks into torch's iterators."""
+        if name.startswith("__") or name == "drawn_from":
+            raise AttributeError(name)
+        return getattr(self.drawn_from, name)
+
     def __len__(self) -> int:
         """How many requests an epoch has, by what the sampler says."""
-        return len(self.sampler)
+        return len(self.drawn_from)
 
     def restore(self, requests: Iterator[Any], iterator: Any) -> None:
         """
@@ -66,8 +74,8 @@ class Order:
         if self._restored is not None:
             (requests, iterator), self._restored = self._restored, None
             return _Requests(self, requests, self.watch(iterator))
-        iterator = iter(self.sampler)
-        planned = planning.plan(self.sampler) if self._is_packed else None
+        iterator = iter(self.drawn_from)
+        planned = planning.plan(self.drawn_from) if self._is_packed else None
         if planned is not None:
             return planned
         return _Requests(self, iterator, self.watch(iterator))

@@ -59,7 +59,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     _base_seed: Any
     _segment: Segment | None
 
-    place: Any = None  # where it is, for a copy of its loader; set by the service
     _is_error = False  # what is in hand is an error in a batch's place
     _shutdown = True  # until there is something to shut down: an interrupt may come first
 

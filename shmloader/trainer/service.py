@@ -32,6 +32,13 @@ from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
 
 _RESUMING = "order/resuming"
+_RESUMES = has_room(_RESUMING)
+if _RESUMES:
+    # Not when they are used: a process that has no descriptor left can import nothing.
+    from shmloader.order.resuming.place import Place
+    from shmloader.order.resuming.record import Record
+    from shmloader.order.resuming.resumption import Resumption
+    from shmloader.order.resuming.states import read
 
 Evidence = tuple[Epoch, Timeline, Setting]  # what `report_on` takes
 
@@ -49,8 +56,8 @@ class Service:
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
-        self._record: Any = None  # the last iterator's
-        self._loaded: Any = None  # for the next one
+        self._record: Record | None = None  # the last iterator's
+        self._loaded: Resumption | None = None  # for the next one
         self._resumed_at: int | None = None  # the sampler's epoch where the last one went on
 
     @property
@@ -64,7 +71,7 @@ class Service:
         self._look_back(loader)
         order = Order(loader._index_sampler, is_packed=False)
         place = self._place(loader, options, order)
-        iterator = SingleIterator(loader, options, order, Parts(place), place)
+        iterator = SingleIterator(loader, options, order, Parts(place))
         if place is not None:
             place.record.ask = iterator.dataset_to_ask()
         self._begin_from(place)
@@ -72,11 +79,7 @@ class Service:
 
     def _place(self, loader: Any, options: Options, order: Order) -> Any:
         """Return what knows where a new iterator is; None without the room of that."""
-        if not has_room(_RESUMING):
-            return None
-        from shmloader.order.resuming.place import Place  # the room may be absent
-
-        return Place(loader, options, order, self._loaded)
+        return Place(loader, options, order, self._loaded) if _RESUMES else None
 
     def _begin_from(self, place: Any) -> None:
         self._loaded, self._record = None, None if place is None else place.record
@@ -99,14 +102,11 @@ class Service:
         if self.loaded is not None:
             return self.loaded
         require_room("state_dict()", _RESUMING)
-        from shmloader.order.resuming.record import Record  # the room may be absent
-
         if self._record is None:
             # A copy of a loader whose workers live on shares their iterator.
             live = loader._iterator if isinstance(loader._iterator, RingIterator) else None
-            self._record = Record(loader, options()) if live is None else live.place.record
-        record: Record = self._record
-        return record.state_before() if is_ahead else record.state_dict(counted)
+            self._record = Record(loader, options()) if live is None else live._order.place.record
+        return self._record.state_before() if is_ahead else self._record.state_dict(counted)
 
     def load_state_dict(self, loader: Any, options: Options, state: Any) -> int | None:
         """
@@ -119,9 +119,6 @@ class Service:
             ValueError, TypeError: It cannot; nothing has changed.
         """
         require_room("load_state_dict()", _RESUMING)
-        from shmloader.order.resuming.resumption import Resumption  # the room may be absent
-        from shmloader.order.resuming.states import read
-
         self._loaded = Resumption(loader, options, read(state)) if state != {} else None
         self._record = None
         # One whose workers live on would begin its next epoch where it is itself.
@@ -151,7 +148,6 @@ class Service:
         order = Order(loader._index_sampler, is_packed=True)
         place = self._place(loader, options, order)
         iterator = RingIterator(loader, options, self.pool, shape, order, Parts(place))
-        iterator.place = place
         self._begin_from(place)
         self._iterators[id(iterator)] = iterator
         return iterator

@@ -39,23 +39,20 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     _sampler_iter: Any
     _shared_seed: Any
 
-    def __init__(
-        self, loader: Any, options: Options, order: Order, parts: Parts, place: Any = None
-    ) -> None:
+    def __init__(self, loader: Any, options: Options, order: Order, parts: Parts) -> None:
         """
-        Begin as torch's does.
+        Begin as torch's does, and bring the dataset to where the order is.
 
         Args:
             order: What is asked next.
             parts: What is attached to this iterator.
-            place: Knows where the dataset goes on; None: at its beginning.
         """
         # First: a device that is not there costs no draw.
         self._to_device = without_workers(options)
         self._task = 0
         self._by_batch = options.seed_by == BY_BATCH
         self._order, self.parts = order, parts
-        self._epoch = self._epoch_of(loader)
+        self._epoch, place = self._epoch_of(loader), order.place
         if place is not None and place.is_between_epochs:
             self._restore_between(loader.dataset, place.position_here())
         with order.at_its_place:

@@ -234,7 +234,10 @@ def test_settings_on_the_iterator(build):
         iterator._persistent_workers,
     )
     assert loader.dataset is iterator._dataset
-    assert loader.batch_sampler is iterator._index_sampler
+    batches = loader.batch_sampler, iterator._index_sampler
+    assert [(2, loader.sampler, False)] * 2 == [
+        (each.batch_size, each.sampler, each.drop_last) for each in batches
+    ]
     assert loader.collate_fn is iterator._collate_fn
     assert 4 == len(iterator)
 

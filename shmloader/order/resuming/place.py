@@ -47,16 +47,16 @@ class Place:
         self._loaded = loaded
         self._pinned: Pinned | None = None
         self._is_made = False
-        order.watch = self._watch
+        order.place, order.watch = self, self._watch
         if loaded is not None:
             order.at_its_place = self._with_noted_generators(loaded)
 
     @contextmanager
     def _with_noted_generators(self, loaded: Resumption) -> Iterator[None]:
         """Let an iterator be made with the generators as they were noted."""
-        loaded.finish(self._order.sampler, self.record.stateful, self._generator)
+        loaded.finish(self._order.drawn_from, self.record.stateful, self._generator)
         if not self._has_workers:
-            loaded.tell_epoch(self._order.sampler)  # before its only iterator is made
+            loaded.tell_epoch(self._order.drawn_from)  # before its only iterator is made
         self._pinned = pinned = loaded.pinned()
         pinned.enter()
         try:
@@ -89,8 +89,8 @@ class Place:
             if not loaded.is_in_epoch:
                 loaded.shared_seed = _next_shared_seed(iterator, loader.generator)
             share_seed(iterator, loaded.shared_seed)
-        loaded.tell_epoch(self._order.sampler)
-        drawn = loaded.draw(self._order.sampler, self.record.stateful, loader.generator)
+        loaded.tell_epoch(self._order.drawn_from)
+        drawn = loaded.draw(self._order.drawn_from, self.record.stateful, loader.generator)
         if drawn is not None:
             self._order.restore(drawn.requests, drawn.iterator)
         elif not self._has_workers and not loaded.is_in_epoch and pinned.is_apart:
