@@ -23,6 +23,7 @@ class Order:
         noted: The sampler's state after the last draw; None if none is noted.
         watch: Called with each iterator of the sampler that is drawn from, before the first draw;
             returns what notes the sampler's state after a request, or None.
+        was_empty: Called when an epoch's end comes before its first request.
         place: Knows where the order is, and notes it; None: the room of that is absent.
         at_its_place: While an iterator is made: the generators are as they were noted.
     """
@@ -38,6 +39,7 @@ class Order:
         self.drawn_from = sampler
         self.noted: bytes | None = None
         self.watch: Callable[[Any], Callable[[Any], bytes | None] | None] = _note_nothing
+        self.was_empty: Callable[[], None] = _do_nothing
         self.place: Any = None
         self.at_its_place: AbstractContextManager[Any] = nullcontext()
         self._is_packed = is_packed
@@ -97,12 +99,19 @@ class _Requests:
         self._order = order
         self._requests = requests
         self._state_of = state_of
+        self._is_empty = True
 
     def __iter__(self) -> "_Requests":
         return self
 
     def __next__(self) -> Any:
-        index = self._order.packed(next(self._requests))
+        try:
+            index = self._order.packed(next(self._requests))
+        except StopIteration:
+            if self._is_empty:
+                self._order.was_empty()
+            raise
+        self._is_empty = False
         if self._state_of is not None:
             self._order.noted = self._state_of(index)
         return index
@@ -110,3 +119,7 @@ class _Requests:
 
 def _note_nothing(iterator: Any) -> None:
     """Have no state of a sampler noted."""
+
+
+def _do_nothing() -> None:
+    """Have no epoch's end noted."""

@@ -271,7 +271,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _get_data(self) -> Any:
         # torch's own would look for its pin thread here; there is none.
-        is_bounded = self._timeout > 0 and not self._waiting.replaying
+        is_bounded = self._timeout > 0
         timeout_s = self._timeout if is_bounded else torch_utils.MP_STATUS_CHECK_INTERVAL
         wanted = self._rcvd_idx if self._in_order else None
         while True:

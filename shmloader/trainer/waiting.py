@@ -28,6 +28,7 @@ class Waiting:
         self._way = way
         self._heals = transport.ledger.heals
         self._replay_told = telling.of_dataset()
+        self._replayed = 0, 0  # by the worker that owed the oldest answer, at the last look
 
     def take(
         self,
@@ -38,6 +39,10 @@ class Waiting:
     ) -> Any:
         """
         Take the next answer, as `Transport.receive`, and wait for it.
+
+        Args:
+            timeout_s: How long at most, in seconds, from the last batch on that was fetched again
+                before that answer.
 
         Raises:
             queue.Empty: None came in time, or a worker is dead.
@@ -61,7 +66,7 @@ class Waiting:
             now = time.monotonic()
             deadline = now + timeout_s if deadline is None else deadline
             if now >= deadline:
-                if self.replaying or not self._processes.replace_hung(self._transport):
+                if not self._processes.replace_hung(self._transport):
                     raise queue.Empty
                 deadline = None
                 continue
@@ -71,6 +76,8 @@ class Waiting:
                 self._tell_of_replay()
             if self._transport.ledger.unread:
                 continue
+            if self._has_fetched_again():
+                deadline = None
             dead = self._processes.dead(active)
             if dead:
                 awaited = self._transport.awaited_worker()
@@ -79,6 +86,12 @@ class Waiting:
                 # Other deaths are no reason to wait longer for the worker that owes an answer.
                 if awaited is None or awaited in dead:
                     deadline = None
+
+    def _has_fetched_again(self) -> bool:
+        """Returns True if the worker that is awaited fetches again, and has got on with it."""
+        worker, before = self._transport.awaited_worker(), self._replayed
+        self._replayed = (0, 0) if worker is None else self._transport.notes.replayed(worker)
+        return self._replayed != before
 
     def _tell_of_replay(self) -> None:
         """Tell the logger now and then how far the worker is that has most to fetch again."""

@@ -5,6 +5,7 @@ fetched, or by the dataset's state_dict(). Every batch equals that of torch's lo
 
 import os
 import signal
+import time
 
 import pytest
 import torch
@@ -160,6 +161,22 @@ def test_death_while_replaying(tmp_path):
     script = Script(tmp_path, "item 0.9", "again 0", "again 0")
 
     assert_heals(DiesInReplay, script, Script(tmp_path))
+
+
+class Slow(MortalStream):
+    """Takes a moment for each sample."""
+
+    def samples(self, start, eager):
+        for sample in super().samples(start, eager):
+            time.sleep(0.1)
+            yield sample
+
+
+def test_fetching_again_may_take_longer_than_a_timeout(tmp_path):
+    """A replacement that gets on with it does not hang."""
+    options = {"num_workers": 1, "timeout": 1}
+
+    assert_heals(Slow, Script(tmp_path, "item 0.15"), Script(tmp_path), **options)
 
 
 @pytest.mark.parametrize("kind", [Remembering, WithCursor, WithBoth, OwnIterator])

@@ -188,6 +188,8 @@ class Life:
         """Go on in a new loader."""
         if not self.has_place or (self.has_left and self._goes_on_where_it_left()):
             return
+        if self.has_left and self._may_be_empty():
+            return
         is_within = self.iterator is not None and event.batch <= len(self.trace.epochs[-1])
         if is_within:
             self._go_on_elsewhere(event)
@@ -199,6 +201,11 @@ class Life:
         """Returns True if an epoch begins where the last one was left, which no plain state has."""
         is_known = "resumable" in self.case.ours
         return self.case.data.kind == "counting" and self.case.is_persistent and not is_known
+
+    def _may_be_empty(self) -> bool:
+        """Returns True if what was left may have been the rest of this epoch, too (resume.md)."""
+        is_begun = self.iterator is not None and not self.trace.epochs[-1]
+        return is_begun and not self.case.workers and self.case.sampler.startswith("stateful")
 
     def _go_on_elsewhere(self, event: Event) -> None:
         self.resuming = None

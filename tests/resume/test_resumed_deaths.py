@@ -6,7 +6,7 @@ import pytest
 from torch.utils.data import IterableDataset
 
 from shmloader import DataLoader, RestartWarning
-from tests.helpers.mortal import Script
+from tests.helpers.mortal import MortalStream, Script
 from tests.order.scripted import Scripted
 from tests.resume import soak
 from tests.resume.interrupted import BATCH, Drawing, drawn, generator_of, opened, plain, quiet
@@ -72,6 +72,34 @@ def test_fetching_again_may_take_longer_than_a_timeout(restarts):
         loader.load_state_dict(state)
 
         assert [[10], [11]] == [plain(batch) for batch in loader]
+
+
+def hung_in_replay(tmp_path, restarts):
+    """Returns the rest of an epoch, and that of a run whose worker 0 hangs as it fetches again."""
+    script = Script(tmp_path, later=("item 0.4",), way="SIGSTOP")
+    options = {"num_workers": 2, "timeout": 2, "restarts": restarts}
+    with quiet(), opened(MortalStream(script), options) as loader:
+        iterator = iter(loader)
+        for _ in range(6):
+            next(iterator)
+        state, expected = loader.state_dict(), [plain(batch) for batch in iterator]
+    script.arm()
+    with quiet(), opened(MortalStream(script), options) as loader:
+        loader.load_state_dict(state)
+        return expected, [plain(batch) for batch in loader]
+
+
+def test_a_worker_that_hangs_while_it_fetches_again_is_replaced(tmp_path):
+    """With a timeout it is killed as any other, and the next one fetches from the beginning."""
+    expected, actual = hung_in_replay(tmp_path, restarts=1)
+
+    assert expected == actual
+
+
+def test_a_worker_that_hangs_while_it_fetches_again_is_an_error(tmp_path):
+    """Without restarts it is torch's, as for any other."""
+    with pytest.raises(RuntimeError, match=r"^DataLoader timed out after 2 seconds$"):
+        hung_in_replay(tmp_path, restarts=0)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -183,6 +183,30 @@ def test_it_is_interrupted_again_before_a_batch(kind, workers):
         assert expected == [batch.tolist() for batch in loader]
 
 
+def counted(batches):
+    """How many there are, none of which is kept."""
+    return sum(1 for _ in batches)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_an_epoch_that_is_empty_because_the_last_one_was_left(is_over):
+    """A sampler that goes on behind its last index has nothing there, in a resumed run too."""
+    # All is drawn with the first batch, but not the end.
+    options = {"num_workers": 1, "prefetch_factor": COUNT - 1}
+    with DataLoader(Drawing(), 1, sampler=Own(), **options) as loader:
+        next(iter(loader))
+        iterator = iter(loader)
+        if is_over:
+            assert 0 == counted(iterator)
+        state = loader.state_dict()
+        coming = [loader, loader] if is_over else [iterator, loader]
+        expected = [counted(each) for each in coming]
+    with quiet(), DataLoader(Drawing(), 1, sampler=Own(), **options) as loader:
+        loader.load_state_dict(stored(state))
+
+        assert expected == [counted(loader), counted(loader)]
+
+
 class Yielding(DistributedSampler):
     """Counts what it has yielded, and begins anew when it is iterated, as torchdata's does."""
 

@@ -47,7 +47,7 @@ class Place:
         self._loaded = loaded
         self._pinned: Pinned | None = None
         self._is_made = False
-        order.place, order.watch = self, self._watch
+        order.place, order.watch, order.was_empty = self, self._watch, self._note_end
         if loaded is not None:
             order.at_its_place = self._with_noted_generators(loaded)
 
@@ -73,6 +73,13 @@ class Place:
         if delivered.sampler is None:
             delivered.start(stateful.state())
         return stateful.state
+
+    def _note_end(self) -> None:
+        """Note where the sampler is at an end before which it had nothing to draw."""
+        delivered = self.record.delivered
+        state = self.record.stateful.state(is_at_end=True)
+        if state is not None and delivered is not None:
+            delivered.start(state, delivered.low)
 
     # Hooks of an iterator's parts
 

@@ -42,18 +42,19 @@ class Stateful:
         """True if there is something to ask."""
         return self.owner is not None or self.iterator is not None
 
-    def state(self, drawn: Any = ()) -> bytes | None:
+    def state(self, drawn: Any = (), *, is_at_end: bool = False) -> bytes | None:
         """
         Ask for the state now, as a copy; None once that has failed: then draws are counted.
 
         Args:
             drawn: The batch's indices that were drawn last; nothing before the first.
+            is_at_end: The epoch is over, also if the state is one of the next one's beginning.
         """
         if self._has_failed or not self.is_here:
             return None
         try:
             asked = [None if it is None else it.state_dict() for it in (self.owner, self.iterator)]
-            has_ended = self._full > 0 and 0 < len(drawn) < self._full
+            has_ended = is_at_end or (self._full > 0 and 0 < len(drawn) < self._full)
             return pickle.dumps([*asked, int(has_ended)], protocol=5)
         except Exception:
             self._has_failed = True
