@@ -101,7 +101,8 @@ class Service:
         """
         if self.loaded is not None:
             return self.loaded
-        require_room("state_dict()", _RESUMING)
+        if not _RESUMES:
+            require_room("state_dict()", _RESUMING)
         if self._record is None:
             # A copy of a loader whose workers live on shares their iterator.
             live = loader._iterator if isinstance(loader._iterator, RingIterator) else None

@@ -1,9 +1,11 @@
 """The public face: options and their errors, closing, iterating in every way, counters, wrap()."""
 
 import copy
+import gc
 import pickle
 import re
 import time
+import weakref
 
 import numpy
 import pytest
@@ -461,3 +463,31 @@ def test_flags_are_as_true_as_for_torch(flag, value, workers):
     if (flag, value) == ("in_order", 0):
         rows = {kind: [sorted(epoch) for epoch in epochs] for kind, epochs in rows.items()}
     assert rows[TorchDataLoader] == rows[DataLoader]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataset_goes_with_its_loader(workers, is_resumed):
+    """Once the loader is dropped, its dataset is not kept until the next collection of garbage."""
+
+    class Numbers(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return index
+
+    dataset = Numbers()
+    loader = DataLoader(dataset, num_workers=workers, shuffle=True)
+    if is_resumed:
+        loader.load_state_dict(loader.state_dict())
+    gc.collect()
+    gc.disable()
+    try:
+        assert 4 == len(list(loader))
+        is_there = weakref.ref(dataset)
+        del loader, dataset
+
+        assert is_there() is None
+    finally:
+        gc.enable()

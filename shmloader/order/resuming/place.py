@@ -43,7 +43,8 @@ class Place:
         self.record = Record(loader, options)
         self._generator = loader.generator
         self._has_workers = loader.num_workers > 0
-        self._order = order
+        # Not the order, which refers to this: what it draws from would wait for the collector.
+        self._sampler = order.drawn_from
         self._loaded = loaded
         self._pinned: Pinned | None = None
         self._is_made = False
@@ -54,9 +55,9 @@ class Place:
     @contextmanager
     def _with_noted_generators(self, loaded: Resumption) -> Iterator[None]:
         """Let an iterator be made with the generators as they were noted."""
-        loaded.finish(self._order.drawn_from, self.record.stateful, self._generator)
+        loaded.finish(self._sampler, self.record.stateful, self._generator)
         if not self._has_workers:
-            loaded.tell_epoch(self._order.drawn_from)  # before its only iterator is made
+            loaded.tell_epoch(self._sampler)  # before its only iterator is made
         self._pinned = pinned = loaded.pinned()
         pinned.enter()
         try:
@@ -86,7 +87,7 @@ class Place:
     def made(self, iterator: Any, loader: Any) -> None:
         """Get the seeds and the place in the sampler from the state, before any worker starts."""
         loaded, pinned = self._loaded, self._pinned
-        self._is_made = True
+        self._is_made, order = True, iterator._index_sampler
         if loaded is None or pinned is None:
             return
         if loaded.keeps_base_seed:
@@ -96,14 +97,14 @@ class Place:
             if not loaded.is_in_epoch:
                 loaded.shared_seed = _next_shared_seed(iterator, loader.generator)
             share_seed(iterator, loaded.shared_seed)
-        loaded.tell_epoch(self._order.drawn_from)
-        drawn = loaded.draw(self._order.drawn_from, self.record.stateful, loader.generator)
+        loaded.tell_epoch(self._sampler)
+        drawn = loaded.draw(self._sampler, self.record.stateful, loader.generator)
         if drawn is not None:
-            self._order.restore(drawn.requests, drawn.iterator)
+            order.restore(drawn.requests, drawn.iterator)
         elif not self._has_workers and not loaded.is_in_epoch and pinned.is_apart:
             # It may draw at its first index, when the default generator is put back.
-            requests = iter(self._order)
-            self._order.restore(Apart(requests), requests)
+            requests = iter(order)
+            order.restore(Apart(requests), requests)
 
     def opened(self, transport: Any, waiting: Any) -> None:
         """Have the workers go on from the state."""
