@@ -16,12 +16,11 @@ from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shmloader import describing
+from shmloader.advice.report import Report
 from shmloader.errors import at_users_line, if_allowed
 from shmloader.holders import counted_by
 from shmloader.memory import sending
 from shmloader.memory.pool import LAYOUT
-from shmloader.metrics import Held, Report, Stats
-from shmloader.metrics.trace import write_trace
 from shmloader.options import rules
 from shmloader.options.record import (
     OPTIONS,
@@ -33,7 +32,9 @@ from shmloader.options.record import (
     takes_options,
     with_options,
 )
+from shmloader.stats import Held, Stats
 from shmloader.trainer.service import Service, why_unserved
+from shmloader.views.trace import write_trace
 
 T = TypeVar("T", covariant=True)
 

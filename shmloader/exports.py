@@ -1,5 +1,6 @@
 """What the package exports. `import shmloader` runs this when the first of these names is used."""
 
+from shmloader.advice.report import Report as Report
 from shmloader.data import SharedDict as SharedDict
 from shmloader.data import SharedList as SharedList
 from shmloader.data import cached as cached
@@ -15,13 +16,6 @@ from shmloader.errors import ShmloaderError as ShmloaderError
 from shmloader.errors import UnsendableBatch as UnsendableBatch
 from shmloader.errors import UnusedOptionWarning as UnusedOptionWarning
 from shmloader.errors import WorkerBroken as WorkerBroken
-from shmloader.metrics import CacheStats as CacheStats
-from shmloader.metrics import Epoch as Epoch
-from shmloader.metrics import Held as Held
-from shmloader.metrics import Report as Report
-from shmloader.metrics import Stats as Stats
-from shmloader.metrics import Times as Times
-from shmloader.metrics import WorkerStats as WorkerStats
 from shmloader.options.record import Device as Device
 from shmloader.rooms import has_room as _has_room
 from shmloader.serving import close as close
@@ -32,6 +26,12 @@ from shmloader.serving import state_dict as state_dict
 from shmloader.serving import stats as stats
 from shmloader.serving import trace as trace
 from shmloader.serving import uninstall as uninstall
+from shmloader.stats import CacheStats as CacheStats
+from shmloader.stats import Epoch as Epoch
+from shmloader.stats import Held as Held
+from shmloader.stats import Stats as Stats
+from shmloader.stats import Times as Times
+from shmloader.stats import WorkerStats as WorkerStats
 from shmloader.tuning import Run as Run
 from shmloader.tuning import Tuned as Tuned
 from shmloader.tuning import tune as tune

@@ -13,16 +13,17 @@ from typing import Any, Unpack
 
 import torch.utils.data
 
+from shmloader.advice.report import Report
 from shmloader.dataloader import DataLoader
 from shmloader.holders import HeldLoader, held_in, is_ahead, set_epoch
 from shmloader.memory.pool import LAYOUT
-from shmloader.metrics import Report, Stats
-from shmloader.metrics.case import Setting
-from shmloader.metrics.trace import write_trace
 from shmloader.options import rules
 from shmloader.options.record import Given, Options, options_of, takes_options
+from shmloader.stats import Stats
+from shmloader.stats.setting import Setting
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.service import Service, why_unserved
+from shmloader.views.trace import write_trace
 
 _Make = Callable[[], RingIterator]
 

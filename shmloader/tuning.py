@@ -1,7 +1,7 @@
 """
 tune(): runs a loader with other options, and says which to set.
 
-A run gives the times of its batches. From them the model (metrics/tuner.py) predicts the loop with
+A run gives the times of its batches. From them the model (advice/tuner.py) predicts the loop with
 other numbers of workers and depths, the best one is run, and its times correct the prediction.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 
 import torch.utils.data
 
+from shmloader.advice.case import Case
+from shmloader.advice.changes import OF_DRAWS
+from shmloader.advice.report import FEWEST_BATCHES, case_of, judged
+from shmloader.advice.tuner import DEPTHS, NEAR, Tuner, counts_from
 from shmloader.dataloader import DataLoader, wrap
-from shmloader.metrics.advice import OF_DRAWS
-from shmloader.metrics.case import Case
-from shmloader.metrics.model import CYCLE, DYNAMIC
-from shmloader.metrics.report import FEWEST_BATCHES, case_of, judged
-from shmloader.metrics.tuner import DEPTHS, NEAR, Tuner, counts_from
-from shmloader.metrics.words import argument, duration, percent, rate
+from shmloader.stats.setting import CYCLE, DYNAMIC
+from shmloader.stats.words import argument, duration, percent, rate
 
 Step = Callable[[Any], Any] | float | None
 _Key = tuple[int, int, str]  # workers, depth, assignment

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shmloader.cli.attach.trainers import LiveTrainer, find
 from shmloader.cli.command import CommandError, HelpFormatter, positive_number
-from shmloader.metrics.live import HANGS_AFTER_S, LiveWorker
+from shmloader.views.live import HANGS_AFTER_S, LiveWorker
 
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _FORBIDDEN = re.compile("permi(ssion|tted)", re.IGNORECASE)  # EACCES or EPERM, in py-spy's words

@@ -11,7 +11,7 @@ from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError, HelpFormatter, require_folder_of
 from shmloader.cli.output import ReaderLeft
-from shmloader.metrics.trace import NothingToTrace, Traced, write_trace
+from shmloader.views.trace import NothingToTrace, Traced, write_trace
 
 _EPILOG = """\
 example:

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from shmloader import draws
 from shmloader.data.cache_memory import MISSING, CacheMemory
-from shmloader.metrics import CacheStats
+from shmloader.stats import CacheStats
 
 Sample = TypeVar("Sample")
 

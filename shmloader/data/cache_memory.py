@@ -16,7 +16,7 @@ from shmloader.core.pickling import Unpickler, ValuePickler, find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, warn
 from shmloader.memory import limits, maker, room, segment, ulimits
 from shmloader.memory.account import account
-from shmloader.metrics import CacheStats
+from shmloader.stats import CacheStats
 
 _numbers = itertools.count(1)
 

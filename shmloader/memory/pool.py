@@ -13,9 +13,9 @@ from shmloader.core import BatchLog, Ledger, generation, view_layout
 from shmloader.memory import maker
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
-from shmloader.metrics import Held, Stats, WorkerStats
-from shmloader.metrics.history import History
-from shmloader.metrics.layout import Layout, in_seconds
+from shmloader.stats import Held, Stats, WorkerStats
+from shmloader.stats.history import History
+from shmloader.stats.layout import Layout, in_seconds
 
 LAYOUT = Layout(view_layout())
 

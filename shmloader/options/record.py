@@ -17,6 +17,7 @@ import numpy
 
 from shmloader.memory import limits
 from shmloader.rooms import require_room
+from shmloader.stats.setting import CYCLE, DYNAMIC
 
 if TYPE_CHECKING:
     import torch  # the command line reads options without it
@@ -32,7 +33,6 @@ _NICE_MAX = 19  # the kernel has no more
 Assignment = Literal["cycle", "dynamic"]
 SeedBy = Literal["worker", "batch"]
 
-CYCLE, DYNAMIC = "cycle", "dynamic"
 BY_WORKER, BY_BATCH = "worker", "batch"
 CPU = "cpu"
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from torch.utils.data.dataloader import _DatasetKind
 
 from shmloader.errors import UnusedOptionWarning, warn
-from shmloader.options.record import BY_BATCH, DYNAMIC, OPTIONS, SLOTS_MAX, Options, replaces
+from shmloader.options.record import BY_BATCH, OPTIONS, SLOTS_MAX, Options, replaces
+from shmloader.stats.setting import DYNAMIC
 from shmloader.worker.snapshot import is_stateful
 
 

@@ -18,7 +18,7 @@ from shmloader.memory import limits
 from shmloader.memory.account import account
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes, fewer_slots
-from shmloader.metrics.record import Spill
+from shmloader.stats.record import Spill
 
 # Slots beyond what torch has in flight: for the batches that a training step holds, and the last
 # ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.

@@ -24,9 +24,10 @@ from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
 from shmloader.memory import shortages
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
-from shmloader.options.record import DYNAMIC, Options
+from shmloader.options.record import Options
 from shmloader.order.order import Order
 from shmloader.processes import ending
+from shmloader.stats.setting import DYNAMIC
 from shmloader.trainer import opening, ways_out
 from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
 from shmloader.trainer.parts import Parts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from shmloader.core import BatchLog, Ledger, pickling
-from shmloader.metrics.record import Spill
+from shmloader.stats.record import Spill
 from shmloader.trainer.budget import Budget
 from shmloader.way_out import Failure
 

@@ -9,27 +9,27 @@ from typing import Any
 
 import torch.utils.data
 
+from shmloader.advice.report import Report, growth_lines, report_on, why_too_short
 from shmloader.data.caches import caches_in
 from shmloader.errors import at_users_line, warn
 from shmloader.memory import limits, sending
 from shmloader.memory.pool import LAYOUT, SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
-from shmloader.metrics import Epoch, Held, Report, Stats
-from shmloader.metrics.case import Setting, in_use
-from shmloader.metrics.picture import draw
-from shmloader.metrics.report import growth_lines, report_on, why_too_short
-from shmloader.metrics.timeline import Timeline, timeline_over
-from shmloader.metrics.trace import Traced
 from shmloader.options import rules
 from shmloader.options.record import Options
 from shmloader.order.order import Order
 from shmloader.order.samplers import epoch_of
 from shmloader.processes import scheduling
 from shmloader.rooms import has_room, require_room
+from shmloader.stats import Epoch, Held, Stats
+from shmloader.stats.setting import Setting, in_use
+from shmloader.stats.timeline import Timeline, timeline_over
 from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
+from shmloader.views.picture import draw
+from shmloader.views.trace import Traced
 
 _RESUMING = "order/resuming"
 _RESUMES = has_room(_RESUMING)

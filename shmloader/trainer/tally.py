@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from shmloader import log
 from shmloader.memory.pool import SegmentPool, workers_of
-from shmloader.metrics import Epoch, Times, WorkerStats
 from shmloader.processes import scheduling
+from shmloader.stats import Epoch, Times, WorkerStats
 from shmloader.trainer.epoch import CurrentEpoch, Start
 from shmloader.trainer.transport import Transport
 

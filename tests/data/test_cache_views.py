@@ -18,7 +18,7 @@ from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
 from shmloader.data.caches import caches_in
-from shmloader.metrics.exporter import LoaderCollector
+from shmloader.views.exporter import LoaderCollector
 from tests.helpers.kept import Fetched
 from tests.helpers.programs import search_path
 

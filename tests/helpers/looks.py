@@ -5,8 +5,8 @@ import os
 
 from shmloader import DataLoader
 from shmloader.core import view_layout
-from shmloader.metrics.layout import Layout
-from shmloader.metrics.live import read_plate
+from shmloader.stats.layout import Layout
+from shmloader.views.live import read_plate
 
 LAYOUT = Layout(view_layout())
 

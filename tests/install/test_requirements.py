@@ -70,7 +70,7 @@ def test_every_way_to_import_gives_the_same():
     """Names and modules are the same by attribute, by name, by star, and out of a pickle."""
     said = run_alone(
         "import shmloader\n"
-        "modules = shmloader.errors, shmloader.metrics, shmloader.log\n"
+        "modules = shmloader.errors, shmloader.stats, shmloader.log\n"
         "from shmloader import *\n"
         "import pickle, sys\n"
         "assert all(getattr(shmloader, name) is globals()[name] for name in shmloader.__all__)\n"

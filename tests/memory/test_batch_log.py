@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Subset
 import shmloader
 from shmloader import DataLoader
 from shmloader.core import BatchLog, view_layout
-from shmloader.metrics.layout import Layout
+from shmloader.stats.layout import Layout
 from tests.helpers.programs import wait_until
 
 LAYOUT = Layout(view_layout())

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shmloader.metrics.record import Spill
+from shmloader.stats.record import Spill
 from shmloader.trainer.budget import Budget, reserved_slots, shape_of
 
 MANY = 1 << 40

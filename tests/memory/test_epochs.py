@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.metrics.history import History
+from shmloader.stats.history import History
 from tests.helpers.datasets import Computed
 
 OPTIONS = {"num_workers": 2, "batch_size": 4}

@@ -4,7 +4,7 @@ import pytest
 
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape
-from shmloader.metrics import Stats
+from shmloader.stats import Stats
 
 SHAPE = Shape(1, 2, 1 << 20, 1 << 20)
 

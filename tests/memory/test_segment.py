@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from shmloader import DataLoader, OutOfSharedMemory
 from shmloader.memory import limits, segment
 from shmloader.memory.segment import Segment, Shape, first_shape
-from shmloader.metrics.layout import read_struct
+from shmloader.stats.layout import read_struct
 from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Forger, Geometry
 from tests.helpers.looks import LAYOUT, reader_of
 from tests.helpers.programs import run

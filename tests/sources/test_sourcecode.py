@@ -43,8 +43,10 @@ RANKS = {
     "holders": 0,
     "log": 0,
     "rooms": 0,
-    "metrics": 0,
+    "stats": 0,
     "requirements": 0,
+    "advice": 1,
+    "views": 1,
     "way_out": 1,
 }
 ENTRANCES = {"__init__", "__main__"}  # of the package; only commands import it as users do

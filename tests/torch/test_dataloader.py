@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import shmloader
 from shmloader import DataLoader, wrap
-from shmloader.metrics import Stats
+from shmloader.stats import Stats
 
 TWO = {"num_workers": 2, "multiprocessing_context": "fork"}
 COUNT = 12

@@ -15,9 +15,9 @@ from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
 from shmloader.core import BatchLog
-from shmloader.metrics import live
-from shmloader.metrics.layout import in_order, read_log, read_struct
-from shmloader.metrics.trace import Traced, events_of
+from shmloader.stats.layout import in_order, read_log, read_struct
+from shmloader.views import live
+from shmloader.views.trace import Traced, events_of
 from tests.helpers.looks import LAYOUT, reader_in, reader_of, segment_after
 
 NOW_NS = time.monotonic_ns()

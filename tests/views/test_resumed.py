@@ -11,7 +11,7 @@ from shmloader.cli.attach.running import process
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
-from shmloader.metrics import live
+from shmloader.views import live
 from tests.helpers.looks import LAYOUT, reader_of
 
 BATCHES, DONE = 50, 35

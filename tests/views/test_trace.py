@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 import shmloader
 from shmloader import DataLoader
 from shmloader.cli import main
-from shmloader.metrics import picture, trace
-from shmloader.metrics.layout import in_order
+from shmloader.stats.layout import in_order
+from shmloader.views import picture, trace
 from tests.helpers import trace_processor
 from tests.helpers.looks import LAYOUT, segment_after
 from tests.helpers.trace_format import NotATrace, events_in

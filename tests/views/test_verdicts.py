@@ -14,7 +14,7 @@ from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.verdicts import report_of, verdict
 from shmloader.memory.pool import LAYOUT
-from shmloader.metrics.case import Setting
+from shmloader.stats.setting import Setting
 from tests.helpers.programs import wait_until
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench.driver import show
-from shmloader.metrics.model import CYCLE, DYNAMIC, play
-from shmloader.metrics.words import percent
+from shmloader.advice.model import play
+from shmloader.stats.setting import CYCLE, DYNAMIC
+from shmloader.stats.words import percent
 
 _WORKERS = 4
 _USUAL = 2.0  # steps that a worker takes for a batch that is not slow

@@ -20,7 +20,7 @@ from bench.driver import in_turns, ratio
 from bench.loads.costs import burn
 from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
 from shmloader import DataLoader
-from shmloader.metrics import Report
+from shmloader.advice.report import Report
 
 COLUMNS = {
     "load": "load",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shmloader.metrics.live import printable
+from shmloader.views.live import printable
 
 
 @dataclass(frozen=True)

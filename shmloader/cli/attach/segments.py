@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shmloader.cli.attach.running import RunningProcess
-from shmloader.metrics.layout import Layout
-from shmloader.metrics.live import (
+from shmloader.stats.layout import Layout
+from shmloader.views.live import (
     HANGS_AFTER_S,
     LiveCache,
     LiveLoader,

@@ -18,7 +18,7 @@ from shmloader.cli.attach.running import (
 )
 from shmloader.cli.attach.segments import look_into
 from shmloader.cli.command import CommandError
-from shmloader.metrics.live import HANGS_AFTER_S, LiveLoader, LiveWorker
+from shmloader.views.live import HANGS_AFTER_S, LiveLoader, LiveWorker
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from shmloader.cli.comparison import OURS, TORCHS, Took
-from shmloader.metrics.case import Setting
+from shmloader.stats.setting import Setting
 from shmloader.trainer.service import Evidence, Service
 
 # A reference to an iterator, what serves it, and what it is run with.

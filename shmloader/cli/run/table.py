@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from shmloader.advice.report import report_on
 from shmloader.cli.comparison import OURS, TORCHS, Took, compared, table
 from shmloader.cli.run.epochs import Watched
-from shmloader.metrics.report import report_on
 
 
 def lines(

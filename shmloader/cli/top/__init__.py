@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from shmloader.cli.command import HelpFormatter, positive_number
-from shmloader.metrics.live import HANGS_AFTER_S
+from shmloader.views.live import HANGS_AFTER_S
 
 _EPILOG = """\
 examples:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.verdicts import verdict
-from shmloader.metrics.live import LiveCache, LiveLoader
+from shmloader.views.live import LiveCache, LiveLoader
 
 
 def as_record(trainers: Iterable[LiveTrainer]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.verdicts import verdict
-from shmloader.metrics.live import LiveCache, LiveLoader, LiveWorker
-from shmloader.metrics.words import duration
+from shmloader.stats.words import duration
+from shmloader.views.live import LiveCache, LiveLoader, LiveWorker
 
 _TRAINER = {
     "waiting": "waits in next() since",

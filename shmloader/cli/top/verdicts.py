@@ -6,15 +6,15 @@ import time
 from collections import Counter
 from typing import Any
 
+from shmloader.advice.report import Report, report_on
 from shmloader.cli.attach.segments import layout
-from shmloader.metrics import Epoch, Report, Times, WorkerStats
-from shmloader.metrics.case import in_use
-from shmloader.metrics.live import LiveLoader, LiveWorker
-from shmloader.metrics.record import Spill
-from shmloader.metrics.report import report_on
-from shmloader.metrics.timeline import Timeline, timeline_over
-from shmloader.metrics.words import duration
 from shmloader.processes import scheduling
+from shmloader.stats import Epoch, Times, WorkerStats
+from shmloader.stats.record import Spill
+from shmloader.stats.setting import in_use
+from shmloader.stats.timeline import Timeline, timeline_over
+from shmloader.stats.words import duration
+from shmloader.views.live import LiveLoader, LiveWorker
 
 _STALL_S = 1.0  # a shorter wait is seen as one of many
 

@@ -15,7 +15,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader.core import Delivered, Progress
 from shmloader.errors import warn
-from shmloader.options.record import BY_BATCH, DYNAMIC, Options
+from shmloader.options.record import BY_BATCH, Options
 from shmloader.order import samplers
 from shmloader.order.resuming import generators, merging
 from shmloader.order.resuming.drawing import draw_again, is_drawn_out
@@ -23,6 +23,7 @@ from shmloader.order.resuming.drawn import Drawn
 from shmloader.order.resuming.record import SAME, facts_of
 from shmloader.order.resuming.stateful import Stateful
 from shmloader.order.resuming.states import END, EPOCH, OF_SAMPLER, START, State, WorkerState
+from shmloader.stats.setting import DYNAMIC
 from shmloader.worker import snapshot
 from shmloader.worker.restoring import has_to_replay
 from shmloader.worker.snapshot import Position

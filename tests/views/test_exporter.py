@@ -13,8 +13,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import shmloader
-from shmloader.metrics import Stats, Times, WorkerStats
-from shmloader.metrics.exporter import BUCKETS_S, LoaderCollector, buckets
+from shmloader.stats import Stats, Times, WorkerStats
+from shmloader.views.exporter import BUCKETS_S, LoaderCollector, buckets
 
 NEXT = Times.of(1.203e9, 1.2e9, ((1_000_000, 2), (1_000_001, 1), (1_200_000_000, 1)))
 STEP = Times.of(200e9, 200e9, ((200_000_000_000, 1),))
@@ -155,7 +155,7 @@ def test_the_package_is_named(monkeypatch):
     """Without prometheus_client the import says what to install."""
     for name in [name for name in sys.modules if name.startswith("prometheus_client")]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "shmloader.metrics.exporter")
+    monkeypatch.delitem(sys.modules, "shmloader.views.exporter")
 
     with pytest.raises(ImportError, match="pip install prometheus_client"):
-        importlib.import_module("shmloader.metrics.exporter")
+        importlib.import_module("shmloader.views.exporter")

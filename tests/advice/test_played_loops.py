@@ -5,7 +5,7 @@ import random
 import pytest
 
 from bench.questions.stalls.bound import best_waits
-from shmloader.metrics.model import play
+from shmloader.advice.model import play
 
 
 def slowly(making, steps, workers, depth, in_order, count, assignment="cycle"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shmloader.metrics.layout import Layout, Records
+from shmloader.stats.layout import Layout, Records
 
 # Perfetto tells tracks apart by their numbers alone, so those of two iterators differ.
 _TRACKS_EACH = 1 << 17

@@ -10,9 +10,9 @@ comes near the best is taken, among those for whose batches there is memory.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shmloader.metrics.case import Case, Setting
-from shmloader.metrics.model import CYCLE, DYNAMIC
-from shmloader.metrics.timeline import Column
+from shmloader.advice.case import Case
+from shmloader.stats.setting import CYCLE, DYNAMIC, Setting
+from shmloader.stats.timeline import Column
 
 NEAR = 1.05  # times the best time: what is good enough if it is cheaper
 DEPTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)

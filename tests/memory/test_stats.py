@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from shmloader.memory import pool
-from shmloader.metrics import CacheStats, Epoch, Stats, Times, WorkerStats
+from shmloader.stats import CacheStats, Epoch, Stats, Times, WorkerStats
 
 LEDGER = SimpleNamespace(
     batches=3,

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy
 
-from shmloader.metrics.case import Setting
-from shmloader.metrics.layout import Layout, Read, Records, read_log, read_struct
-from shmloader.metrics.record import CacheStats
+from shmloader.stats.layout import Layout, Read, Records, read_log, read_struct
+from shmloader.stats.record import CacheStats
+from shmloader.stats.setting import Setting
 
 SEGMENT_STATES = ("", "live", "idle", "closed")
 TRAINER_STATES = ("between", "stepping", "waiting")

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import shmloader
-from shmloader.metrics.case import Case
-from shmloader.metrics.model import play
+from shmloader.advice.case import Case
+from shmloader.advice.model import play
 from shmloader.tuning import TooFewBatches, _Search, tune
 
 from .loops import loop

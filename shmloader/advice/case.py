@@ -1,68 +1,19 @@
 """One epoch of a loop before it is judged: its numbers, and its waits as the model plays them."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy
 
-from shmloader.metrics import model
-from shmloader.metrics.model import Played
-from shmloader.metrics.record import Epoch
-from shmloader.metrics.timeline import Column, Timeline
+from shmloader.advice import model
+from shmloader.advice.model import Played
+from shmloader.stats.record import Epoch
+from shmloader.stats.setting import Setting
+from shmloader.stats.timeline import Column, Timeline
 
 _PLAYED = 600  # batches, for each candidate
 _EXCESSES = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0)
 _UNSTEADY = 0.02  # of the time: waits for wake-ups, for which no batch need have been longer
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a loop is run with: `Service.setting` makes it, viewers read it from the nameplate."""
-
-    workers: int
-    prefetch_factor: int
-    in_order: bool
-    assignment: str  # "cycle" or "dynamic"
-    may_be_dynamic: bool  # the dataset and the other options let assignment be "dynamic"
-    may_have_threads: bool  # workers have no fetching threads, and those would let them
-    slots: int
-    chosen_slots: int | None  # what the user set; None: the loader chose
-    extra_slots: int  # those that the loader chooses beside the ones that are ahead
-    spare: int  # slots that the user may hold; the others are the workers'
-    ring_bytes: int  # the ceiling for what slots keep
-    most_bytes: int  # what ring_bytes may be at most, for the memory that there is
-    cores: float  # those that the process may use; a fraction is a share of time
-    ranks: int  # processes of the training that share the machine, with as many cores each
-    persistent: bool  # workers live on between epochs
-
-    @property
-    def ahead(self) -> int:
-        """Batches that are ordered ahead, of all workers together."""
-        return self.workers * self.prefetch_factor
-
-    def grown_to(self, slots: int) -> Self:
-        """Returns the same with so many slots, if there are more and the user did not choose."""
-        more = 0 if self.chosen_slots is not None else max(0, slots - self.slots)
-        return replace(self, slots=self.slots + more, spare=self.spare + more)
-
-    def to_bytes(self) -> bytes:
-        """Write it for viewers."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self | None:
-        """Read what `to_bytes` wrote; None if that is none, or another version wrote it."""
-        try:
-            return cls(**json.loads(data))
-        except (ValueError, TypeError):
-            return None
-
-
-def in_use(slots: Mapping[str, int]) -> int:
-    """Count the slots that are there, of those in each state."""
-    return sum(slots.get(name, 0) for name in ("free", "placed", "ready", "leased"))
 
 
 class Case:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-CYCLE, DYNAMIC = "cycle", "dynamic"
+from shmloader.stats.setting import CYCLE, DYNAMIC
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 import numpy
 
-from shmloader.metrics import Epoch, Times, WorkerStats
-from shmloader.metrics.case import Setting
-from shmloader.metrics.model import play
-from shmloader.metrics.report import report_on
-from shmloader.metrics.timeline import Timeline
+from shmloader.advice.model import play
+from shmloader.advice.report import report_on
+from shmloader.stats import Epoch, Times, WorkerStats
+from shmloader.stats.setting import Setting
+from shmloader.stats.timeline import Timeline
 from shmloader.trainer.budget import spare_slots
 
 BATCHES = 200

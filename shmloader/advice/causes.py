@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy
 
-from shmloader.metrics import advice
-from shmloader.metrics.advice import FREE, Advice, cores_of
-from shmloader.metrics.case import Case
-from shmloader.metrics.record import Spill
-from shmloader.metrics.words import duration, percent, size, times
+from shmloader.advice import changes
+from shmloader.advice.case import Case
+from shmloader.advice.changes import FREE, Advice, cores_of
+from shmloader.stats.record import Spill
+from shmloader.stats.words import duration, percent, size, times
 
 Found = tuple[str, str, Advice]  # a cause, what is said of it, and what to change
 
@@ -39,7 +39,7 @@ def _step(case: Case) -> Found | None:
             f"; the training step finds no core for {percent(late)} of the time, beside "
             f"{times(case.setting.workers, 'worker')} on {cores_of(case)}; {_made(case)}"
         )
-        return "cpu", words, advice.other_workers(case)
+        return "cpu", words, changes.other_workers(case)
     if case.wait_share < FREE:
         return "step", f"; {_made(case)}. Faster data would change nothing", ({}, [])
     return None
@@ -56,7 +56,7 @@ def _few_bytes(case: Case) -> Found | None:
     if most in _FOR_BYTES:
         words += f", and {percent(case.facts['spilled_share'])} of the batches were copied out for"
         words += " room"
-    return "memory", words, advice.more_bytes(case, "lower prefetch_factor or batch_size")
+    return "memory", words, changes.more_bytes(case, "lower prefetch_factor or batch_size")
 
 
 def _copies(case: Case) -> Found | None:
@@ -104,10 +104,10 @@ def _few_slots(case: Case) -> Found | None:
 def _less_held(case: Case) -> Advice:
     most = _most_spills(case)
     if most in _FOR_BYTES:
-        return advice.more_bytes(case, "drop batches sooner")
+        return changes.more_bytes(case, "drop batches sooner")
     if most in (Spill.KEPT_BY_WORKER, Spill.CYCLIC):
         return {}, [most.cure]
-    return advice.more_slots(case)
+    return changes.more_slots(case)
 
 
 def _slow_worker(case: Case) -> Found | None:
@@ -127,7 +127,7 @@ def _slow_worker(case: Case) -> Found | None:
     if case.removes(cured) < _MOST and share < 0.8:
         return None
     words = f", mostly for worker {slowest}, which takes {as_long:.1f} times as long for a batch "
-    options, lines = advice.more_workers(case, (slowest, as_long))
+    options, lines = changes.more_workers(case, (slowest, as_long))
     lines = ["look at that process: its node, its core, its share of the data", *lines]
     return "worker", f"{words}as the others", (options, lines)
 
@@ -141,7 +141,7 @@ def _few_cores(case: Case) -> Found | None:
         f"{times(case.setting.workers, 'worker')} and the trainer on {cores_of(case)}; "
         f"{_made(case)}"
     )
-    return "cpu", words, advice.other_workers(case)
+    return "cpu", words, changes.other_workers(case)
 
 
 def _slow_samples(case: Case) -> Found | None:
@@ -164,14 +164,14 @@ def _slow_samples(case: Case) -> Found | None:
         longest = [duration(float(timeline.longest[each])) for each in worst]
         said = ", ".join(f"{index} ({took})" for index, took in zip(indices, longest, strict=True))
         words = f"single slow samples, such as dataset index {said}"
-    return "sample", f", mostly for {words}; {_made(case)}", advice.more_ahead(case)
+    return "sample", f", mostly for {words}; {_made(case)}", changes.more_ahead(case)
 
 
 def _batches(case: Case) -> Found:
     facts, workers = case.facts, case.setting.workers
     name = "collating" if facts["collating_s"] > facts["fetching_s"] else "fetching"
     share = "1 worker does all of it" if workers == 1 else f"{workers} workers share that"
-    options, lines = advice.more_workers(case)
+    options, lines = changes.more_workers(case)
     computes = facts["worker_cpu_share"]
     waits = 0 < computes + facts["delayed_share"] < _COMPUTES
     if name == "fetching" and waits and case.setting.may_have_threads:

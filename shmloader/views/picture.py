@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from shmloader.metrics.layout import Records
+from shmloader.stats.layout import Records
 
 if TYPE_CHECKING:  # an extra, which need not be there before a picture is drawn
     from matplotlib.axes import Axes

@@ -1,7 +1,7 @@
 """
 Records loops that were run: their batches' times with one setting, and their rates with others.
 
-    python -m tests.metrics.recorder
+    python -m tests.advice.recorder
 
 The model is held against these files; run it again on another machine to hold it against that.
 """
@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from shmloader import DataLoader
-from shmloader.metrics.model import CYCLE
+from shmloader.stats.setting import CYCLE
 from shmloader.tuning import _Search
 
 FOLDER = Path(__file__).parent / "recorded"

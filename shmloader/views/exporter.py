@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from shmloader.metrics.record import Stats, Times, WorkerStats
+from shmloader.stats.record import Stats, Times, WorkerStats
 
 try:
     from prometheus_client.metrics_core import (
@@ -26,7 +26,7 @@ try:
     from prometheus_client.registry import Collector
 except ModuleNotFoundError:
     raise ImportError(
-        "shmloader.metrics.exporter needs prometheus_client, which is missing: "
+        "shmloader.views.exporter needs prometheus_client, which is missing: "
         "pip install prometheus_client",
         name="prometheus_client",
     ) from None

@@ -4,9 +4,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from shmloader.metrics.case import Case
-from shmloader.metrics.tuner import DEPTHS, NEAR, Prediction, Tuner, counts_from
-from shmloader.metrics.words import argument, cores, duration, percent, rate, size, times
+from shmloader.advice.case import Case
+from shmloader.advice.tuner import DEPTHS, NEAR, Prediction, Tuner, counts_from
+from shmloader.stats.words import argument, cores, duration, percent, rate, size, times
 
 Advice = tuple[dict[str, Any], list[str]]
 

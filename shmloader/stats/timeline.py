@@ -6,7 +6,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from shmloader.metrics.layout import Layout, Records
+from shmloader.stats.layout import Layout, Records
 
 Column = NDArray[numpy.float64]
 Numbers = NDArray[numpy.int64]

@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from shmloader.advice.case import Case
+from shmloader.advice.report import Report, report_on
+from shmloader.advice.tuner import Tuner
 from shmloader.cli.top.text import seconds
-from shmloader.metrics.case import Case
-from shmloader.metrics.report import Report, report_on
-from shmloader.metrics.tuner import Tuner
-from shmloader.metrics.words import duration, rate
+from shmloader.stats.words import duration, rate
 
 from .loops import BATCHES, MIB, loop, report
 

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from shmloader import DataLoader
-from shmloader.metrics.words import cores as in_words
 from shmloader.processes import scheduling
+from shmloader.stats.words import cores as in_words
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy
 
-from shmloader.metrics.case import Case, Setting
-from shmloader.metrics.causes import judge
-from shmloader.metrics.record import Epoch
-from shmloader.metrics.timeline import Timeline
-from shmloader.metrics.words import duration, percent
+from shmloader.advice.case import Case
+from shmloader.advice.causes import judge
+from shmloader.stats.record import Epoch
+from shmloader.stats.setting import Setting
+from shmloader.stats.timeline import Timeline
+from shmloader.stats.words import duration, percent
 
 FEWEST_BATCHES = 10  # to judge by
 _NO_STEP_S = 1e-4  # nothing trains in less

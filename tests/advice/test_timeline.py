@@ -3,8 +3,8 @@
 import numpy
 
 from shmloader.core import view_layout
-from shmloader.metrics.layout import Layout
-from shmloader.metrics.timeline import timeline_over
+from shmloader.stats.layout import Layout
+from shmloader.stats.timeline import timeline_over
 
 LAYOUT = Layout(view_layout())
 MS = 1_000_000
