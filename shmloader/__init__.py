@@ -24,8 +24,9 @@ else:
             globals().update(names, __all__=sorted(names))
             if name in globals():
                 return globals()[name]
-            if name in exports["_ROOMS"]:
-                rooms.require_room(name, exports["_ROOMS"][name])
+            for room, absent in exports["_ROOMS"].items():
+                if name in absent:
+                    rooms.require_room(name, room)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
     def __dir__() -> list[str]:

@@ -15,12 +15,10 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from shmloader import describing
-from shmloader.advice.report import Report
+from shmloader import describing, looking
 from shmloader.errors import at_users_line, if_allowed
 from shmloader.holders import counted_by
 from shmloader.memory import sending
-from shmloader.memory.pool import LAYOUT
 from shmloader.options import rules
 from shmloader.options.record import (
     OPTIONS,
@@ -34,11 +32,11 @@ from shmloader.options.record import (
 )
 from shmloader.stats import Held, Stats
 from shmloader.trainer.service import Service, why_unserved
-from shmloader.views.trace import write_trace
 
 T = TypeVar("T", covariant=True)
 
 if TYPE_CHECKING:
+    from shmloader.advice.report import Report
 
     class _Torchs(torch.utils.data.DataLoader[T], Options):
         """Torch's class, with each option as an attribute."""
@@ -222,9 +220,9 @@ class DataLoader(_Torchs[T], Generic[T]):
             ValueError: There is no batch to draw.
             OSError: The picture cannot be written.
         """
-        report = self._service.report(self, self._options())
+        report = looking.report_of(self._service, self, self._options())
         if picture is not None:
-            self._service.draw(picture, report.cause or "")
+            looking.draw(self._service, picture, report.cause or "")
         return report
 
     def held(self) -> list[Held]:
@@ -248,7 +246,7 @@ class DataLoader(_Torchs[T], Generic[T]):
             RuntimeError: No worker has returned a batch yet, or the loader was closed since.
             OSError: The file cannot be written.
         """
-        write_trace(path, self._service.traced(), LAYOUT)
+        looking.write_trace(path, [self._service])
 
     def state_dict(self) -> dict[str, Any]:
         """

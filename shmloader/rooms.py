@@ -18,8 +18,13 @@ def require_room(what: str, room: str) -> None:
         ModuleNotFoundError: The message names the room.
     """
     if not has_room(room):
-        raise ModuleNotFoundError(
-            f"{what} needs the room shmloader/{room}, which this installation lacks: leave it out, "
-            "or install all of shmloader",
-            name=f"shmloader.{room}",
-        )
+        name = f"{__package__}.{room.replace('/', '.')}"
+        raise ModuleNotFoundError(lacking(what, room), name=name)
+
+
+def lacking(what: str, room: str) -> str:
+    """Say what needs a room that is absent."""
+    return (
+        f"{what} needs the room shmloader/{room}, which this installation lacks: leave it out, or "
+        "install all of shmloader"
+    )

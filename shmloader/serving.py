@@ -6,24 +6,27 @@ goes through, made before or after, subclass or not. Names, identity, pickles an
 what they were, and what we know of a loader stands here, not in its attributes.
 """
 
+from __future__ import annotations
+
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch.utils.data
 
-from shmloader.advice.report import Report
+from shmloader import looking
 from shmloader.dataloader import DataLoader
 from shmloader.holders import HeldLoader, held_in, is_ahead, set_epoch
-from shmloader.memory.pool import LAYOUT
 from shmloader.options import rules
 from shmloader.options.record import Given, Options, options_of, takes_options
 from shmloader.stats import Stats
 from shmloader.stats.setting import Setting
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.service import Service, why_unserved
-from shmloader.views.trace import write_trace
+
+if TYPE_CHECKING:
+    from shmloader.advice.report import Report
 
 _Make = Callable[[], RingIterator]
 
@@ -163,9 +166,9 @@ def report(loader: Any) -> Report:
     """
     found = _served_in(loader)
     if not found:
-        return Service().report(loader, Options())
+        return looking.report_of(Service(), loader, Options())
     inner, service = max(found, key=lambda each: each[1].stats(each[0]).next.total_s)
-    return service.report(inner, _options_of(inner))
+    return looking.report_of(service, inner, _options_of(inner))
 
 
 def _options_of(loader: Any) -> Options:
@@ -191,8 +194,7 @@ def trace(loader: Any, path: str | os.PathLike[str]) -> None:
         RuntimeError: It was not served, no worker has returned a batch yet, or it was closed since.
         OSError: The file cannot be written.
     """
-    traced = [each for _, service in _served_in(loader) for each in service.traced()]
-    write_trace(path, traced, LAYOUT)
+    looking.write_trace(path, [service for _, service in _served_in(loader)])
 
 
 def close(loader: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from shmloader.cli.command import CommandError, require_extra, run_click
+from shmloader.cli.command import CommandError, naming_the_room, require_extra, run_click
 from shmloader.cli.output import ReaderLeft, watched_output
 
 
@@ -37,12 +37,13 @@ class Command(NamedTuple):
         Import the command and run it.
 
         Raises:
-            CommandError: Its extra is not installed, or it cannot go on.
+            CommandError: Its extra or a room of the package is not there, or it cannot go on.
         """
         if self.extra:
             require_extra(self.extra, {"click": "click"})
         module, _, attribute = self.target.partition(":")
-        found: Any = getattr(importlib.import_module(module), attribute)
+        with naming_the_room(f"shmloader {name}"):
+            found: Any = getattr(importlib.import_module(module), attribute)
         if self.extra:
             return run_click(found, f"shmloader {name}", arguments)
         status: int = found(arguments)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from shmloader.rooms import lacking
 
 if TYPE_CHECKING:  # an extra, which `run` and `doctor` do without
     import click
@@ -31,6 +34,23 @@ class WrongArguments(CommandError):
     """A command does not take these arguments; the text says which ones it takes."""
 
     status = 2
+
+
+@contextlib.contextmanager
+def naming_the_room(what: str) -> Iterator[None]:
+    """
+    Import what may need a room of the package that is absent.
+
+    Raises:
+        CommandError: It needs one; the text names it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package, _, room = (error.name or "").partition(".")
+        if package != "shmloader":
+            raise
+        raise CommandError(lacking(what, room.replace(".", "/"))) from None
 
 
 def require_folder_of(path: Path) -> None:

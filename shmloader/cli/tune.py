@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from shmloader.cli import targets
-from shmloader.cli.command import CommandError
+from shmloader.cli.command import CommandError, naming_the_room
 from shmloader.cli.parameters import Seconds
 
 _EPILOG = """\b
@@ -53,7 +53,8 @@ def tune(make_loader: str, step: str | None, step_seconds: float | None, seconds
         raise click.UsageError("--step and --step-seconds are two ways to say the same: give one")
     made = targets.load(make_loader)
     stepped = targets.load(step) if step is not None else step_seconds
-    from shmloader import tuning  # only now: it imports torch
+    with naming_the_room("shmloader tune"):
+        from shmloader import tuning  # only now: it imports torch
 
     try:
         with warnings.catch_warnings():

@@ -1,6 +1,5 @@
 """What serves one loader: its segments, and the iterators that use them."""
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -9,8 +8,6 @@ from typing import Any
 
 import torch.utils.data
 
-from shmloader.advice.report import Report, growth_lines, report_on, why_too_short
-from shmloader.data.caches import caches_in
 from shmloader.errors import at_users_line, warn
 from shmloader.memory import limits, sending
 from shmloader.memory.pool import LAYOUT, SegmentPool
@@ -22,14 +19,13 @@ from shmloader.order.samplers import epoch_of
 from shmloader.processes import scheduling
 from shmloader.rooms import has_room, require_room
 from shmloader.stats import Epoch, Held, Stats
+from shmloader.stats.layout import Records
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
 from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
-from shmloader.views.picture import draw
-from shmloader.views.trace import Traced
 
 _RESUMING = "order/resuming"
 _RESUMES = has_room(_RESUMING)
@@ -40,7 +36,11 @@ if _RESUMES:
     from shmloader.order.resuming.resumption import Resumption
     from shmloader.order.resuming.states import read
 
-Evidence = tuple[Epoch, Timeline, Setting]  # what `report_on` takes
+_MAY_CACHE = has_room("data")
+if _MAY_CACHE:
+    from shmloader.data.caches import caches_in
+
+Evidence = tuple[Epoch, Timeline, Setting]  # what a report judges
 
 
 class Service:
@@ -143,7 +143,7 @@ class Service:
         shape = _shape_of(loader, options)
         self.pool.label = type(loader.dataset).__name__
         self.pool.about = self.setting(loader, options).to_bytes()
-        for cache in caches_in(loader.dataset):
+        for cache in _caches_of(loader):
             cache.note_user(self.pool.number)
         self._look_back(loader)
         order = Order(loader._index_sampler, is_packed=True)
@@ -167,16 +167,8 @@ class Service:
 
     def stats(self, loader: Any) -> Stats:
         """Count over all epochs and live iterators of a loader, and what its caches did."""
-        caches = tuple(cache.cache_stats() for cache in caches_in(loader.dataset))
+        caches = tuple(cache.cache_stats() for cache in _caches_of(loader))
         return replace(self.pool.stats(), caches=caches)
-
-    def report(self, loader: Any, options: Options) -> Report:
-        """Judge the last epoch; the options are those that it was run with."""
-        has_workers = loader.num_workers > 0
-        last = self.last_epoch(self.setting(loader, options)) if has_workers else None
-        report = report_on(*(last or (None, None, None)))
-        grows = growth_lines(self.pool.growth, options.worker_bytes)
-        return replace(report, lines=(*report.lines, *grows))
 
     def setting(self, loader: Any, options: Options) -> Setting:
         """Say what a loader with workers is run with, when its iterator starts."""
@@ -203,35 +195,31 @@ class Service:
 
     def last_epoch(self, setting: Setting) -> Evidence | None:
         """Take what a report needs of the last epoch; None if none was run with workers."""
-        return next(self._epochs(setting), None)
+        return next(self.epochs(setting), None)
 
-    def evidence(self, setting: Setting) -> Evidence | None:
+    def epochs(self, setting: Setting) -> Iterator[Evidence]:
         """
-        Take what a report needs of the last epoch that can be judged, to judge it later.
+        List the epochs, the last one first, each with its batches and what it was run with.
 
         Args:
             setting: What `setting` returned; the loader need not live any more.
         """
-        return next((each for each in self._epochs(setting) if not why_too_short(*each)), None)
-
-    def _epochs(self, setting: Setting) -> Iterator[Evidence]:
-        """List the epochs, the last one first, each with its batches and what it was run with."""
         setting = setting.grown_to(in_use(self.pool.stats().slots))
         records = LAYOUT.records(b"".join(self.pool.logs()))
         for epoch in reversed(self.pool.history.epochs()):
             yield epoch, timeline_over(records, LAYOUT, epoch.number), setting
 
-    def draw(self, path: str | os.PathLike[str], title: str) -> None:
-        """Draw the waits and fetches of the last epoch's batches."""
+    def last_records(self) -> Records:
+        """Return the last epoch's batches, as far as the log has them."""
         epochs = self.pool.history.epochs()
-        number = epochs[-1].number if epochs else 0
         records = LAYOUT.records(b"".join(self.pool.logs()))
-        draw(path, records[records["epoch"] == number], title)
+        last: Records = records[records["epoch"] == (epochs[-1].number if epochs else 0)]
+        return last
 
-    def traced(self) -> list[Traced]:
-        """List the last batches of each segment, for a trace."""
-        pool = self.pool
-        return [Traced(pool.number, pool.label, LAYOUT.records(log)) for log in pool.logs()]
+    def logs(self) -> Iterator[tuple[int, str, Records]]:
+        """List the last batches of each segment, with the loader's number and its label."""
+        for log in self.pool.logs():
+            yield self.pool.number, self.pool.label, LAYOUT.records(log)
 
     def held(self) -> list[Held]:
         """List the batches that still occupy a slot."""
@@ -246,6 +234,10 @@ class Service:
         if isinstance(loader._iterator, RingIterator):
             loader._iterator = None
         self.pool.clear()
+
+
+def _caches_of(loader: Any) -> list[Any]:
+    return caches_in(loader.dataset) if _MAY_CACHE else []
 
 
 def _shape_of(loader: Any, options: Options) -> Shape:

@@ -5,14 +5,20 @@ import shutil
 
 import pytest
 
+import shmloader
+from shmloader import exports
 from tests.helpers.programs import ROOT, run
 from tests.sources import without_a_room
 
 # Each room, and an expression that uses what is in it.
 ROOMS = {
+    "advice": "shmloader.DataLoader(range(4)).report()",
+    "data": "from shmloader import cached",
+    "views": "shmloader.DataLoader(range(4)).trace('trace.json')",
     "device": 'shmloader.DataLoader(range(4), device="cuda")',
     "order/resuming": "shmloader.DataLoader(range(4), num_workers=1, resumable=True)",
 }
+LACKS = "needs the room shmloader/{room}, which this installation lacks"
 PACKAGE = ROOT / "shmloader"
 # Otherwise an editable installation finds the room where it still is.
 SITE = """
@@ -44,6 +50,7 @@ def test_what_is_left_is_imported_and_what_is_not_is_named(run_without, room, tm
 import shmloader
 names = {{name: getattr(shmloader, name) for name in shmloader.__all__}}
 print(shmloader.__file__)
+print(*names)
 try:
     {ROOMS[room]}
 except ImportError as error:
@@ -54,7 +61,21 @@ shmloader.DataLoader(range(4), device=shmloader.Device("cpu", transform=len))
 
     assert (0, "") == (status, errors)
     assert str(tmp_path / "shmloader/__init__.py") == lines[0]
-    assert f"needs the room shmloader/{room}, which this installation lacks" in lines[1]
+    assert set(lines[1].split()) == {*shmloader.__all__} - {*exports._ROOMS.get(room, ())}
+    assert LACKS.format(room=room) in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("room", "command"), [("advice", "tune"), ("views", "top")], indirect=["room"]
+)
+def test_a_command_names_what_it_needs(run_without, room, command):
+    """A command of an absent room ends with the folder's name, and without a traceback."""
+    script = f"from shmloader.cli import main\nraise SystemExit(main(['{command}', 'json:loads']))"
+    status, lines, errors = run_without(script)
+
+    assert (1, []) == (status, lines)
+    assert errors.startswith(f"shmloader {command}: ") and LACKS.format(room=room) in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.timeout(120)

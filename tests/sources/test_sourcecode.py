@@ -29,6 +29,7 @@ RANKS = {
     "tuning": 10,
     "dataloader": 9,
     "describing": 8,
+    "looking": 8,
     "trainer": 7,
     "order": 6,
     "device": 6,

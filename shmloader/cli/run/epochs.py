@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from shmloader.advice.report import why_too_short
 from shmloader.cli.comparison import OURS, TORCHS, Took
 from shmloader.stats.setting import Setting
 from shmloader.trainer.service import Evidence, Service
@@ -87,4 +88,5 @@ class Watched:
             _, service, setting = self.served.pop(key, (None, None, None))
             if service is not None and setting is not None:  # not taken yet
                 self.count(service, is_over=bool(self.served))
-                self.evidence = service.evidence(setting) or self.evidence
+                judged = (each for each in service.epochs(setting) if not why_too_short(*each))
+                self.evidence = next(judged, self.evidence)

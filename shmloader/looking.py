@@ -1,0 +1,50 @@
+"""
+What people ask of the record of a loader: a report, a picture, a trace.
+
+What serves the loader keeps the record. Judging and showing it are rooms of their own, advice/ and
+views/, which are imported when they are asked for, and may be absent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shmloader.memory.pool import LAYOUT
+from shmloader.options.record import Options
+from shmloader.rooms import require_room
+from shmloader.trainer.service import Service
+
+if TYPE_CHECKING:
+    from shmloader.advice.report import Report
+
+
+def report_of(service: Service, loader: Any, options: Options) -> Report:
+    """Judge the last epoch; the options are those that it was run with."""
+    require_room("report()", "advice")
+    from shmloader.advice.report import growth_lines, report_on
+
+    has_workers = loader.num_workers > 0
+    last = service.last_epoch(service.setting(loader, options)) if has_workers else None
+    report = report_on(*(last or (None, None, None)))
+    grows = growth_lines(service.pool.growth, options.worker_bytes)
+    return replace(report, lines=(*report.lines, *grows))
+
+
+def draw(service: Service, path: str | os.PathLike[str], title: str) -> None:
+    """Draw the waits and fetches of the last epoch's batches."""
+    require_room("report(picture=...)", "views")
+    from shmloader.views import picture
+
+    picture.draw(path, service.last_records(), title)
+
+
+def write_trace(path: str | os.PathLike[str], services: Iterable[Service]) -> None:
+    """Write what trainer and workers did for the last batches of each service."""
+    require_room("trace()", "views")
+    from shmloader.views import trace
+
+    traced = [trace.Traced(*log) for service in services for log in service.logs()]
+    trace.write_trace(path, traced, LAYOUT)
