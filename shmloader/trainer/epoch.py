@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any, NamedTuple, Self
 
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, _DatasetKind
 
 from shmloader.core import Delivered
 from shmloader.order.samplers import TORCHS
@@ -44,13 +44,12 @@ class CurrentEpoch:
         snapshots: By worker, that of its last answer; empty if none is kept.
     """
 
-    def __init__(
-        self, number: int, workers: int, *, is_numbered: bool, length: int | None, start: Start
-    ) -> None:
+    def __init__(self, loader: Any, number: int, start: Start, length: int | None = None) -> None:
+        is_numbered = loader._dataset_kind != _DatasetKind.Iterable
         self.number = number
         self.start = start
         self.length = length
-        self.delivered = Delivered(workers, is_numbered)
+        self.delivered = Delivered(loader.num_workers, is_numbered)
         self.first_worker = 0
         self.base_seed = -1
         self.shared_seed: int | None = None

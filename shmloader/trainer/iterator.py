@@ -6,37 +6,32 @@ how workers are started and stopped, and how their answers arrive, is replaced.
 """
 
 import itertools
-import os
-import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch._utils import ExceptionWrapper
 from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
 from torch.utils.data import _utils as torch_utils
-from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from shmloader import log
 from shmloader.core import generation
 from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
-from shmloader.memory import shortages
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Segment, Shape
+from shmloader.memory.segment import Shape
 from shmloader.options.record import Options
 from shmloader.order.order import Order
 from shmloader.processes import ending
 from shmloader.stats.setting import DYNAMIC
-from shmloader.trainer import opening, ways_out
+from shmloader.trainer import opening
 from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
 from shmloader.trainer.parts import Parts
-from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
+from shmloader.trainer.queues import DataQueue
 from shmloader.trainer.received import PendingBatch
-from shmloader.trainer.tally import Tally
-from shmloader.trainer.waiting import Waiting, closed
-from shmloader.trainer.workers import Workers
-from shmloader.way_out import Failure, WayOut
+from shmloader.trainer.running import Running
+from shmloader.trainer.waiting import closed
+from shmloader.way_out import Failure
 
 
 class RingIterator(_MultiProcessingDataLoaderIter):
@@ -58,7 +53,6 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     _workers: list[Any]
     _worker_queue_idx_cycle: Any
     _base_seed: Any
-    _segment: Segment | None
 
     _is_error = False  # what is in hand is an error in a batch's place
     _shutdown = True  # until there is something to shut down: an interrupt may come first
@@ -83,22 +77,19 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # What shutting down needs, before anything can fail.
         self._generation = generation()
         self._turn = threading.RLock()
-        self._segment = None
         self._pool, self._order, self.parts = pool, order, parts
-        self._processes = Workers(loader.timeout)
-        self._workers = self._processes.by_id
+        self._running = Running(pool, loader.timeout)
+        self._workers = self._running.processes.by_id
         self._shutdown = False
         with order.at_its_place:
-            self._take_arguments(loader, options)
+            opening.take_arguments(self, loader)
+            self._is_dynamic = options.assignment == DYNAMIC
             for made in parts.made:
                 made(self, loader)
-            with shortages.explained():
-                self._open_transport(options, shape)
-            self._choose_way(options)
+            self._open(options, shape)
             for opened in parts.opened:
-                opened(self._transport, self._waiting)
-            with shortages.explained():
-                self._start_workers(loader, options)
+                opened(self._transport, self._running.waiting)
+            self._running.start(self, loader, options)
             self._begin_epoch(loader, start, first_iter=True)
 
     @property
@@ -109,46 +100,13 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     def _index_sampler(self, sampler: Any) -> None:
         """torch sets the loader's, which the order draws from."""
 
-    def _take_arguments(self, loader: Any, options: Options) -> None:
-        """Begin as torch's iterators do, which draws the base seed."""
-        opening.set_base_attributes(self, loader)
-        self._is_dynamic = options.assignment == DYNAMIC
-        self._prefetch_factor = loader.prefetch_factor
-        self._in_order = loader.in_order
-        self._worker_init_fn = opening.init_function(self, loader)
-        if self._prefetch_factor <= 0:
-            raise AssertionError(
-                "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
-            )
-
-    def _open_transport(self, options: Options, shape: Shape) -> None:
-        segment = self._pool.acquire(shape)
-        self._transport = opening.transport_over(self, segment, self._pool, options)
-        self._index_queues = [IndexQueue(self._transport, i) for i in range(self._num_workers)]
-        self._data_queue = self._worker_result_queue = DataQueue(self._transport)
-        self._workers_done_event = DoneEvent(self._transport)
-        self.parts.add(Tally(self._pool, self._transport, self._processes.pids))
-        self._way: WayOut = ways_out.PlainWay(self._transport.received)  # until one is chosen
-        self._waiting = Waiting(self._transport, self._processes, self._way)
-        # Last: an iterator that has a segment has all that it takes to give it back.
-        self._segment = segment
-
-    def _choose_way(self, options: Options) -> None:
-        self._way = ways_out.choose(
-            options,
-            self._transport,
-            self._pool,
-            in_order=self._in_order,
-            pins=self._pin_memory,
-            pin_device=self._pin_memory_device,
-        )
-        self._waiting = Waiting(self._transport, self._processes, self._way)
-
-    def _start_workers(self, loader: Any, options: Options) -> None:
-        assert self._segment is not None, "the transport is open"
-        spec = opening.spec_of(self, options, self._segment.handle())
-        context = loader.multiprocessing_context or torch.multiprocessing
-        self._processes.start(context, spec, self._transport, options.restarts)
+    def _open(self, options: Options, shape: Shape) -> None:
+        self._running.open(self, options, shape, self.parts)
+        self._transport = transport = self._running.transport
+        self._way = self._running.way
+        self._index_queues = self._running.orders
+        self._data_queue = self._worker_result_queue = DataQueue(transport)
+        self._workers_done_event = self._running.done
 
     # Epochs
 
@@ -157,42 +115,29 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         """True in a forked child of the process that made this iterator."""
         return self._generation != generation()
 
-    def _check_owner(self) -> None:
-        if self._generation != generation():
-            raise RuntimeError(
-                f"this iterator and its workers belong to process {self._processes.owner_pid}, "
-                f"from which this process ({os.getpid()}) was forked: call iter(loader) here, "
-                "which starts workers of this process"
-            )
-
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        if self.is_of_another_process and loader._iterator is self:
+        if self.is_of_another_process:
+            if loader._iterator is not self:
+                raise self._running.is_parents()
             # Inherited by a fork: its workers are the parent's, so this process starts its own,
             # which torch's __iter__ returns in place of this one.
             loader._iterator = None
             loader._iterator = loader._get_iterator()
             return
-        self._check_owner()
         self._begin_epoch(loader, Start.now(), first_iter)
 
     def _begin_epoch(self, loader: Any, start: Start, first_iter: bool) -> None:
         with self._turn:
-            assert self._segment is not None, "an iterator is reset before its end"
-            self._pool.wake(self._segment)
+            self._running.wake()
             shared_seed = self._shared_seed  # the workers' in their first epoch
             transport = self._transport
-            self._epoch = epoch = CurrentEpoch(
-                transport.epoch + 1,
-                self._num_workers,
-                is_numbered=self._dataset_kind == _DatasetKind.Map,
-                length=length_of(loader),
-                start=start,
-            )
+            epoch = CurrentEpoch(loader, transport.epoch + 1, start, length_of(loader))
+            self._epoch = epoch
             for begin in self.parts.begin:
                 begin(epoch)
             self._delivered = epoch.delivered
             transport.begin_epoch(epoch.delivered)
-            self._processes.begin_epoch()
+            self._running.processes.begin_epoch()
             super()._reset(loader, first_iter)
             self._num_yielded = epoch.delivered.count
             epoch.base_seed = int(self._base_seed)
@@ -205,7 +150,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def __next__(self) -> Any:
         if self._generation != generation():
-            self._check_owner()
+            raise self._running.is_parents()
         with self._turn:
             notes = self._transport.notes
             notes.ask()
@@ -218,21 +163,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 else:
                     self._delivered.put_back()
                 if type(error) is StopIteration:
-                    self._rest()
+                    self._running.rest(self.parts)
                 raise
             # Last: from here on the states of the loader hold this batch as delivered.
             self._delivered.hand_out(notes)
             return batch
-
-    def _rest(self) -> None:
-        """Say that the epoch is over, and let the segment rest until the next one."""
-        for over in self.parts.over:
-            over()
-        if self._segment is not None:
-            if not self._pool.keeps_pages:
-                self._way.rest()
-            self._pool.rest(self._segment)
-        self._way.end_epoch()
 
     def _next(self) -> Any:
         if self._shutdown and self._rcvd_idx < self._send_idx:
@@ -274,13 +209,10 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # torch's own would look for its pin thread here; there is none.
         is_bounded = self._timeout > 0
         timeout_s = self._timeout if is_bounded else torch_utils.MP_STATUS_CHECK_INTERVAL
-        wanted = self._rcvd_idx if self._in_order else None
         while True:
-            try:
-                return self._waiting.take(timeout_s, self._task_info, wanted, self._workers_status)
-            except Exception as error:
-                if not self._may_come_yet(error):
-                    raise
+            answer = self._take(timeout_s)
+            if answer is not None:
+                return answer
             if is_bounded:
                 raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
 
@@ -288,43 +220,28 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self, timeout: float = torch_utils.MP_STATUS_CHECK_INTERVAL
     ) -> tuple[bool, Any]:
         # Not torch's own scheduling asks this, but code that was written for torch's iterators.
-        wanted = self._rcvd_idx if self._in_order else None
-        try:
-            return True, self._waiting.take(timeout, self._task_info, wanted, self._workers_status)
-        except Exception as error:
-            if self._may_come_yet(error):
-                return False, None
-            raise
+        answer = self._take(timeout)
+        return answer is not None, answer
 
-    def _may_come_yet(self, error: Exception) -> bool:
+    def _take(self, timeout_s: float) -> Any:
         """
-        Returns True if an answer only takes longer, False if the error says why none comes.
+        Take the next answer; None if it only takes longer.
 
         Raises:
             RuntimeError: The loader was closed, or workers died.
+            WorkerBroken: Which batch it meant cannot be known.
         """
-        if isinstance(error, WorkerBroken):
-            # Which batch it meant cannot be known, so the one waited for might never come.
-            self._shutdown_workers()
-            return False
-        if self._waiting.is_closing:
-            raise closed() from None
-        self._raise_if_workers_died(error)
-        return isinstance(error, queue.Empty)
-
-    def _raise_if_workers_died(self, error: Exception) -> None:
-        if self._processes.heal_all(self._workers_status):
-            return
-        dead = self._processes.dead(self._workers_status)
-        explained = self._processes.explain(dead)
-        for worker_id in dead:
-            self._mark_worker_as_unavailable(worker_id)
-            self._transport.forget_worker(worker_id)
-        if explained:
-            raise RuntimeError(explained) from error
-        if dead:
-            pids = ", ".join(str(self._workers[worker_id].pid) for worker_id in dead)
-            raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from error
+        waiting, active = self._running.waiting, self._workers_status
+        wanted = self._rcvd_idx if self._in_order else None
+        try:
+            return waiting.take(timeout_s, self._task_info, wanted, active)
+        except WorkerBroken:
+            self._shutdown_workers()  # the batch that is waited for might never come
+            raise
+        except Exception as error:
+            if not waiting.may_come_yet(error, active, self._mark_worker_as_unavailable):
+                raise
+        return None
 
     def _process_data(self, data: Any, worker_idx: int) -> Any:
         # Before torch refills: a batch that is spilled frees its slot for the next request.
@@ -365,45 +282,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         # At interpreter exit the workers were ended; in a forked child they are not ours.
         if _is_exiting() or self._shutdown or self._generation != generation():
             return
-        if self._segment is not None:
-            # A next() on another thread ends within a slice, and with it that thread's turn.
-            self._waiting.is_closing = True
+        self._running.close_soon()
         with self._turn:
             if not self._shutdown:
                 self._shutdown = True
-                self._end()
-
-    def _end(self) -> None:
-        try:
-            # A worker that dies while it leaves is no news, least of all inside a __del__.
-            self._processes.unwatch()
-            self._stop_workers()
-        finally:
-            were_reaped = self._processes.end()
-            self._return_segment(were_reaped)
-
-    def _stop_workers(self) -> None:
-        if self._segment is None:
-            return
-        for end in self.parts.closed:
-            end()
-        self._workers_done_event.set()
-        for worker_id in range(len(self._workers)):
-            self._index_queues[worker_id].put(None)
-        self._processes.leave()
-
-    def _return_segment(self, workers_were_reaped: bool) -> None:
-        """Keep the segment if every worker that could write to it was reaped."""
-        segment, self._segment = self._segment, None
-        if segment is None:
-            return
-        self._transport.close()
-        # Before the pool may give pages back, or lend them to workers of the next epoch.
-        may_be_used_again = self._way.close()
-        if workers_were_reaped and may_be_used_again:
-            self._pool.release(segment)
-        else:
-            self._pool.discard(segment)
+                self._running.end(self.parts)
 
 
 def _is_exiting() -> bool:

@@ -24,7 +24,24 @@ from shmloader.worker.loop import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
 
 
-def set_base_attributes(iterator: Any, loader: Any) -> None:
+def take_arguments(iterator: Any, loader: Any) -> None:
+    """
+    Begin as torch's iterators do, which draws the base seed.
+
+    Raises:
+        AssertionError: As torch's.
+    """
+    _set_base_attributes(iterator, loader)
+    iterator._prefetch_factor = loader.prefetch_factor
+    iterator._in_order = loader.in_order
+    iterator._worker_init_fn = _init_function(iterator, loader)
+    if iterator._prefetch_factor <= 0:
+        raise AssertionError(
+            "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
+        )
+
+
+def _set_base_attributes(iterator: Any, loader: Any) -> None:
     """Call torch's base class, whose warnings are of user code's line."""
     begin = functools.partial(_BaseDataLoaderIter.__init__, iterator, loader)
     has_device = torch.accelerator.is_available() and not loader.pin_memory_device
@@ -34,7 +51,7 @@ def set_base_attributes(iterator: Any, loader: Any) -> None:
         begin()  # without one line more in the traceback of a sampler's error
 
 
-def init_function(iterator: Any, loader: Any) -> Any:
+def _init_function(iterator: Any, loader: Any) -> Any:
     """Return what each worker runs first: for data pipes it shards them too, as in torch."""
     if not isinstance(iterator._dataset, (IterDataPipe, MapDataPipe)):
         return loader.worker_init_fn

@@ -52,7 +52,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         self._task = 0
         self._by_batch = options.seed_by == BY_BATCH
         self._order, self.parts = order, parts
-        self._epoch, place = self._epoch_of(loader), order.place
+        self._epoch, place = CurrentEpoch(loader, 0, Start.now()), order.place
         if place is not None and place.is_between_epochs:
             self._restore_between(loader.dataset, place.position_here())
         with order.at_its_place:
@@ -72,16 +72,6 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         self._epoch.base_seed, self._epoch.shared_seed = int(self._base_seed), self._shared_seed
         for begun in parts.begun:
             begun(self._epoch)
-
-    @staticmethod
-    def _epoch_of(loader: Any) -> CurrentEpoch:
-        return CurrentEpoch(
-            0,
-            0,
-            is_numbered=loader._dataset_kind != _DatasetKind.Iterable,
-            length=None,
-            start=Start.now(),
-        )
 
     def _begin(self) -> None:
         for begin in self.parts.begin:

@@ -2,7 +2,7 @@
 
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shmloader.order import telling
@@ -86,6 +86,38 @@ class Waiting:
                 # Other deaths are no reason to wait longer for the worker that owes an answer.
                 if awaited is None or awaited in dead:
                     deadline = None
+
+    def may_come_yet(
+        self, error: Exception, active: Sequence[bool], give_up: Callable[[int], None]
+    ) -> bool:
+        """
+        Returns True if an answer only takes longer, False if the error says why none comes.
+
+        Args:
+            give_up: Is told the workers that have died and are not replaced.
+
+        Raises:
+            RuntimeError: The loader was closed, or workers died.
+        """
+        if self.is_closing:
+            raise closed() from None
+        if not self._processes.heal_all(active):
+            self._raise_of_the_dead(error, active, give_up)
+        return isinstance(error, queue.Empty)
+
+    def _raise_of_the_dead(
+        self, error: Exception, active: Sequence[bool], give_up: Callable[[int], None]
+    ) -> None:
+        dead = self._processes.dead(active)
+        explained = self._processes.explain(dead)
+        for worker in dead:
+            give_up(worker)
+            self._transport.forget_worker(worker)
+        if explained:
+            raise RuntimeError(explained) from error
+        if dead:
+            pids = ", ".join(str(self._processes.by_id[worker].pid) for worker in dead)
+            raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from error
 
     def _has_fetched_again(self) -> bool:
         """Returns True if the worker that is awaited fetches again, and has got on with it."""

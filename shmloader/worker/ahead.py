@@ -50,11 +50,12 @@ class LookAhead:
         self._is_split = is_split
 
     def end(self) -> None:
-        """Let go of the dataset; only a sample that is being fetched still holds it."""
+        """Let go of the dataset; only a sample that is fetched for very long still holds it."""
         self._fetch = None
         for tasks in (self._in_hand, *(tasks for _, _, tasks in self._orders)):
             for task in tasks:
                 task.drop()
+        self._threads.end()
 
     def take(self, timeout_s: float) -> Any:
         """Take the next order in hand, as `Desk.take`."""

@@ -7,6 +7,7 @@ blocked in user code would keep the worker from leaving.
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from queue import SimpleQueue
@@ -16,6 +17,8 @@ import numpy
 import torch
 
 from shmloader.worker.seeds import Turn, taking
+
+_LEAVE_S = 0.5  # less than the trainer gives a worker
 
 
 class Task:
@@ -124,21 +127,31 @@ class FetchThreads:
         """
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done = done
-        self._count = count
         self._is_over = False
-        modes = _Modes()
-        for number in range(count):
-            name = f"shmloader fetch {number}"
-            threading.Thread(target=modes.run, args=(self._work,), name=name, daemon=True).start()
+        work, modes = (self._work,), _Modes()
+        self._threads = [
+            threading.Thread(target=modes.run, args=work, name=f"shmloader fetch {i}", daemon=True)
+            for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, task: Task) -> None:
         self._tasks.put(task)
 
     def end(self) -> None:
-        """Let the threads leave, each when it has fetched what it has begun."""
+        """
+        Have the threads leave, each when it has fetched what it has begun, and wait a moment.
+
+        While an interpreter exits, as a spawned worker's does, a thread that returns from native
+        code is unwound, and frames of C++ make of that the end of the process by abort().
+        """
         self._is_over = True
-        for _ in range(self._count):
+        for _ in self._threads:
             self._tasks.put(None)
+        deadline = time.monotonic() + _LEAVE_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None and not self._is_over:

@@ -199,10 +199,10 @@ loader = make(Numbers(99, pause_s=0.1), restarts=9)
 iterator = iter(loader)
 os.kill(iterator._workers[0].pid, signal.SIGKILL)
 next(iterator), next(iterator), next(iterator)
-os.kill(iterator._processes.nursery.process.pid, signal.SIGSTOP)
+os.kill(iterator._running.processes.nursery.process.pid, signal.SIGSTOP)
 iterator._workers[1].kill()
 iterator._workers[1].join()
-iterator._processes.heal_all([True, True])
+iterator._running.processes.heal_all([True, True])
 def close():
     global iterator
     del iterator

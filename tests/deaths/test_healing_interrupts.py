@@ -78,7 +78,7 @@ def insist(interrupter, action):
 def workers_of(iterator):
     """Count the processes that work for an iterator: its own and its nursery's."""
     own = {process.pid for process in iterator._workers}
-    mother = iterator._processes.nursery.process.pid
+    mother = iterator._running.processes.nursery.process.pid
     table = process_table()
     children = {pid for pid in table if table[pid].parent == mother}
     return len({pid for pid in table if pid in own} | children)
@@ -143,7 +143,7 @@ def test_an_interrupt_before_the_first_worker_is_all_that_is_said(monkeypatch):
     def interrupted(*_):
         raise Interrupt
 
-    monkeypatch.setattr("shmloader.trainer.iterator.Workers", interrupted)
+    monkeypatch.setattr("shmloader.trainer.running.Workers", interrupted)
     monkeypatch.setattr(sys, "unraisablehook", lambda about: said.append(repr(about.exc_value)))
     with contextlib.suppress(Interrupt):
         iter(DataLoader(range(4), num_workers=1))

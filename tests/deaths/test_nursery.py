@@ -31,7 +31,7 @@ ANOTHER = "the process that starts replacements of DataLoader workers died"
 
 
 def kill_nursery(iterator):
-    mother = iterator._processes.nursery
+    mother = iterator._running.processes.nursery
     mother.kill()
     assert wait_until(lambda: not mother.is_alive())
 
@@ -61,7 +61,7 @@ def test_death_of_the_nursery(tmp_path, method):
         kill_nursery(iterator)
         script.arm()
         actual += [batch.tolist() for batch in iterator]
-        restarts, mother = loader.stats().restarts, iterator._processes.nursery
+        restarts, mother = loader.stats().restarts, iterator._running.processes.nursery
 
     assert expected == actual
     assert (2, 3) == (restarts, mother.count)
@@ -81,7 +81,7 @@ def test_replacements_survive_the_nursery(tmp_path):
         kill_nursery(iterator)
         actual += [batch.tolist() for batch in iterator]
 
-        assert (pid, 1) == (iterator._workers[1].pid, iterator._processes.nursery.count)
+        assert (pid, 1) == (iterator._workers[1].pid, iterator._running.processes.nursery.count)
     assert expected == actual
 
 
@@ -120,7 +120,7 @@ def test_nursery_is_reaped_when_its_channel_is_closed_already(tmp_path):
     """An iterator in a cycle reaps it, though the collector may close the channel first."""
     loader = open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=1)
     iterator = iter(loader)
-    mother = iterator._processes.nursery
+    mother = iterator._running.processes.nursery
     mother._channel.close()
     del iterator
 
@@ -143,7 +143,7 @@ def test_nursery_is_deaf(tmp_path, method):
     ):
         iterator = iter(loader)
         actual = [next(iterator).tolist()]
-        mother = iterator._processes.nursery
+        mother = iterator._running.processes.nursery
         pid = started(mother)
         for number in numbers * 5:
             os.kill(pid, number)
@@ -178,7 +178,7 @@ def test_slots_that_deaths_of_the_nursery_keep(tmp_path):
             waited.append(loader.stats().slots["forked"])
             expected.remove(batch.tolist())
         reserve = iterator._transport.budget.reserve
-        count = iterator._processes.nursery.count
+        count = iterator._running.processes.nursery.count
 
     assert [] == expected
     assert count > 5
@@ -228,7 +228,7 @@ def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
     failing_fork(monkeypatch, tmp_path / "failed", 1000)
     with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=30) as loader:
         iterator = iter(loader)
-        descriptors = f"/proc/{iterator._processes.nursery.process.pid}/fd"
+        descriptors = f"/proc/{iterator._running.processes.nursery.process.pid}/fd"
         before = len(os.listdir(descriptors))
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError) as raised:
             list(iterator)
@@ -356,7 +356,7 @@ def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypat
 
 
 def stop_nursery(iterator):
-    os.kill(started(iterator._processes.nursery), signal.SIGSTOP)
+    os.kill(started(iterator._running.processes.nursery), signal.SIGSTOP)
 
 
 def test_nursery_that_is_stopped(tmp_path):
@@ -385,7 +385,7 @@ def test_end_with_the_nursery_hit(tmp_path, number):
         iterator = iter(loader)
         with pytest.warns(RestartWarning):
             next(iterator), next(iterator)
-        mother = iterator._processes.nursery
+        mother = iterator._running.processes.nursery
         replaced = iterator._workers[1].pid, watching.start_time(iterator._workers[1].pid)
         os.kill(mother.process.pid, number)
         iterator._shutdown_workers()
@@ -529,7 +529,7 @@ def test_newborn_that_comes_after_the_end(tmp_path, monkeypatch):
     after_the_fork(monkeypatch, lambda: wait_for_a_birth_and_die(tmp_path))
     monkeypatch.setattr(nursery, "_PAUSE_S", 1000.0)
     with open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=9) as loader:
-        mother = iter(loader)._processes.nursery
+        mother = iter(loader)._running.processes.nursery
         late = Replacement(mother, 0, None)
         late.start()
         assert wait_until(lambda: not mother.is_alive())
@@ -552,7 +552,7 @@ def test_order_that_comes_twice(tmp_path, monkeypatch):
             actual = [next(iterator).tolist() for _ in range(5)]
         worker = iterator._workers[1]
         assert wait_until(lambda: Event.ENDED in {each.event for each in worker._birth.records()})
-        assert [worker.pid] == children_of(iterator._processes.nursery.process.pid)
+        assert [worker.pid] == children_of(iterator._running.processes.nursery.process.pid)
         actual += [batch.tolist() for batch in iterator]
 
     assert expected == actual
@@ -618,7 +618,7 @@ class Storm:
 
     def rage(self):
         while not self.ended.wait(self.period_s):
-            mother = self.iterator._processes.nursery.process.pid
+            mother = self.iterator._running.processes.nursery.process.pid
             known = {process.ident for process in self.iterator._workers}
             family = {
                 pid for pid, each in process_table().items() if each.parent in (os.getpid(), mother)

@@ -205,7 +205,7 @@ with open_loader(DataLoader, doomed("item 3"), restarts=1) as loader:
     segments = []
     for _ in range(3):
         iterator = iter(loader)
-        segments.append(iterator._segment)
+        segments.append(iterator._running.segment)
         for _ in iterator:
             continue
     say(len({{id(segment) for segment in segments}}))

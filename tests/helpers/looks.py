@@ -33,7 +33,7 @@ def segment_after(batches, workers=2):
         iterator = iter(loader)
         for _ in range(batches):
             next(iterator)
-        descriptor = iterator._segment.descriptor
+        descriptor = iterator._running.segment.descriptor
         total_bytes = os.fstat(descriptor).st_size
         plate = read_plate(reader_of(descriptor), total_bytes, LAYOUT)
         end = plate.log_offset + plate.log_records * LAYOUT.dtype("log_record").itemsize

@@ -220,7 +220,7 @@ def test_a_segment_says_whose_it_is():
     """The nameplate names the process, the loader and the dataset, and whether it is in use."""
     with DataLoader(Slow(None), num_workers=1, batch_size=4) as loader:
         iterator = iter(loader)
-        descriptor = iterator._segment.descriptor
+        descriptor = iterator._running.segment.descriptor
         plate = read_plate(descriptor)
         assert LAYOUT.magic == plate["magic"]
         assert LAYOUT.checksum == plate["layout"]

@@ -312,7 +312,7 @@ def close_holding(count):
     batches = iter(loader)
     held = [next(batches) for _ in range(count)]
     # This one: another test's segment may wait for the garbage collector in this process.
-    segment = os.dup(batches._segment.descriptor)
+    segment = os.dup(batches._running.segment.descriptor)
     loader.close()
     del batches
     gc.collect()

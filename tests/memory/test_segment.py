@@ -350,7 +350,7 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     """Memory that a worker may still write to is never used again."""
     loader = load()
     iterator = iter(loader)
-    first = iterator._segment
+    first = iterator._running.segment
     next(iterator)
     workers = iterator._workers
     monkeypatch.setattr(type(workers[0]), "is_alive", lambda worker: True)
@@ -399,7 +399,7 @@ def test_forged_offsets_are_those_of_a_segment():
     with DataLoader(range(8), 4, num_workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
-        segment = iterator._segment
+        segment = iterator._running.segment
         plate = read_struct(reader_of(segment.descriptor), LAYOUT, "nameplate", 0)
         forged = Geometry(segment.shape)
 

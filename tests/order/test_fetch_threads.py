@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, Subset
 import shmloader
 from shmloader import DataLoader
 from tests.helpers.mortal import Script
-from tests.helpers.programs import wait_until
+from tests.helpers.programs import run, wait_until
 from tests.order.test_seeds import epochs
 
 COUNT, BATCH = 53, 4
@@ -437,3 +437,35 @@ def test_batches_that_raise_keep_no_samples():
             counts.append(next(batches))
     assert 0 < len(counts) < len(loader)
     assert max(counts) <= (ahead + 1) * BATCH
+
+
+IN_NATIVE_CODE = """
+import torch
+from shmloader import DataLoader
+
+class Sorted(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return torch.rand(300_000).sort().values[:1]
+
+if __name__ == "__main__":
+    options = {"num_workers": 2, "multiprocessing_context": "spawn", "fetch_threads": 8}
+    with DataLoader(Sorted(), batch_size=8, **options) as loader:
+        iterator = iter(loader)
+        workers = iterator._workers
+        next(iterator)
+    print([worker.exitcode for worker in workers])
+"""
+
+
+def test_a_worker_that_leaves_awaits_its_threads(tmp_path):
+    """
+    A thread that is in native code when its worker leaves returns before the interpreter exits.
+
+    One that returns later is unwound through frames of C++, which ends the process by abort().
+    """
+    status, lines, errors = run(tmp_path, IN_NATIVE_CODE)
+
+    assert (0, ["[0, 0]"], "") == (status, lines, errors)

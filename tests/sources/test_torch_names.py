@@ -14,6 +14,8 @@ PAGE = (ROOT / "docs" / "torch.md").read_text()
 LISTED = set(re.findall(r"`(torch\.[\w.]+)`", PAGE))
 MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if "cli" not in path.parts]
 COMPILED = sorted(PACKAGE.rglob("*.pyx"))
+# Where attributes of iterators are used.
+_ITERATORS = ("iterator.py", "single.py", "opening.py", "running.py")
 PARTS_OF_CORE = re.compile(r"getattr\((torch\.\w+), \"(_\w+)\"|\b(torch(?:\.\w+)*\._[a-z]\w*)")
 
 
@@ -79,7 +81,7 @@ def test_attributes_of_the_iterators_are_listed():
     base = [torchs._BaseDataLoaderIter, torchs._MultiProcessingDataLoaderIter]
     base.append(torchs._SingleProcessDataLoaderIter)
     theirs = {name for each in base for name in attributes(ast.parse(inspect.getsource(each)))}
-    paths = [PACKAGE / "trainer" / name for name in ("iterator.py", "single.py", "opening.py")]
+    paths = [PACKAGE / "trainer" / name for name in _ITERATORS]
     paths.append(PACKAGE / "order" / "resuming" / "place.py")
     sources = [path.read_text() for path in paths]
     ours = {name for source in sources for name in attributes(ast.parse(source))}

@@ -183,7 +183,7 @@ def test_what_is_read_of_a_running_loader_fits_together():
     """A worker's ticket, position and index, read while it runs, are of one moment."""
     with DataLoader(Unhurried(), 4, num_workers=2) as loader:
         iterator = iter(loader)
-        descriptor = iterator._segment.descriptor
+        descriptor = iterator._running.segment.descriptor
         read = reader_of(descriptor)
         plate = live.read_plate(read, os.fstat(descriptor).st_size, LAYOUT)
         seen = 0

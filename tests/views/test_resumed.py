@@ -26,7 +26,7 @@ class Endless(IterableDataset):
 
 def seen(iterator):
     """Look at a loader as `top` does."""
-    descriptor = iterator._segment.descriptor
+    descriptor = iterator._running.segment.descriptor
     total_bytes = os.fstat(descriptor).st_size
     plate = live.read_plate(reader_of(descriptor), total_bytes, LAYOUT)
     return live.read_loader(reader_of(descriptor), plate, LAYOUT, time.monotonic_ns())

@@ -518,7 +518,7 @@ def test_a_look_leaves_nothing():
     """After a look, no segment is open that was not open before, and none has more pages."""
     with DataLoader(range(64), 4, num_workers=1, persistent_workers=True) as loader:
         list(loader)
-        descriptor = loader._iterator._segment.descriptor
+        descriptor = loader._iterator._running.segment.descriptor
         before = os.listdir("/proc/self/fd"), os.fstat(descriptor).st_blocks
         assert [] != list(find(os.getpid()).loaders)
         find_all()
