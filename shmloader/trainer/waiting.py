@@ -57,8 +57,7 @@ class Waiting:
             answer = self._transport.receive(tasks, wanted, active)
             if answer is not None:
                 if self.replaying:
-                    task = tasks.get(answer[0])
-                    self.replaying.difference_update(task[:1] if task else ())
+                    self.replaying.difference_update(tasks.get(answer[0], ())[:1])
                 return answer
             longest_s = self._way.waiting()
             if longest_s <= 0:
@@ -72,20 +71,33 @@ class Waiting:
                 continue
             longest_s = min(deadline - now, self._processes.slice_s, longest_s)
             self._transport.wait(longest_s, tasks)
-            if self.replaying:
-                self._tell_of_replay()
-            if self._transport.ledger.unread:
-                continue
-            if self._has_fetched_again():
+            if self._is_owed_anew(active):
                 deadline = None
-            dead = self._processes.dead(active)
-            if dead:
-                awaited = self._transport.awaited_worker()
-                if not self._processes.heal_all(active):
-                    raise queue.Empty
-                # Other deaths are no reason to wait longer for the worker that owes an answer.
-                if awaited is None or awaited in dead:
-                    deadline = None
+
+    def _is_owed_anew(self, active: Sequence[bool]) -> bool:
+        """
+        See to the workers.
+
+        Returns:
+            True if the one that owes the answer was replaced, or has got on with what it fetches
+            again before that.
+
+        Raises:
+            queue.Empty: One is dead.
+        """
+        if self.replaying:
+            self._tell_of_replay()
+        if self._transport.ledger.unread:
+            return False
+        has_got_on = self._has_fetched_again()
+        dead = self._processes.dead(active)
+        if not dead:
+            return has_got_on
+        awaited = self._transport.awaited_worker()
+        if not self._processes.heal_all(active):
+            raise queue.Empty
+        # Other deaths are no reason to wait longer for the worker that owes an answer.
+        return has_got_on or awaited is None or awaited in dead
 
     def may_come_yet(
         self, error: Exception, active: Sequence[bool], give_up: Callable[[int], None]

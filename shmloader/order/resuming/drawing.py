@@ -37,23 +37,18 @@ def draw_again(
     """
     if state.sampler_state is not None or state.sampler_iterator is not None:
         return _restored(sampler, state, stateful, generator)
-    by_default = samplers.draws_by_default(sampler)
     jumped = planning.jumped(sampler, state.low)
     if jumped is not None:
-        if state.low > len(sampler):
-            raise ValueError(_TOO_FEW.format(drawn=state.drawn))
-        _draw_seed(state, generator)
-        kept: list[Any] = []
-        replayed(jumped, state.low, state, kept)
-        return Drawn(chained(kept, jumped), jumped)
+        return _jumped(jumped, sampler, state, generator)
     planned = planning.plan(sampler)
     iterator: Any = iter(sampler) if planned is None else planned
     _draw_seed(state, generator)
-    kept = []
+    kept: list[Any] = []
     checksum = replayed(iterator, 0, state, kept)
     differs = checksum != state.checksum
     if differs if checks else _is_in_another_epoch(sampler, state):
         raise ValueError(disagreement(sampler, state, _DELIVERED, _OWN_GENERATOR))
+    by_default = samplers.draws_by_default(sampler)
     # At its end it draws from the training's own generator, if it would have been asked there.
     is_at_end = state.workers == 0 and is_drawn_out(sampler, state)
     if planned is None and by_default and not is_at_end:
@@ -65,6 +60,15 @@ def draw_again(
     return Drawn(chained(kept, iterator), iterator)
 
 
+def _jumped(jumped: Iterator[Any], sampler: Any, state: State, generator: Any) -> Drawn:
+    if state.low > len(sampler):
+        raise ValueError(_TOO_FEW.format(drawn=state.drawn))
+    _draw_seed(state, generator)
+    kept: list[Any] = []
+    replayed(jumped, state.low, state, kept)
+    return Drawn(chained(kept, jumped), jumped)
+
+
 def _draw_seed(state: State, generator: Any) -> None:
     """Draw the base seed again if it was drawn after the moment at which generators were noted."""
     if state.seeds_later:
@@ -72,13 +76,7 @@ def _draw_seed(state: State, generator: Any) -> None:
 
 
 def _restored(sampler: Any, state: State, stateful: Stateful, generator: Any) -> Drawn:
-    if state.sampler_state is not None:
-        if stateful.owner is None:
-            raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
-        before = samplers.epoch_of(sampler)
-        stateful.owner.load_state_dict(state.sampler_state)
-        if before == samplers.epoch_of(sampler) and samplers.distributed(sampler) is not None:
-            _check_epoch(sampler, state)  # its state does not say which
+    owner = _owner_with_state(sampler, state, stateful)
     iterator = iter(sampler)
     _draw_seed(state, generator)
     if state.sampler_iterator is not None:
@@ -94,13 +92,25 @@ def _restored(sampler: Any, state: State, stateful: Stateful, generator: Any) ->
             requests = iterator = iter(sampler)
         requests = chained(first, requests)
     replayed(requests, state.sampler_at, state, kept)
-    owner = stateful.owner if state.sampler_state is not None else None
     if owner is not None and is_drawn_out(sampler, state):
         if next(requests, None) is not None:
             # It has ended with a short batch, and goes on with its next epoch.
             owner.load_state_dict(state.sampler_state)
         requests = iter(())
     return Drawn(chained(kept, requests), iterator)
+
+
+def _owner_with_state(sampler: Any, state: State, stateful: Stateful) -> Any:
+    """Give the sampler its state. Returns what of it took one; None if none was saved."""
+    if state.sampler_state is None:
+        return None
+    if stateful.owner is None:
+        raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
+    before = samplers.epoch_of(sampler)
+    stateful.owner.load_state_dict(state.sampler_state)
+    if before == samplers.epoch_of(sampler) and samplers.distributed(sampler) is not None:
+        _check_epoch(sampler, state)  # its state does not say which
+    return stateful.owner
 
 
 def is_drawn_out(sampler: Any, state: State) -> bool:

@@ -188,13 +188,7 @@ class Record:
             state["generators"] = self.generators.between(is_seeded=False)
             return state
         if is_over:
-            is_seeded = bool(self._facts["persistent"])
-            state["at"], state[states.FINISHED] = states.END, 1
-            state["generators"] = self.generators.between(is_seeded)
-            if self.stateful.unasked and self.stateful.iterator is None:
-                state["trouble"] = _UNASKED.format(
-                    inner=self.stateful.unasked, outer=type(self._sampler).__name__
-                )
+            self._tell_end(state)
         else:
             state["at"] = states.EPOCH
             state["generators"] = self._noted.copy()
@@ -203,25 +197,40 @@ class Record:
         state["seeds_later"] = self._seeds_later
         state["last_worker"] = delivered.last_worker
         state["sampler_epoch"] = self._sampler_epoch
+        self._tell_delivered(state, delivered)
+        if delivered.sampler is not None:
+            self._tell_sampler(state, delivered.sampler, delivered.sampler_at)
+        self._tell_dataset(state, delivered, is_over)
+        return state
+
+    def _tell_end(self, state: dict[str, Any]) -> None:
+        is_seeded = bool(self._facts["persistent"])
+        state["at"], state[states.FINISHED] = states.END, 1
+        state["generators"] = self.generators.between(is_seeded)
+        if self.stateful.unasked and self.stateful.iterator is None:
+            outer = type(self._sampler).__name__
+            state["trouble"] = _UNASKED.format(inner=self.stateful.unasked, outer=outer)
+
+    def _tell_delivered(self, state: dict[str, Any], delivered: Delivered) -> None:
         if self._is_iterable:
             state["drawn"] = state["low"] = delivered.count
             state["by_worker"] = list(delivered.by_worker)
+            return
+        state["low"], state["drawn"] = low, high = delivered.low, delivered.high
+        state["checksum"] = delivered.checksum
+        if low != high:
+            state["missing"] = states.pack_numbers(delivered.missing(), low, high)
+
+    def _tell_dataset(self, state: dict[str, Any], delivered: Delivered, is_over: bool) -> None:
+        """Say where the dataset is: the one that is here, or those of the workers."""
+        if self.ask is None:
+            if self.published:
+                self._tell_workers(state, self._places(is_over, delivered))
+        elif not is_over and self._given is not None and self._given[0] == delivered.count:
+            # A generator function does not run before its first sample, so cannot say this.
+            state["worker_states"] = copy.deepcopy(self._given[1])
         else:
-            state["low"], state["drawn"] = low, high = delivered.low, delivered.high
-            state["checksum"] = delivered.checksum
-            if low != high:
-                state["missing"] = states.pack_numbers(delivered.missing(), low, high)
-        if delivered.sampler is not None:
-            self._tell_sampler(state, delivered.sampler, delivered.sampler_at)
-        if self.ask is not None:
-            if not is_over and self._given is not None and self._given[0] == delivered.count:
-                # A generator function does not run before its first sample, so cannot say this.
-                state["worker_states"] = copy.deepcopy(self._given[1])
-            else:
-                self._ask_dataset(state, self.ask)
-        elif self.published:
-            self._tell_workers(state, self._places(is_over, delivered))
-        return state
+            self._ask_dataset(state, self.ask)
 
     def _places(self, is_over: bool, delivered: Delivered) -> list[_Place]:
         """Where the workers were; between two epochs, where those are that live on."""

@@ -56,25 +56,33 @@ class Resumption:
         self._index = None if size is None else [None] * size
         self._is_own = _check(state, loader, options, self._is_iterable)
         self._checksum, self._drawn = int(state.checksum), int(state.drawn)
-        is_persistent = bool(loader.persistent_workers) and bool(state.persistent)
-        self._lives_on = is_persistent and state.base_seed >= 0 and self._workers > 0
+        self._lives_on = self._do_workers_live_on(loader)
         # In an epoch, and while workers live on.
         self.keeps_base_seed = self.is_in_epoch or (state.is_finished and self._lives_on)
         self._generators = generators.of_loader(loader)
         self._noted = self._noted_generators()
         if not self.is_in_epoch:
             self._check_generators(loader)
-        has_snapshots = self._has_same_workers and self._is_own
-        self._worker_states = [
-            state.worker(number, self._index) if has_snapshots else WorkerState()
-            for number in range(max(self._workers, 1))
-        ]
+        self._worker_states = self._states_of_workers()
         self.replays = [self._replays_of(number) for number in range(max(self._workers, 1))]
         has_rest = self.is_in_epoch and not is_drawn_out(loader._index_sampler, state)
         # Workers have drawn of what goes on here: the rest of an epoch, or they live on.
         self._has_drawn = bool(state.drawn) and (has_rest or self._lives_on)
         self._advise(loader.dataset)
         self._advise_sampler(loader._index_sampler)
+
+    def _do_workers_live_on(self, loader: Any) -> bool:
+        """Returns True if the state's workers lived on from one epoch to the next, and these do."""
+        state = self.state
+        is_persistent = bool(loader.persistent_workers) and bool(state.persistent)
+        return is_persistent and bool(state.base_seed >= 0) and self._workers > 0
+
+    def _states_of_workers(self) -> list[WorkerState]:
+        has_snapshots = self._has_same_workers and self._is_own
+        return [
+            self.state.worker(number, self._index) if has_snapshots else WorkerState()
+            for number in range(max(self._workers, 1))
+        ]
 
     @property
     def _has_same_workers(self) -> bool:
@@ -108,14 +116,18 @@ class Resumption:
                 f"{name} has state_dict(), and this state has nothing of it: what its workers kept "
                 "from one epoch to the next begins anew. Save states with resumable=True"
             )
-        if not self._has_drawn and not (state.is_merged and state.at != START):
-            return
+        if self._has_drawn or (state.is_merged and state.at != START):
+            self._advise_of_draws(name)
+
+    def _advise_of_draws(self, name: str) -> None:
+        """Warn of what is fetched or drawn again."""
         if any(self.replays):
+            come_before = sum(self.state.by_worker)
             warn(
                 f"{name} has no state that was saved, so up to {max(self.replays)} batches are "
-                f"fetched again in each worker before batch {sum(state.by_worker)} comes, which "
-                "takes about as long as fetching them took: give it, or its iterator, state_dict() "
-                "and load_state_dict(), and pass resumable=True"
+                f"fetched again in each worker before batch {come_before} comes, which takes about "
+                "as long as fetching them took: give it, or its iterator, state_dict() and "
+                "load_state_dict(), and pass resumable=True"
             )
         elif self._loses_draws:
             warn(
