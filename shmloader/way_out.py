@@ -49,12 +49,11 @@ class WayOut(Protocol):
 
 
 class Failure(ExceptionWrapper):
-    """An error of the trainer's own in a batch's place, for torch to raise; of which task."""
+    """An error of the trainer's own in a batch's place, for torch to raise."""
 
-    def __init__(self, error: Exception, number: int | None = None) -> None:
+    def __init__(self, error: Exception) -> None:
         leave_out_levels(error)
         self.error = error
-        self.number = number
 
     def reraise(self) -> NoReturn:
         """Raise the error as it is."""

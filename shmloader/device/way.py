@@ -32,10 +32,10 @@ class Lender(Protocol):
     def taken_out(self) -> int:
         """Number of answers that are not in their slots any more, and not delivered."""
 
-    def lend(self, pending: Any) -> None:
+    def lend(self, answer: Any) -> None:
         """Take an answer out of its slot: its `batch` is a `Lent` then, or an error."""
 
-    def deliver(self, pending: Any) -> Any:
+    def deliver(self, answer: Any) -> Any:
         """Forget an answer, and return its `batch`, which is lent first if it is in its slot."""
 
 
@@ -100,13 +100,13 @@ class DeviceWay:
             return 0.0
         return _LOOK_S if copies.in_flight else math.inf
 
-    def deliver(self, pending: Any) -> Any:
+    def deliver(self, answer: Any) -> Any:
         """Hand out a batch on the device, or what went wrong with it or an earlier one."""
-        pending.batch = self._received.deliver(pending)
-        self._start(pending)
+        answer.batch = self._received.deliver(answer)
+        self._start(answer)
         # Behind the copies of the batch in hand.
         self._start_ahead()
-        batch, pending.batch = pending.batch, None
+        batch, answer.batch = answer.batch, None
         try:
             return self._copies.hand_out(batch) if isinstance(batch, Flight) else batch
         except Exception as error:
@@ -119,19 +119,19 @@ class DeviceWay:
         has_news = self._drain()
         waiting = self._received.in_slots()
         if self._copies.in_order:
-            waiting.sort(key=lambda pending: pending.number)
-        for pending in waiting[: max(0, self._left())]:
-            self._received.lend(pending)
-            self._start(pending)
+            waiting.sort(key=lambda answer: answer.ticket)
+        for answer in waiting[: max(0, self._left())]:
+            self._received.lend(answer)
+            self._start(answer)
         return has_news
 
     def _left(self) -> int:
         return self._copies.ahead - self._received.taken_out
 
-    def _start(self, pending: Any) -> None:
+    def _start(self, answer: Any) -> None:
         """Start the copies of a batch that is lent to them, unless that was done."""
-        if isinstance(pending.batch, Lent):
-            self._copies.start(pending)
+        if isinstance(answer.batch, Lent):
+            self._copies.start(answer)
 
     def rest(self) -> None:
         """Wait for all copies and unregister all slots; as `Copies.rest`."""

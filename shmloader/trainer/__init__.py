@@ -5,6 +5,7 @@ What runs in the training process: torch's scheduling over our transport.
 `iterator.py`, over worker processes, and `single.py`, without any. `epoch.py` is the epoch that an
 iterator is in, `parts.py` what is attached to it, `ways_out.py` how its batches get to the user.
 
-`transport.py` sends requests and receives answers (`requests.py`, `received.py`, `budget.py`).
-`workers.py` keeps the processes alive (`healing.py`), and `waiting.py` waits for both.
+`tasks.py` is the client of the transport, `queues.py` what torch knows as queues over it.
+`workers.py` keeps the processes alive (`healing.py`), `waiting.py` waits for both, and `running.py`
+opens and ends all of that.
 """

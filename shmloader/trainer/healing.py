@@ -16,7 +16,7 @@ from shmloader.errors import RestartWarning, warn
 from shmloader.memory import shortages
 from shmloader.processes import starting
 from shmloader.processes.nursery import Nursery, Replacement
-from shmloader.trainer.transport import Transport
+from shmloader.transport.transport import Transport
 from shmloader.worker import snapshot
 
 _INDICES_SHOWN = 16
@@ -103,7 +103,7 @@ class Healer:
             f"started (pid {self.nursery.process.pid}): they begin with the dataset as it is now "
             "in this process, so no batch changes if it is as it was at iter()"
         )
-        log.tell("%s: %s", self._transport.loader_name, message)
+        log.tell("%s: %s", self._transport.name, message)
         warn(message, RestartWarning)
 
     def can_heal(self, worker_id: int) -> bool:
@@ -139,7 +139,7 @@ class Healer:
         transport.pump()
         log.tell(
             "%s: worker %d (pid %s) is replaced: it took %.1f MB in %d batches",
-            *(transport.loader_name, worker_id, pid),
+            *(transport.name, worker_id, pid),
             *((0.0, 0) if grown is None else (grown[0] / 1e6, grown[1])),
         )
 
@@ -168,7 +168,7 @@ class Healer:
             f"{describe_request(index)} in hand; another takes its place, and no batch changes "
             f"(restart {self._used} of {self._restarts} in this epoch)"
         )
-        log.tell("%s: %s", self._transport.loader_name, message)
+        log.tell("%s: %s", self._transport.name, message)
         warn(message, RestartWarning)
 
     def explain(self, worker_id: int) -> str:

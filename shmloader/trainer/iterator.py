@@ -28,10 +28,9 @@ from shmloader.trainer import opening
 from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DataQueue
-from shmloader.trainer.received import PendingBatch
 from shmloader.trainer.running import Running
 from shmloader.trainer.waiting import closed
-from shmloader.way_out import Failure
+from shmloader.transport.received import Answer
 
 
 class RingIterator(_MultiProcessingDataLoaderIter):
@@ -88,7 +87,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
                 made(self, loader)
             self._open(options, shape)
             for opened in parts.opened:
-                opened(self._transport, self._running.waiting)
+                opened(self._running.tasks, self._running.waiting)
             self._running.start(self, loader, options)
             self._begin_epoch(loader, start, first_iter=True)
 
@@ -130,13 +129,13 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         with self._turn:
             self._running.wake()
             shared_seed = self._shared_seed  # the workers' in their first epoch
-            transport = self._transport
-            epoch = CurrentEpoch(loader, transport.epoch + 1, start, length_of(loader))
+            transport, tasks = self._transport, self._running.tasks
+            epoch = CurrentEpoch(loader, tasks.epoch + 1, start, length_of(loader))
             self._epoch = epoch
             for begin in self.parts.begin:
                 begin(epoch)
             self._delivered = epoch.delivered
-            transport.begin_epoch(epoch.delivered)
+            tasks.begin_epoch(epoch.delivered)
             self._running.processes.begin_epoch()
             super()._reset(loader, first_iter)
             self._num_yielded = epoch.delivered.count
@@ -245,20 +244,18 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _process_data(self, data: Any, worker_idx: int) -> Any:
         # Before torch refills: a batch that is spilled frees its slot for the next request.
-        if isinstance(data, PendingBatch):
-            pending = data
+        if isinstance(data, Answer):
+            answer = data
             try:
-                data = self._way.deliver(pending)
-                if pending.note is not None:
+                data = self._way.deliver(answer)
+                if answer.log is not None:
                     # Last: copies of later batches put aside notes of their own.
-                    self._transport.notes.take_up(pending.note)
+                    self._transport.notes.take_up(answer.log)
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
                 super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
                 raise
-            self._delivered.take(pending.number, worker_idx, pending.snapshot)
-        elif isinstance(data, Failure) and data.number is not None:
-            self._delivered.take(data.number, worker_idx)
+            self._delivered.take(answer.key, worker_idx, answer.snapshot)
         self._is_error = isinstance(data, ExceptionWrapper)
         return super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
 

@@ -18,8 +18,9 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Handle, Segment
 from shmloader.options.record import BY_BATCH, Options, replaces
 from shmloader.processes.watching import ParentWatch
-from shmloader.trainer.budget import reserved_slots
-from shmloader.trainer.transport import Transport
+from shmloader.trainer.tasks import Tasks
+from shmloader.transport.budget import reserved_slots
+from shmloader.transport.transport import Transport
 from shmloader.worker.loop import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
 
@@ -70,8 +71,6 @@ def transport_over(
         reserved_slots(in_flight, shape.workers, shape.slots),
         pool,
         heals=replaces(options),
-        is_iterable=iterator._dataset_kind == _DatasetKind.Iterable,
-        is_seeded=options.seed_by == BY_BATCH,
         publishes=_publishes(iterator, options),
         follows=options.resumable,
         grows=options.slots is None,
@@ -79,6 +78,12 @@ def transport_over(
     if options.slot_bytes is not None:
         transport.ledger.expect(options.slot_bytes)
     return transport
+
+
+def tasks_over(iterator: Any, transport: Transport, options: Options) -> Tasks:
+    """Make torch's tasks over an iterator's transport."""
+    is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
+    return Tasks(transport, is_iterable=is_iterable, is_seeded=options.seed_by == BY_BATCH)
 
 
 def _publishes(iterator: Any, options: Options) -> bool:

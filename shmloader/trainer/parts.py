@@ -17,7 +17,7 @@ class Parts:
 
     Attributes:
         made: (iterator, loader): torch's attributes are set, seeds among them; no worker runs.
-        opened: (transport, waiting): they are there, and no worker was started.
+        opened: (tasks, waiting): they are there, and no worker was started.
         begin: (epoch): it begins, and its sampler is iterated next.
         begun: (epoch): all workers are in it, and its first requests were drawn.
         over: (): the loop is told that the epoch is over.

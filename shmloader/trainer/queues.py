@@ -6,19 +6,21 @@ They answer like multiprocessing's, and hand on to the transport.
 
 from typing import Any
 
-from shmloader.trainer.transport import Transport
+from shmloader.trainer.tasks import Tasks
+from shmloader.transport.transport import Transport
 
 
 class IndexQueue:
     """What torch knows as a worker's index queue."""
 
-    def __init__(self, transport: Transport, worker_id: int) -> None:
+    def __init__(self, tasks: Tasks, transport: Transport, worker_id: int) -> None:
+        self._tasks = tasks
         self._transport = transport
         self._worker_id = worker_id
 
     def put(self, message: Any) -> None:
         """Send a task, a resume, or None."""
-        self._transport.put(self._worker_id, message)
+        self._tasks.put(self._worker_id, message)
 
     def qsize(self) -> int:
         """Count the messages that the worker has not taken yet."""

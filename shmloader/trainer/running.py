@@ -13,9 +13,10 @@ from shmloader.trainer import opening, ways_out
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DoneEvent, IndexQueue
 from shmloader.trainer.tally import Tally
-from shmloader.trainer.transport import Transport
+from shmloader.trainer.tasks import Tasks
 from shmloader.trainer.waiting import Waiting
 from shmloader.trainer.workers import Workers
+from shmloader.transport.transport import Transport
 from shmloader.way_out import WayOut
 
 
@@ -26,12 +27,13 @@ class Running:
     Attributes:
         segment: None before it is open and after its end.
         processes: The workers.
-        transport, way, waiting: There once the segment is, as are the others.
+        transport, tasks, way, waiting: There once the segment is, as are the others.
         orders: What torch knows as the workers' index queues.
         done: What torch knows as the event that tells workers to leave.
     """
 
     transport: Transport
+    tasks: Tasks
     way: WayOut
     waiting: Waiting
     orders: list[IndexQueue]
@@ -61,9 +63,10 @@ class Running:
             segment = self._pool.acquire(shape)
             self.transport = opening.transport_over(iterator, segment, self._pool, options)
             self.way = ways_out.PlainWay(self.transport.received)  # until one is chosen
-            self.waiting = Waiting(self.transport, self.processes, self.way)
+            self.tasks = opening.tasks_over(iterator, self.transport, options)
+            self.waiting = Waiting(self.tasks, self.transport, self.processes, self.way)
             self.done = DoneEvent(self.transport)
-            self.orders = [IndexQueue(self.transport, worker) for worker in range(shape.workers)]
+            self.orders = [IndexQueue(self.tasks, self.transport, i) for i in range(shape.workers)]
             parts.add(Tally(self._pool, self.transport, self.processes.pids))
             # Last: an iterator that has a segment has all that it takes to give it back.
             self.segment = segment
@@ -78,7 +81,7 @@ class Running:
             pins=iterator._pin_memory,
             pin_device=iterator._pin_memory_device,
         )
-        self.waiting = Waiting(self.transport, self.processes, self.way)
+        self.waiting = Waiting(self.tasks, self.transport, self.processes, self.way)
 
     def start(self, iterator: Any, loader: Any, options: Options) -> None:
         """

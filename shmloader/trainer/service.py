@@ -22,10 +22,10 @@ from shmloader.stats import Epoch, Held, Stats
 from shmloader.stats.layout import Records
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
-from shmloader.trainer import budget
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
+from shmloader.transport import budget
 
 _RESUMING = "order/resuming"
 _RESUMES = has_room(_RESUMING)

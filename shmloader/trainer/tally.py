@@ -10,7 +10,7 @@ from shmloader.memory.pool import SegmentPool, workers_of
 from shmloader.processes import scheduling
 from shmloader.stats import Epoch, Times, WorkerStats
 from shmloader.trainer.epoch import CurrentEpoch, Start
-from shmloader.trainer.transport import Transport
+from shmloader.transport.transport import Transport
 
 
 class Tally:

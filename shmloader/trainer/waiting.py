@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shmloader.order import telling
-from shmloader.trainer.transport import Transport
+from shmloader.trainer.tasks import Tasks
 from shmloader.trainer.workers import Workers
+from shmloader.transport.transport import Transport
 from shmloader.way_out import WayOut
 
 
@@ -20,9 +21,10 @@ class Waiting:
         replaying: Workers of a resumed epoch that fetch again before they answer.
     """
 
-    def __init__(self, transport: Transport, processes: Workers, way: WayOut) -> None:
+    def __init__(self, tasks: Tasks, transport: Transport, processes: Workers, way: WayOut) -> None:
         self.is_closing = False
         self.replaying: set[int] = set()
+        self._tasks = tasks
         self._transport = transport
         self._processes = processes
         self._way = way
@@ -38,7 +40,7 @@ class Waiting:
         active: Sequence[bool],
     ) -> Any:
         """
-        Take the next answer, as `Transport.receive`, and wait for it.
+        Take the next answer, as `Tasks.receive`, and wait for it.
 
         Args:
             timeout_s: How long at most, in seconds, from the last batch on that was fetched again
@@ -54,7 +56,7 @@ class Waiting:
                 raise closed()
             if self._heals and self._processes.heal_now_and_then(active, self._transport):
                 deadline = None
-            answer = self._transport.receive(tasks, wanted, active)
+            answer = self._tasks.receive(tasks, wanted, active)
             if answer is not None:
                 if self.replaying:
                     self.replaying.difference_update(tasks.get(answer[0], ())[:1])
@@ -70,7 +72,7 @@ class Waiting:
                 deadline = None
                 continue
             longest_s = min(deadline - now, self._processes.slice_s, longest_s)
-            self._transport.wait(longest_s, tasks)
+            self._tasks.wait(longest_s, tasks)
             if self._is_owed_anew(active):
                 deadline = None
 
@@ -124,7 +126,7 @@ class Waiting:
         explained = self._processes.explain(dead)
         for worker in dead:
             give_up(worker)
-            self._transport.forget_worker(worker)
+            self._tasks.forget_worker(worker)
         if explained:
             raise RuntimeError(explained) from error
         if dead:

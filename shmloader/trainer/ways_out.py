@@ -14,8 +14,8 @@ from torch.utils.data._utils import pin_memory as torch_pin_memory
 from shmloader.memory.pool import SegmentPool
 from shmloader.options.record import Device, Options
 from shmloader.trainer.pinning import pin
-from shmloader.trainer.received import PendingBatch, Received
-from shmloader.trainer.transport import Transport
+from shmloader.transport.received import Answer, Received
+from shmloader.transport.transport import Transport
 from shmloader.way_out import Failure, WayOut, transformed
 
 
@@ -28,7 +28,7 @@ class PlainWay:
     """
 
     def __init__(self, received: Received) -> None:
-        self.deliver: Callable[[PendingBatch], Any] = received.deliver
+        self.deliver: Callable[[Answer], Any] = received.deliver
 
     def look(self) -> None:
         """There is nothing to say."""
@@ -128,19 +128,17 @@ def without_workers(options: Options) -> Callable[[Any], Any] | None:
     return transform and functools.partial(transformed, transform=transform)
 
 
-def _through(received: Received, transform: Callable[[Any], Any], pending: PendingBatch) -> Any:
-    batch = received.deliver(pending)
+def _through(received: Received, transform: Callable[[Any], Any], answer: Answer) -> Any:
+    batch = received.deliver(answer)
     try:
         return batch if isinstance(batch, ExceptionWrapper) else transformed(batch, transform)
     except Exception as error:
         return Failure(error)
 
 
-def _pinned(
-    received: Received, device: str | None, counts: "Counter[str]", pending: PendingBatch
-) -> Any:
+def _pinned(received: Received, device: str | None, counts: "Counter[str]", answer: Answer) -> Any:
     began = time.perf_counter_ns()
-    batch = received.deliver(pending)
+    batch = received.deliver(answer)
     if not isinstance(batch, ExceptionWrapper):
         batch = _pinned_by_torch(batch, device)
     counts["ns"] += time.perf_counter_ns() - began

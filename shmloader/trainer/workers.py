@@ -22,7 +22,7 @@ from shmloader.errors import warn
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
 from shmloader.trainer.healing import Healer
-from shmloader.trainer.transport import Transport
+from shmloader.transport.transport import Transport
 from shmloader.worker import loop, replacement
 from shmloader.worker.loop import WorkerSpec
 
@@ -113,7 +113,7 @@ class Workers:
         log.tell(
             "%s: %d workers started by %s, pids %s%s; %d slots of at most %.1f MB each, at most "
             "%.1f MB in all",
-            transport.loader_name,
+            transport.name,
             len(self.by_id),
             starting.method_of(self.by_id[0]),
             ", ".join(str(process.pid) for process in self.by_id),

@@ -7,7 +7,7 @@ from shmloader.advice.report import report_on
 from shmloader.stats import Epoch, Times, WorkerStats
 from shmloader.stats.setting import Setting
 from shmloader.stats.timeline import Timeline
-from shmloader.trainer.budget import spare_slots
+from shmloader.transport.budget import spare_slots
 
 BATCHES = 200
 MIB = 1 << 20

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from shmloader.stats.record import Spill
-from shmloader.trainer.budget import Budget, reserved_slots, shape_of
+from shmloader.transport.budget import Budget, reserved_slots, shape_of
 
 MANY = 1 << 40
 

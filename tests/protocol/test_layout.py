@@ -16,7 +16,8 @@ import torch
 from shmloader import WorkerBroken
 from shmloader.core import _core as core
 from shmloader.memory.pool import SegmentPool
-from shmloader.trainer.transport import Transport
+from shmloader.trainer.tasks import Tasks
+from shmloader.transport.transport import Transport
 from tests.helpers.forgery import PLACE, RESUMED, SLOT_BITS, Forger, push_task
 from tests.helpers.programs import run
 
@@ -746,13 +747,14 @@ def receive_kinds(forger, is_iterable, kinds):
     Returns:
         The numbers of the tasks whose answers are reported to torch.
     """
-    transport = Transport(forger.segment, 0, SegmentPool(), heals=False, is_iterable=is_iterable)
+    transport = Transport(forger.segment, 0, SegmentPool(), heals=False)
+    tasks = Tasks(transport, is_iterable=is_iterable, is_seeded=False)
     pending = dict.fromkeys(range(len(kinds)), (0,))
     for number, kind in enumerate(kinds):
-        transport.put(0, (number, [number]))
+        tasks.put(0, (number, [number]))
         transport.pump()
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
-    answers = iter(lambda: transport.receive(pending, None, [True]), None)
+    answers = iter(lambda: tasks.receive(pending, None, [True]), None)
     numbers = []
     for number, _ in answers:
         del pending[number]
@@ -779,14 +781,15 @@ def test_requests_behind_the_end_are_answered_with_nothing(forger):
 
 def test_end_that_an_interrupt_lost_counts(forger):
     """NOTHING after an end that was received, but not reported to torch yet, is no error."""
-    transport = Transport(forger.segment, 0, SegmentPool(), heals=False, is_iterable=True)
+    transport = Transport(forger.segment, 0, SegmentPool(), heals=False)
+    tasks = Tasks(transport, is_iterable=True, is_seeded=False)
     for number, kind in enumerate([END, NOTHING]):
-        transport.put(0, (number, [number]))
+        tasks.put(0, (number, [number]))
         transport.pump()
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
     forger.ledger.receive()
 
-    assert transport.receive({0: (0,), 1: (0,)}, 0, [True]) is None
+    assert tasks.receive({0: (0,), 1: (0,)}, 0, [True]) is None
 
 
 def test_resume_that_does_not_fit_is_an_error(forger):

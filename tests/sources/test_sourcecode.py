@@ -34,6 +34,7 @@ RANKS = {
     "order": 6,
     "device": 6,
     "options": 5,
+    "transport": 5,
     "worker": 4,
     "processes": 3,
     "memory": 2,

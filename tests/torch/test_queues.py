@@ -8,7 +8,7 @@ from shmloader.trainer.queues import DataQueue, DoneEvent, IndexQueue
 
 
 class Transport:
-    """A transport that notes all calls."""
+    """Tasks and a transport that note all calls."""
 
     def __init__(self, untaken=0, ready=0):
         self.ready = ready
@@ -27,7 +27,7 @@ class Transport:
 def test_messages_go_to_the_queues_worker():
     """Messages in a worker's queue reach the transport in order, with the worker's id."""
     transport = Transport()
-    first, second = IndexQueue(transport, 0), IndexQueue(transport, 1)
+    first, second = IndexQueue(transport, transport, 0), IndexQueue(transport, transport, 1)
     first.put((0, [1, 2]))
     second.put(None)
     first.put((1, [3]))
@@ -39,7 +39,7 @@ def test_messages_go_to_the_queues_worker():
 def test_a_queue_is_empty_when_nothing_waits(count):
     """Both queues report how many messages wait, and are empty at zero."""
     transport = Transport(untaken=count, ready=count)
-    for queue in (IndexQueue(transport, 0), DataQueue(transport)):
+    for queue in (IndexQueue(transport, transport, 0), DataQueue(transport)):
         assert (count, count == 0) == (queue.qsize(), queue.empty())
 
 
@@ -47,7 +47,7 @@ def test_each_index_queue_counts_its_own_worker():
     """A worker's queue reports the messages of that worker."""
     transport = Transport(untaken=2)
 
-    assert [2, 3, 4] == [IndexQueue(transport, worker).qsize() for worker in range(3)]
+    assert [2, 3, 4] == [IndexQueue(transport, transport, worker).qsize() for worker in range(3)]
 
 
 def test_setting_the_event_stops_the_ledger():

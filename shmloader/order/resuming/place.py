@@ -106,11 +106,11 @@ class Place:
             requests = iter(order)
             order.restore(Apart(requests), requests)
 
-    def opened(self, transport: Any, waiting: Any) -> None:
+    def opened(self, tasks: Any, waiting: Any) -> None:
         """Have the workers go on from the state."""
         loaded = self._loaded
         if loaded is not None:
-            transport.resume(loaded.epoch_before, loaded.latest(), loaded.progress())
+            tasks.resume(loaded.epoch_before, loaded.latest(), loaded.progress())
             waiting.replaying.update(loaded.replaying)
 
     def begin(self, epoch: Any) -> None:

@@ -1,17 +1,16 @@
 """
 Requests on their way to workers: those that wait for a slot, and those that a death would lose.
 
-torch draws indices when it draws; a request waits here, in ticket order, until a slot is free.
+A client asks when it asks; a request waits here, in ticket order, until a slot is free.
 """
 
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
-from torch.utils.data._utils.worker import _ResumeIteration
-
-from shmloader.core import Ledger
+from shmloader.core import Ledger, Order
 from shmloader.errors import WorkerBroken
-from shmloader.trainer.budget import Budget
+from shmloader.transport.budget import Budget
 
 # (index, the numbers of the epoch and of the batch in it if draws are seeded by them)
 Request = tuple[Any, tuple[int, int] | None]
@@ -19,12 +18,10 @@ Request = tuple[Any, tuple[int, int] | None]
 
 class Requests:
     """
-    One iterator's requests.
-
-    Every ticket is unique over the iterator's life; torch's task numbers start again each epoch.
+    The requests of one transport.
 
     Attributes:
-        waiting: (worker, request or message, ticket) in ticket order.
+        waiting: (worker, request, ticket), or (worker, order, None), in the order of their coming.
         unanswered: Requests by ticket; only if dead workers are replaced.
         not_sent: Tickets of requests that cannot be written, and why.
         next_ticket: That of the next request.
@@ -47,9 +44,9 @@ class Requests:
         self.waiting.append((worker, request, ticket))
         return ticket
 
-    def tell(self, worker: int, message: Any) -> None:
-        """Queue a message of torch's: a resume, or None to quit."""
-        self.waiting.append((worker, message, None))
+    def tell(self, worker: int, order: Order, word: int | None) -> None:
+        """Queue an order that is no request."""
+        self.waiting.append((worker, (order, word), None))
 
     def send(self) -> None:
         """Place what waits while there are free slots, what dead workers left first."""
@@ -59,7 +56,7 @@ class Requests:
             while self.waiting:
                 worker, message, ticket = self.waiting[0]
                 if ticket is None:
-                    self._send(worker, message)
+                    self._send(worker, *message)
                 elif not self._place(worker, ticket, message):
                     break
                 self.waiting.popleft()
@@ -70,16 +67,19 @@ class Requests:
     def _resend(self) -> bool:
         """Resend the unanswered requests of dead workers. Returns True if all were sent."""
         for ticket, worker in sorted(self._ledger.recalled.items()):
-            if not self._place(worker, ticket, self.unanswered[ticket]):
+            request = self.unanswered.get(ticket)
+            if request is None:  # the client has forgotten it
+                del self._ledger.recalled[ticket]
+            elif not self._place(worker, ticket, request):
                 return False
         self._ledger.tell_resumes_again()
         return True
 
-    def _send(self, worker: int, message: Any) -> None:
-        if isinstance(message, _ResumeIteration):
-            self._ledger.tell_resume(worker, message.seed)
+    def _send(self, worker: int, order: Order, word: int | None) -> None:
+        if order is Order.RESUME:
+            self._ledger.tell_resume(worker, word)
         else:
-            assert message is None, "anything else has a ticket"
+            assert order is Order.QUIT, "a request has a ticket"
             self._ledger.tell_quit(worker)
 
     def _place(self, worker: int, ticket: int, request: Request) -> bool:
@@ -88,7 +88,7 @@ class Requests:
             copies_in = self._budget.copies_in()
             return self._ledger.place(worker, ticket, index, copies_in, numbers)
         except Exception as error:
-            # Such as an index that cannot be pickled: torch would wait for its batch for ever.
+            # Such as an index that cannot be pickled: the client would wait for its batch for ever.
             self._ledger.recalled.pop(ticket, None)
             self.unanswered.pop(ticket, None)
             self.not_sent.append((ticket, error))
@@ -97,6 +97,12 @@ class Requests:
     def forget_worker(self, worker: int) -> None:
         """Drop the requests of a reaped worker that it was not sent."""
         self.waiting = deque(item for item in self.waiting if item[0] != worker)
+
+    def forget(self, tickets: Collection[int]) -> None:
+        """Drop requests that were not sent, and do not send again those that a death loses."""
+        self.waiting = deque(item for item in self.waiting if item[2] not in tickets)
+        for ticket in tickets:
+            self.unanswered.pop(ticket, None)
 
     def index_of(self, ticket: int) -> Any:
         """The index of an unanswered request; None if it is not kept."""

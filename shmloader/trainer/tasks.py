@@ -1,0 +1,177 @@
+"""
+torch's tasks over the transport: its numbers, its messages, the seeds and ends of its datasets.
+
+torch numbers the tasks of each epoch anew, and takes what answers them as pairs of such a number
+and what stands for the batch; or messages of its own.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
+
+from shmloader.core import Delivered, Kind, Order, Progress, Verb
+from shmloader.errors import WorkerBroken
+from shmloader.transport.received import Answer
+from shmloader.transport.transport import Transport
+from shmloader.worker.seeds import number_of_attempt
+
+_END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
+
+# (torch's task number, the answer), or a message of torch's own.
+_Task = tuple[Any, Any]
+# torch's record of the tasks that it expects, by number: (worker,), or (worker, data).
+_Tasks = Mapping[int, tuple[Any, ...]]
+
+
+class Tasks:
+    """
+    The tasks of one iterator.
+
+    Attributes:
+        epoch: The number of this epoch, from 0; -1 before the first.
+    """
+
+    def __init__(self, transport: Transport, *, is_iterable: bool, is_seeded: bool) -> None:
+        """
+        Have no task yet.
+
+        Args:
+            is_iterable: Workers may say that they have reached their end.
+            is_seeded: Number each request, because the worker's draws are seeded by the batch.
+        """
+        self.epoch = -1
+        self._transport = transport
+        self._is_iterable = is_iterable
+        self._is_seeded = is_seeded
+        workers = transport.segment.shape.workers
+        self._delivered = Delivered(workers, not is_iterable)
+        self._asked = [0] * workers  # in this epoch
+        self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
+
+    def put(self, worker: int, message: Any) -> None:
+        """
+        Queue what torch puts into an index queue: a task, a resume, or None to quit.
+
+        A task is placed by the transport's next `pump`, once torch has recorded it.
+        """
+        if self._transport.received.is_closed:
+            return  # the segment may be another iterator's by now
+        if isinstance(message, tuple):
+            number, index = message
+            numbers = (self.epoch, self._place_of(worker, number)) if self._is_seeded else None
+            self._transport.send(worker, index, numbers, number)
+        elif isinstance(message, _ResumeIteration):
+            self._transport.tell(worker, Order.RESUME, message.seed)
+        else:
+            self._transport.tell(worker, Order.QUIT)
+
+    def _place_of(self, worker: int, number: int) -> int:
+        """The number of a batch in its epoch, by torch's number of its task."""
+        if self._is_iterable:
+            asked = self._asked[worker]
+            self._asked[worker] += 1
+            return number_of_attempt(worker, len(self._asked), asked)
+        return self._delivered.number_of(number)
+
+    # Epochs
+
+    def resume(
+        self, epoch: int, snapshots: list[bytes | None], progress: list[Progress | None]
+    ) -> None:
+        """
+        Go on after another run, in the epoch after this one.
+
+        Args:
+            snapshots: By worker, the last one of that run.
+            progress: By worker, where it goes on; None: where any worker begins.
+        """
+        self.epoch = epoch
+        self._transport.snapshots[:] = snapshots
+        self._transport.progress[:] = progress
+
+    def begin_epoch(self, delivered: Delivered) -> None:
+        """Begin an epoch whose batches are numbered by `delivered`; the last one's are let go."""
+        self.epoch += 1
+        self._delivered = delivered
+        self._asked = list(delivered.by_worker)
+        self._ended.clear()
+        self._transport.abandon()
+
+    # Answers
+
+    def receive(self, pending: _Tasks, wanted: int | None, active: Sequence[bool]) -> _Task | None:
+        """
+        Take the next answer for torch.
+
+        Args:
+            pending: torch's record of the tasks that it expects.
+            wanted: The number of the task that it waits for; None for any.
+            active: torch's record of the workers that have more to give, by worker.
+
+        Returns:
+            (number, Answer), a message of torch's own, or None if there is no answer.
+        """
+        while True:
+            if self._ended and (end := self._find_end(pending, active)) is not None:
+                return end
+            answer = self._transport.receive()
+            if answer is None:
+                return self._find_again(pending, wanted)
+            kind = answer.kind
+            if kind is _TOLD:
+                return _ResumeIteration(), None
+            if kind is _END or kind is _NOTHING:
+                self._note_end(answer)
+            else:
+                return answer.key, answer
+
+    def _find_end(self, pending: _Tasks, active: Sequence[bool]) -> _Task | None:
+        """
+        Find a worker at its end all of whose batches torch has, while torch waits for more of them.
+
+        An end that overtakes a batch makes torch drop that batch.
+        """
+        for worker, number in self._ended.items():
+            is_news = number in pending and active[worker]
+            if is_news and (worker,) not in map(pending.get, self._transport.received.by_key):
+                return number, _IterableDatasetStopIteration(worker)
+        return None
+
+    def _find_again(self, pending: _Tasks, wanted: int | None) -> _Task | None:
+        """Find an answer that was handed over before and lost to an interrupt."""
+        received = self._transport.received.by_key
+        if wanted is None:
+            # Out of order nothing is kept for later, so whatever is here was lost.
+            wanted = next((number for number in received if number in pending), None)
+        if wanted is None or wanted not in received or len(pending.get(wanted, ())) != 1:
+            return None
+        return wanted, received[wanted]
+
+    def _note_end(self, answer: Answer) -> None:
+        """
+        Note that a worker has reached its end, or that it skipped a request behind that.
+
+        Raises:
+            WorkerBroken: The answer loses a batch: an impossible end, or nothing before the end.
+        """
+        # First: once the slot is free, an end is recorded nowhere else.
+        worker, kind = answer.worker, answer.kind
+        if kind is _END and self._is_iterable:
+            self._ended[worker] = answer.key
+        is_at_end = worker in self._ended or self._transport.has_sent(worker, _END)
+        if not self._is_iterable or not is_at_end:
+            raise WorkerBroken(
+                f"worker {worker} sent {answer.kind.value!r} in place of a batch; its memory was "
+                "overwritten, perhaps by native code of the dataset"
+            )
+        self._transport.discard(answer)
+
+    def forget_worker(self, worker: int) -> None:
+        """Drop the tasks of a worker that was reaped and is not replaced."""
+        self._transport.forget_worker(worker)
+        self._ended.pop(worker, None)
+
+    def wait(self, timeout_s: float, pending: Collection[int]) -> None:
+        """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
+        self._transport.wait(timeout_s, pending)

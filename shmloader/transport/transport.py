@@ -1,0 +1,346 @@
+"""
+Requests out, answers in: the trainer's side of a segment and its workers.
+
+It knows no dataset, no sampler and no epoch: a client sends requests, each with a key of its own,
+and takes answers. An interrupt may come between any two lines. Placing and receiving are each one
+call into C, the ledger knows what happened, and what an interrupt lost is recovered before the
+trainer parks.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from shmloader.core import BatchLog, Kind, News, Order, Progress, Verb
+from shmloader.errors import WorkerBroken
+from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import Segment
+from shmloader.transport.budget import Budget
+from shmloader.transport.received import Answer, Received
+from shmloader.transport.requests import Requests
+from shmloader.way_out import Failure
+
+# An attribute of an enum's class takes longer to find than a name of this module.
+_END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
+
+
+class Transport:
+    """
+    One client's requests and answers.
+
+    Attributes:
+        name: What messages call it.
+        received: Answers that were received and not delivered.
+        snapshots: By worker, that of the last answer that was received; None before it, and
+            always if the ledger does not follow.
+        progress: By worker, where it begins; None: where any worker begins.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        reserve: int,
+        pool: SegmentPool,
+        *,
+        heals: bool,
+        publishes: bool = False,
+        follows: bool = False,
+        grows: bool = False,
+    ) -> None:
+        """
+        Take over a segment.
+
+        Args:
+            reserve: Slots that must not be leased, so that the workers stay busy.
+            pool: Counts the spills of the client's whole life.
+            heals: Keep requests until they are answered, because dead workers are replaced.
+            publishes: Each answer must say where another worker can go on after it.
+            follows: Keep the snapshots that come with answers, because the run is resumable.
+            grows: Use more slots than the segment began with, if batches are dropped late.
+        """
+        self.segment = segment
+        self.name = pool.name
+        self.ledger = ledger = segment.ledger
+        ledger.heals, ledger.follows, ledger.publishes = heals, follows, publishes
+        self.notes = BatchLog(ledger)
+        self.budget = Budget(ledger, pool, segment.shape.slots, reserve, grows)
+        self.received = Received(ledger, self.budget, self.notes)
+        self.requests = Requests(ledger, self.budget)
+        self.snapshots: list[bytes | None] = [None] * segment.shape.workers
+        self.progress: list[Progress | None] = [None] * segment.shape.workers
+        self._growth = pool.growth  # of the client's whole life
+        self._keys: dict[int, Any] = {}  # by ticket, of requests whose answers are wanted
+        self._again: deque[Answer] = deque()  # to be taken before those in the rings
+        self._broken: WorkerBroken | None = None  # found while looking ahead
+
+    # Requests
+
+    def send(self, worker: int, index: Any, numbers: tuple[int, int] | None, key: Any) -> int:
+        """
+        Have a worker asked, once `pump` finds a free slot.
+
+        Args:
+            index: What is asked for.
+            numbers: Of the epoch, and of the batch in it; None without seeds by the batch.
+            key: By which the client knows the answer; of those that it waits for, each has another.
+
+        Returns:
+            The request's ticket, unique over the transport's life.
+        """
+        ticket = self.requests.add(worker, (index, numbers))
+        self._keys[ticket] = key
+        return ticket
+
+    def tell(self, worker: int, order: Order, word: int | None = None) -> None:
+        """Tell a worker something, in order with its requests; its replacement is told again."""
+        self.requests.tell(worker, order, word)
+        self.pump()
+
+    def pump(self) -> None:
+        """Place waiting requests while there are free slots, and settle grants."""
+        if self.ledger.has_demands:
+            self._settle_demands()
+        requests = self.requests
+        if requests.waiting or self.ledger.heals:
+            requests.send()
+        if requests.not_sent:
+            self._settle_not_sent()
+
+    def _settle_not_sent(self) -> None:
+        """Answer a request that cannot be written with what keeps it from that."""
+        not_sent = self.requests.not_sent
+        while not_sent:
+            ticket, error = not_sent.popleft()
+            if ticket in self._keys:
+                failed = Answer(Kind.ERROR, -1, ticket, self._keys.pop(ticket))
+                failed.batch = Failure(error)
+                self._again.append(self.received.add(failed))
+
+    def abandon(self, keep: Collection[Any] = ()) -> None:
+        """
+        Discard all answers, even those that are still to come.
+
+        Args:
+            keep: Keys of requests whose answers are still wanted.
+        """
+        self._keys = {ticket: key for ticket, key in self._keys.items() if key in keep}
+        self.received.forget(keep)
+        self._again = deque(answer for answer in self._again if answer.key in keep)
+        known = self.received.slots()
+        for news in self.ledger.ready_slots():
+            if news.slot not in known and news.ticket not in self._keys:
+                self.ledger.discard(news.slot)
+
+    def forget(self, keys: Collection[Any]) -> None:
+        """Want no answer to some requests, and have no other worker asked if theirs dies."""
+        tickets = {ticket for ticket, key in self._keys.items() if key in keys}
+        for ticket in tickets:
+            del self._keys[ticket]
+        self.requests.forget(tickets)
+
+    def forget_worker(self, worker: int) -> None:
+        """Drop the requests of a reaped worker and free its slots."""
+        self.requests.forget_worker(worker)
+        self.ledger.reclaim(worker)
+
+    def recall(self, worker: int) -> Progress:
+        """
+        Take back the unanswered requests of a reaped worker, to be sent to its replacement.
+
+        Returns:
+            Where the replacement goes on.
+        """
+        self.drain()
+        self.ledger.recall(worker)
+        if self.ledger.answer_resume(worker):
+            self._again.append(Answer(_TOLD, worker))
+        return replace(self.ledger.progress[worker])
+
+    def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
+        """Count a worker that was replaced because it grew by so much in so many batches."""
+        before = self._growth.get(worker, (0, 0, 0))
+        after = zip(before, (1, grown_bytes, batches), strict=True)
+        replaced, taken_bytes, answered = (one + other for one, other in after)
+        self._growth[worker] = replaced, taken_bytes, answered
+
+    def awaited_worker(self) -> int | None:
+        """The worker that owes the oldest answer, or the answer to an order; None if none does."""
+        owing = []
+        for worker in range(self.segment.shape.workers):
+            tickets = self.ledger.unanswered(worker)
+            if tickets or self.ledger.is_resuming(worker):
+                owing.append((tickets[0] if tickets else self.requests.next_ticket, worker))
+        return min(owing)[1] if owing else None
+
+    def in_hand(self, worker: int) -> Any:
+        """What a worker was asked first that it has not answered; None if there is nothing."""
+        tickets = self.ledger.unanswered(worker)
+        return self.requests.index_of(tickets[0]) if tickets else None
+
+    def close(self) -> None:
+        """Deliver nothing from now on: the segment may go to another client."""
+        self.received.is_closed = True
+        self.notes.close()
+
+    # Answers
+
+    def receive(self) -> Answer | None:
+        """
+        Take the next answer.
+
+        An END or NOTHING keeps its slot until `discard`. A batch, or an error in its place, is
+        among the `received` until it is delivered.
+
+        Returns:
+            None if there is none.
+
+        Raises:
+            WorkerBroken: A worker wrote what the protocol does not allow.
+        """
+        self.pump()
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            raise broken
+        if self._again:
+            return self._again.popleft()
+        while (news := self.ledger.receive()) is not None:
+            answer = self._accept(news)
+            if answer is not None:
+                return answer
+        return None
+
+    def _accept(self, news: News) -> Answer | None:
+        # Runs for each batch, so each attribute is read once.
+        kind = news.kind
+        if kind is None:
+            return self._accept_message(news)
+        ticket = news.ticket
+        self.requests.unanswered.pop(ticket, None)
+        if self.ledger.follows:
+            self.snapshots[news.worker] = self.ledger.snapshot_of(news.slot)
+        if ticket not in self._keys:  # it was abandoned
+            self.ledger.discard(news.slot)
+            self.pump()
+            return None
+        answer = Answer(kind, news.worker, ticket, self._keys[ticket], news.slot)
+        if kind is _END or kind is _NOTHING:
+            return answer
+        self.received.add(answer)
+        del self._keys[ticket]
+        return answer
+
+    def _accept_message(self, news: News) -> Answer | None:
+        """Settle what a worker wants, or hand on that it has begun what it was told."""
+        if news.verb is _TOLD:
+            return Answer(_TOLD, news.worker)
+        if news.verb is Verb.WANT:
+            self._settle_wants()
+            self._settle_shorts()
+        return None
+
+    def discard(self, answer: Answer) -> None:
+        """Free the slot of an answer without a batch."""
+        self._keys.pop(answer.ticket, None)
+        self.ledger.discard(answer.slot)
+        self.pump()
+
+    def has_sent(self, worker: int, kind: Kind) -> bool:
+        """Returns True if a worker has sent such an answer, which lies in its slot still."""
+        return any(
+            news.worker == worker and news.kind is kind for news in self.ledger.ready_slots()
+        )
+
+    def drain(self) -> None:
+        """Take all answers out of the rings: an answer published before a death counts."""
+        while (news := self.ledger.receive()) is not None:
+            answer = self._accept(news)
+            if answer is not None:
+                self._again.append(answer)
+
+    def drain_ahead(self) -> bool:
+        """Drain while a batch may be in hand. Returns True if `receive` has something to say."""
+        if self._broken is None:
+            try:
+                self.drain()
+            except WorkerBroken as error:
+                self._broken = error  # raised where the client waits: the batch in hand is right
+        return bool(self._again) or self._broken is not None
+
+    def wait(self, timeout_s: float, expected: Collection[Any]) -> None:
+        """
+        Park until there may be news, at most timeout_s seconds.
+
+        Args:
+            expected: The keys of the requests whose answers the client has not got.
+        """
+        if self.received.forget(expected):
+            self.pump()
+        known = self.received.slots()
+        if self.ledger.ready == len(known) or not self._recover(known):
+            self.ledger.wait(timeout_s)
+
+    def _recover(self, known: set[int]) -> bool:
+        """
+        Recover answers that an interrupt lost after the ledger received them.
+
+        Args:
+            known: The slots of those that it did not.
+
+        Returns:
+            True if there were any.
+        """
+        lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
+        for news in lost:
+            answer = self._accept(news)
+            if answer is not None:
+                self._again.append(answer)
+        return bool(lost)
+
+    # Grants
+
+    def _settle_demands(self) -> None:
+        if self.ledger.wanting:
+            self._settle_wants()
+        if self.ledger.shorts:
+            self._settle_shorts()
+
+    def _settle_wants(self) -> None:
+        for slot, ticket, want_bytes in self.ledger.wants():
+            self._settle(slot, ticket, want_bytes)
+
+    def _settle(self, slot: int, ticket: int, want_bytes: int) -> None:
+        """Grant what a worker wants for the batch in hand, refuse it, or let it wait."""
+        if not self.budget.can_ever_fit(want_bytes):
+            self.ledger.refuse(slot)
+            return
+        is_oldest = ticket == self.ledger.oldest()
+        if is_oldest:
+            self._spill_for(slot, want_bytes)
+        # Asked even for the oldest: looking for room gives back the pages of free slots.
+        fits = self.budget.fits(slot, want_bytes)
+        if is_oldest or fits:
+            self.ledger.grant(slot, want_bytes)
+
+    def _settle_shorts(self) -> None:
+        """
+        Make room for workers that find no memory; they look for it by themselves.
+
+        Later batches wait, because memory comes back when earlier ones are dropped. The oldest is
+        refused if it waits in vain.
+        """
+        self.budget.make_room()
+        oldest = self.ledger.oldest()
+        for slot, ticket in self.ledger.short_slots():
+            if ticket == oldest and self.budget.waited_in_vain(ticket):
+                self.ledger.refuse(slot)
+
+    def _spill_for(self, slot: int, want_bytes: int) -> None:
+        """Copy later answers out of their slots until the oldest ticket has what it needs."""
+        self.received.spill_until(lambda: self.budget.fits(slot, want_bytes))
+
+    @property
+    def ready(self) -> int:
+        """Number of answers that wait: received, not taken, and in the rings."""
+        untaken = sum(1 for answer in self._again if answer.key not in self.received.by_key)
+        return len(self.received.by_key) + untaken + self.ledger.unread
