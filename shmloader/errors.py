@@ -22,10 +22,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-import torch.utils.data
+import torch
 
-_LIBRARIES = tuple(
-    os.path.join(os.path.dirname(path), "") for path in (__file__, torch.utils.data.__file__)
+# This package, and torch's loader.
+_LIBRARIES = (
+    os.path.join(os.path.dirname(__file__), ""),
+    os.path.join(os.path.dirname(torch.__file__), "utils", "data", ""),
 )
 # The standard library, and frames of frozen modules such as runpy's.
 _OF_PYTHON = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")

@@ -10,13 +10,14 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
 from shmloader.options.record import Options
 from shmloader.trainer import opening, ways_out
+from shmloader.trainer.client import LoaderClient
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DoneEvent, IndexQueue
 from shmloader.trainer.tally import Tally
 from shmloader.trainer.tasks import Tasks
 from shmloader.trainer.waiting import Waiting
-from shmloader.trainer.workers import Workers
 from shmloader.transport.transport import Transport
+from shmloader.transport.workers import Workers
 from shmloader.way_out import WayOut
 
 
@@ -94,7 +95,7 @@ class Running:
         with shortages.explained():
             spec = opening.spec_of(iterator, options, self.segment.handle())
             context = loader.multiprocessing_context or torch.multiprocessing
-            self.processes.start(context, spec, self.transport, options.restarts)
+            self.processes.start(context, LoaderClient(spec), self.transport, options.restarts)
 
     def wake(self) -> None:
         """Take the segment up again for an epoch."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from shmloader.order import telling
 from shmloader.trainer.tasks import Tasks
-from shmloader.trainer.workers import Workers
 from shmloader.transport.transport import Transport
+from shmloader.transport.workers import Workers
 from shmloader.way_out import WayOut
 
 

@@ -24,7 +24,7 @@ from shmloader.worker.seeds import listed, number_of_attempt
 from shmloader.worker.snapshot import Position
 
 
-def run(spec: WorkerSpec, worker_id: int, progress: Progress) -> None:
+def run(spec: WorkerSpec, worker_id: int, progress: Progress, /) -> None:
     """Be a worker from where a dead one left off, until the trainer says quit, or is gone."""
     spec.worker_id = worker_id
     work_as(ReplacementWorker, spec, progress)

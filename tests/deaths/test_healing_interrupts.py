@@ -10,8 +10,8 @@ import pytest
 import shmloader
 from shmloader import DataLoader
 from shmloader.memory.segment import Segment, first_shape
-from shmloader.trainer.healing import Healer
 from shmloader.trainer.waiting import Waiting
+from shmloader.transport.healing import Healer
 from shmloader.transport.transport import Transport
 from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, wrap
-from shmloader.trainer.healing import describe_request
+from shmloader.trainer.client import describe_request
 from shmloader.worker import loop as worker
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import WAYS_TO_HANG, Mortal, MortalStream, Script

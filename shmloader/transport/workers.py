@@ -1,30 +1,25 @@
 """
-The processes of one iterator: start them, notice their deaths, replace them, end them.
+The processes of one transport: start them, notice their deaths, replace them, end them.
 
-Deaths are noticed in one of two ways. Without `restarts`, torch's handler of SIGCHLD raises in the
+Deaths are noticed in one of two ways. Without `restarts`, the client may have them raise in the
 trainer; with it, the trainer looks at its workers while it waits and now and then between batches.
 """
 
-import contextlib
 import functools
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pickle import PicklingError
 from typing import Any
-
-from torch.utils.data._utils import signal_handling
 
 from shmloader import log
 from shmloader.errors import warn
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
-from shmloader.trainer.healing import Healer
+from shmloader.transport.client import Client
+from shmloader.transport.healing import Healer
 from shmloader.transport.transport import Transport
-from shmloader.worker import loop, replacement
-from shmloader.worker.loop import WorkerSpec
 
 # Longest park of the trainer before it looks at its workers; within this a death is noticed.
 SLICE_S = 0.1
@@ -34,7 +29,7 @@ _SHORT_SLICE_S = 0.01
 
 class Workers:
     """
-    The worker processes of one iterator, and the nursery if deaths are healed.
+    The worker processes of one transport, and the nursery if deaths are healed.
 
     Attributes:
         by_id: The worker processes by worker id; replacements take the places of dead ones.
@@ -58,7 +53,7 @@ class Workers:
         self.owner_pid = os.getpid()
         self.slice_s = self._longest_slice_s = SLICE_S
         self._timeout_s = timeout_s
-        self._pids_set = False
+        self._client: Client | None = None  # until the start
         self._all_started = False
         self._looked_at = time.monotonic()
         ending.end_at_exit(self)
@@ -69,41 +64,30 @@ class Workers:
 
     # Start
 
-    def start(
-        self,
-        context: Any,
-        spec: WorkerSpec,
-        transport: Transport,
-        restarts: int,
-    ) -> None:
+    def start(self, context: Any, client: Client, transport: Transport, restarts: int) -> None:
         """
         Start the processes with a context of multiprocessing, each where the transport says.
 
         Args:
-            spec: What each worker is started with, but for its id.
             restarts: How many deaths are healed in each epoch.
         """
+        self._client = client
         for worker_id, known in enumerate(transport.progress):
             if known is not None:
                 transport.ledger.progress[worker_id] = known
-        if spec.worker_bytes is not None:
+        if client.leaves:
             self.slice_s = self._longest_slice_s = _SHORT_SLICE_S
-        if restarts > 0 or spec.worker_bytes is not None:
-            self._start_nursery(context, spec, transport, restarts)
-        for worker_id in range(spec.num_workers):
-            known = transport.progress[worker_id]
-            if known is None:
-                target: Any = loop.run
-                arguments: tuple[Any, ...] = (replace(spec, worker_id=worker_id),)
-            else:
-                target, arguments = replacement.run, (spec, worker_id, known)
+        if restarts > 0 or client.leaves:
+            self._start_nursery(context, client, transport, restarts)
+        for worker_id, known in enumerate(transport.progress):
+            target, arguments = client.program(worker_id, known)
             process = context.Process(target=target, args=arguments)
             process.daemon = True
-            _start(functools.partial(starting.start, process))
+            _start(functools.partial(starting.start, process), client.unsendable)
             self.by_id.append(process)
         self._all_started = True
         if self.healer is None:
-            self._watch()
+            client.watch([process.pid for process in self.by_id])
         self._tell_start(transport)
 
     def _tell_start(self, transport: Transport) -> None:
@@ -124,28 +108,17 @@ class Workers:
         )
 
     def _start_nursery(
-        self, context: Any, spec: WorkerSpec, transport: Transport, restarts: int
+        self, context: Any, client: Client, transport: Transport, restarts: int
     ) -> None:
         # Listed before it starts: an interrupt must not leave a nursery that is not ended.
-        self.nursery = Nursery(context, spec, replacement.run)
-        _start(self.nursery.start)
-        self.healer = Healer(transport, self.nursery, self.by_id, restarts)
-
-    def _watch(self) -> None:
-        """Let torch's handler of SIGCHLD raise when a worker dies."""
-        pids = tuple(process.pid for process in self.by_id)
-        # Before the call: an interrupt between the two must not leave the pids set for ever.
-        self._pids_set = True
-        signal_handling._set_worker_pids(id(self), pids)  # type: ignore[attr-defined]
-        signal_handling._set_SIGCHLD_handler()
+        self.nursery = Nursery(context, client.spec, client.succeed)
+        _start(self.nursery.start, client.unsendable)
+        self.healer = Healer(client, transport, self.nursery, self.by_id, restarts)
 
     def unwatch(self) -> None:
-        """Let torch's handler of SIGCHLD ignore these workers from now on."""
-        if self._pids_set:
-            with contextlib.suppress(ValueError):  # interrupted before they were set, or below
-                signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]
-            # Last, or an interrupt would leave them to the next object that has this id.
-            self._pids_set = False
+        """Have no death of these workers raise from now on."""
+        if self._client is not None:
+            self._client.unwatch()
 
     # Deaths
 
@@ -242,14 +215,10 @@ class Workers:
         return self._all_started and not any(process.is_alive() for process in self.by_id)
 
 
-def _start(start: Callable[[], None]) -> None:
+def _start(start: Callable[[], None], unsendable: str) -> None:
     """Start a process of ours, and explain an object that cannot be pickled on its way."""
     try:
         start()
     except (TypeError, AttributeError, PicklingError):
-        warn(
-            "Got pickle error when attempting to start a worker Process: the dataset, "
-            "collate_fn and worker_init_fn are pickled for the start methods spawn and "
-            "forkserver. Define them at module level, or use multiprocessing_context='fork'.",
-        )
+        warn(unsendable)
         raise

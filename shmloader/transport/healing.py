@@ -1,25 +1,22 @@
 """
 Replace dead workers within `restarts`, and say what happened to them.
 
-The batches, their order and their random draws stay as they would have been. The trainer does not
-wait for a replacement, which finds its requests in its ring when it starts.
+The answers and their order stay as they would have been. The trainer does not wait for a
+replacement, which finds its requests in its ring when it starts.
 """
 
-import itertools
 import os
 import signal
 from typing import Any
 
 from shmloader import log
-from shmloader.core import Indices, Progress
+from shmloader.core import Progress
 from shmloader.errors import RestartWarning, warn
 from shmloader.memory import shortages
 from shmloader.processes import starting
 from shmloader.processes.nursery import Nursery, Replacement
+from shmloader.transport.client import Client
 from shmloader.transport.transport import Transport
-from shmloader.worker import snapshot
-
-_INDICES_SHOWN = 16
 
 
 def _name_of(number: int) -> str:
@@ -41,26 +38,16 @@ def describe_end(process: Any) -> str:
     return f"was killed by {_name_of(-code)}" if code < 0 else f"exited with code {code}"
 
 
-def describe_request(index: Any) -> str:
-    """Say for which batch a request is, as a part of a sentence."""
-    if index is None:
-        return "no batch"
-    if isinstance(index, Indices):
-        index = index.tolist()
-    if isinstance(index, list) and index and index.count(None) == len(index):
-        return f"the next {len(index)} samples of its iterable dataset"
-    if not isinstance(index, (list, tuple)):
-        return f"dataset index {index!r}"
-    shown = ", ".join(map(repr, itertools.islice(index, _INDICES_SHOWN)))
-    more = len(index) - _INDICES_SHOWN
-    return f"dataset indices [{shown}" + (f", and {more} more]" if more > 0 else "]")
-
-
 class Healer:
-    """Replaces the workers of one iterator, a limited number of times in each epoch."""
+    """Replaces the workers of one transport, a limited number of times in each epoch."""
 
     def __init__(
-        self, transport: Transport, nursery: Nursery, workers: list[Any], restarts: int
+        self,
+        client: Client,
+        transport: Transport,
+        nursery: Nursery,
+        workers: list[Any],
+        restarts: int,
     ) -> None:
         """
         Replace workers from now on.
@@ -69,6 +56,7 @@ class Healer:
             workers: The list of processes, by worker; replacements are put into it.
             restarts: How many deaths are healed in each epoch.
         """
+        self._client = client
         self._transport = transport
         self.nursery = nursery
         self._workers = workers
@@ -99,7 +87,7 @@ class Healer:
 
     def _tell_of_another(self) -> None:
         message = (
-            "the process that starts replacements of DataLoader workers died, and another was "
+            f"the process that starts replacements of {self._client.kind}s died, and another was "
             f"started (pid {self.nursery.process.pid}): they begin with the dataset as it is now "
             "in this process, so no batch changes if it is as it was at iter()"
         )
@@ -114,8 +102,7 @@ class Healer:
         progress = self._transport.ledger.progress[worker_id]
         if not progress.is_known:
             return False
-        # Fetching again leads there from the beginning of an epoch alone.
-        return progress.begun is None or not snapshot.lacks_state(progress.begun)
+        return progress.begun is None or self._client.is_whole(progress.begun)
 
     def has_left(self, worker_id: int) -> bool:
         """Returns True if a dead worker left and can be replaced: its memory grew too much."""
@@ -123,7 +110,7 @@ class Healer:
         latest = self._transport.ledger.progress[worker_id].latest
         if not latest or latest is self._left_at[worker_id]:
             return False
-        return snapshot.says_that_it_leaves(latest)
+        return self._client.says_that_it_leaves(latest)
 
     def replace(self, worker_id: int) -> None:
         """Replace a worker that has left; it costs no restart, and there is no warning."""
@@ -133,7 +120,7 @@ class Healer:
         pid = self._workers[worker_id].pid
         self._start_another(worker_id, transport.recall(worker_id))
         self._left_at[worker_id] = latest
-        grown = snapshot.position_of(latest).grown
+        grown = self._client.growth(latest)
         if grown is not None:
             transport.note_growth(worker_id, *grown)
         transport.pump()
@@ -164,9 +151,9 @@ class Healer:
         self._transport.ledger.restarts += 1
         self._transport.pump()
         message = (
-            f"DataLoader worker {worker_id}{pid} {cause or describe_end(dead)} with "
-            f"{describe_request(index)} in hand; another takes its place, and no batch changes "
-            f"(restart {self._used} of {self._restarts} in this epoch)"
+            f"{self._client.kind} {worker_id}{pid} {cause or describe_end(dead)} with "
+            f"{self._client.describe(index)} in hand; another takes its place, and no batch "
+            f"changes (restart {self._used} of {self._restarts} in this epoch)"
         )
         log.tell("%s: %s", self._transport.name, message)
         warn(message, RestartWarning)
@@ -174,12 +161,12 @@ class Healer:
     def explain(self, worker_id: int) -> str:
         """Say why a dead worker is not replaced, and which batch it had in hand."""
         dead = self._workers[worker_id]
-        who = f"DataLoader worker (pid(s) {dead.pid}) exited unexpectedly: it"
+        who = f"{self._client.kind} (pid(s) {dead.pid}) exited unexpectedly: it"
         if dead.pid is None:
-            who = f"DataLoader worker {worker_id}"
+            who = f"{self._client.kind} {worker_id}"
         words = (
             f"{who} {describe_end(dead)} with "
-            f"{describe_request(self._transport.in_hand(worker_id))} in hand, "
+            f"{self._client.describe(self._transport.in_hand(worker_id))} in hand, "
         )
         if self._restarts == 0:
             return words + "and no restarts were asked for: restarts=n replaces workers that die"

@@ -1,0 +1,55 @@
+"""What the transport asks of its client, in the training process."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from shmloader.core import Progress
+
+
+class Client(Protocol):
+    """
+    Who has the workers do something, and knows what.
+
+    A note is what a worker of the client's says with an answer, or at its end: bytes, which the
+    transport keeps for a replacement and does not read.
+
+    Attributes:
+        kind: What messages call a worker, as in "DataLoader worker".
+        spec: What each worker is started with, but for its id; a nursery needs its `parent` and
+            its `signal_mask`.
+        succeed: Is run in a process that takes a dead worker's place: (spec, worker, progress).
+        leaves: Workers may leave by themselves, as when they have grown too much.
+        unsendable: What to say if something of the spec cannot be pickled.
+    """
+
+    kind: str
+    spec: Any
+    succeed: Callable[[Any, int, Progress], None]
+    leaves: bool
+    unsendable: str
+
+    def program(self, worker: int, progress: Progress | None) -> tuple[Callable[..., None], Any]:
+        """
+        Return what a worker runs, and its arguments.
+
+        Args:
+            progress: Where it goes on; None: where any worker begins.
+        """
+
+    def describe(self, request: Any) -> str:
+        """Say what a request asks for, as a part of a sentence; None: there is no request."""
+
+    def is_whole(self, note: bytes) -> bool:
+        """Returns True if another worker can begin an epoch where this was noted."""
+
+    def says_that_it_leaves(self, note: bytes) -> bool:
+        """Returns True if the worker left after this note."""
+
+    def growth(self, note: bytes) -> tuple[int, int] | None:
+        """Return by how many bytes it had grown in how many answers; None: not known."""
+
+    def watch(self, pids: Sequence[int]) -> None:
+        """Have deaths raise in this process at once, where they are not healed."""
+
+    def unwatch(self) -> None:
+        """Take that back, if it was done."""
