@@ -99,6 +99,13 @@ class SampleCache:
     def close(self) -> None: ...
 
 @final
+class Descriptor:
+    number: Final[int]
+    def __init__(self, number: int) -> None: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+@final
 class News:
     worker: Final[int]
     verb: Final[Verb]

@@ -9,6 +9,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     tensors        memory behind a lease as torch tensors and ndarrays, and their description
     mapping        a segment's file mapped into this process
     children       the hooks of a fork, and which copy of a process this is
+    descriptor     a file descriptor that lives as long as something refers to it
     plans          the indices of an epoch as numbers side by side, cut into requests
     requests       what the trainer asks of a worker, as bytes and back
     slot_memory    allocations from the slot in hand: pages, grant, canary
@@ -44,6 +45,7 @@ include "torch_fields.pyx"
 include "tensors.pyx"
 include "mapping.pyx"
 include "children.pyx"
+include "descriptor.pyx"
 include "plans.pyx"
 include "requests.pyx"
 include "slot_memory.pyx"

@@ -11,12 +11,12 @@ that is killed between two leaves half of one.
 
 import enum
 import fcntl
-import io
 import os
 import struct
 import weakref
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+from shmloader.core import Descriptor
 from shmloader.memory import segment
 from shmloader.processes import watching
 
@@ -55,7 +55,7 @@ class BirthRecord(NamedTuple):
         return str(self.started) if self.started else None
 
 
-class Birth(io.FileIO):
+class Birth:
     """
     The file, in any process that has a descriptor of it.
 
@@ -63,7 +63,15 @@ class Birth(io.FileIO):
         content_bytes: Where the records begin.
     """
 
-    content_bytes = 0
+    def __init__(self, descriptor: int, content_bytes: int = 0) -> None:
+        self.content_bytes = content_bytes
+        self._descriptor = Descriptor(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @classmethod
     def make(cls, content: bytes) -> "Birth":
@@ -73,19 +81,21 @@ class Birth(io.FileIO):
         Raises:
             OSError: There is no descriptor left, or no memory.
         """
-        birth = cls(segment.open_object("shmloader-birth"), "rb+")
+        content_bytes = -(-len(content) // _RECORD.size) * _RECORD.size
+        birth = cls(segment.open_object("shmloader-birth"), content_bytes)
         _made.add(birth)
-        birth.content_bytes = -(-len(content) // _RECORD.size) * _RECORD.size
         with open(birth.fileno(), "wb", closefd=False) as file:
             file.write(content.ljust(birth.content_bytes, b"\0"))
         fcntl.fcntl(birth, fcntl.F_SETFL, os.O_APPEND)
         return birth
 
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except OSError:  # a child that was forked may have closed all that it inherited
-            return
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor.fileno()
+
+    def close(self) -> None:
+        """Close the descriptor, which otherwise is closed with the last name of this."""
+        self._descriptor.close()
 
     def content(self) -> bytes:
         """What the worker starts from, and zeros after it."""

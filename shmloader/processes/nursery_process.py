@@ -182,8 +182,7 @@ class _Server:
             return False
         if not descriptors:
             raise OSError(errno.EMFILE, "no descriptor is left for the file of an order")
-        birth = Birth(descriptors[0], "rb+")
-        (birth.content_bytes,) = ORDER.unpack(order)
+        birth = Birth(descriptors[0], *ORDER.unpack(order))
         try:
             pid = fork_into(
                 functools.partial(self._be_worker, birth), "Replacement", self._sentinel

@@ -1,5 +1,6 @@
 """The file of a replacement's birth: of all that is said there, the first record decides."""
 
+import gc
 import mmap
 import os
 
@@ -18,6 +19,30 @@ def test_content_stays_what_it_was(content):
 
     assert content == birth.content().rstrip(b"\0")
     assert [(Event.FAILED, 11)] == [(each.event, each.code) for each in birth.records()]
+
+
+class Reader:
+    """Reads a birth when it is collected, in a circle with itself."""
+
+    def __init__(self, birth, seen):
+        self.birth, self.seen, self.itself = birth, seen, self
+
+    def __del__(self):
+        self.seen.append(self.birth.records())
+
+
+def test_it_is_read_while_it_is_collected():
+    """The collector, which finalizes files first, leaves it open for who has a __del__."""
+    birth = Birth.make(b"")
+    birth.add(Event.FAILED, code=11)
+    number, seen = birth.fileno(), []
+    Reader(birth, seen)
+    del birth
+    gc.collect()
+
+    assert [[(Event.FAILED, 0, 0, 11)]] == seen
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
 
 
 def test_first_claim_is_the_worker():
@@ -71,7 +96,7 @@ def test_a_birth_closes_when_its_module_is_gone(monkeypatch):
     """At the interpreter's end, when names of modules may be gone, a birth closes in silence."""
     kept = Birth.make(b"")
     descriptor = kept.fileno()
-    for name in ("os", "io", "fcntl", "watching"):
+    for name in ("os", "fcntl", "watching", "Descriptor"):
         monkeypatch.setattr(birth_module, name, None)
     del kept
 
