@@ -9,8 +9,8 @@ from typing import Any
 from torch.utils.data._utils import signal_handling
 
 from shmloader.core import Indices, Progress
-from shmloader.worker import loop, replacement, snapshot
-from shmloader.worker.loop import WorkerSpec
+from shmloader.worker import client, replacement, snapshot
+from shmloader.worker.client import WorkerSpec
 
 _INDICES_SHOWN = 16
 
@@ -51,7 +51,7 @@ class LoaderClient:
     def program(self, worker: int, progress: Progress | None) -> tuple[Callable[..., None], Any]:
         """Return what a worker runs, and its arguments."""
         if progress is None:
-            return loop.run, (replace(self.spec, worker_id=worker),)
+            return client.run, (replace(self.spec, worker_id=worker),)
         return replacement.run, (self.spec, worker, progress)
 
     def is_whole(self, note: bytes) -> bool:

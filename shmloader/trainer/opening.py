@@ -21,7 +21,7 @@ from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.budget import reserved_slots
 from shmloader.transport.transport import Transport
-from shmloader.worker.loop import WorkerSpec
+from shmloader.worker.client import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
 
 

@@ -17,7 +17,7 @@ from shmloader.trainer.epoch import CurrentEpoch, Start
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.ways_out import without_workers
 from shmloader.worker import restoring, snapshot
-from shmloader.worker.loop import is_fetched_singly
+from shmloader.worker.client import is_fetched_singly
 from shmloader.worker.seeds import SeededFetcher, listed
 from shmloader.worker.snapshot import Position
 

@@ -19,7 +19,7 @@ from torch._utils import ExceptionWrapper
 
 from shmloader.core import Progress, Samples
 from shmloader.worker import restoring, snapshot
-from shmloader.worker.loop import Worker, WorkerSpec, work_as
+from shmloader.worker.client import Worker, WorkerSpec, work_as
 from shmloader.worker.seeds import listed, number_of_attempt
 from shmloader.worker.snapshot import Position
 
@@ -49,7 +49,7 @@ class ReplacementWorker(Worker):
         except Exception:
             # If there was an answer, the dead worker has answered with this error.
             if not progress.has_answered:
-                self._init_error = ExceptionWrapper(where=self._where)
+                self._init_error = ExceptionWrapper(where=self.where)
             if latest is None and not progress.seeds:
                 return
         if latest is None or latest.has_begun:
@@ -62,7 +62,7 @@ class ReplacementWorker(Worker):
         try:
             self._go_to(latest)
         except Exception:
-            self._init_error = ExceptionWrapper(where=self._where)
+            self._init_error = ExceptionWrapper(where=self.where)
 
     def _go_to(self, latest: Position | None) -> None:
         """Go to the last answer in the epoch; without one, to the epoch's beginning."""

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, wrap
 from shmloader.trainer.client import describe_request
-from shmloader.worker import loop as worker
+from shmloader.worker import client as worker
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from tests.helpers.programs import wait_until
@@ -264,14 +264,14 @@ def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
 
 def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
     """A worker that could not save its position cannot be replaced; the error says so."""
-    write = worker.Worker._write_snapshot
+    write = worker.Worker._snapshot
 
     def write_if_there_is_room(self):
         if self._spec.worker_id == 1:
             raise OutOfSharedMemory("no room")
-        write(self)
+        return write(self)
 
-    monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
+    monkeypatch.setattr(worker.Worker, "_snapshot", write_if_there_is_room)
     # Worker 1's third batch, which is requested after its first has arrived.
     script = Script(tmp_path, "item 15")
     with open_loader(DataLoader, Mortal(script), restarts=9) as loader:
@@ -287,14 +287,14 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
 
 def test_end_without_room_for_a_snapshot(tmp_path, monkeypatch):
     """No error replaces an end, even if its snapshot had no room."""
-    write = worker.Worker._write_snapshot
+    write = worker.Worker._snapshot
 
     def write_if_there_is_room(self):
         if self._position.is_exhausted:
             raise OutOfSharedMemory("no room")
-        write(self)
+        return write(self)
 
-    monkeypatch.setattr(worker.Worker, "_write_snapshot", write_if_there_is_room)
+    monkeypatch.setattr(worker.Worker, "_snapshot", write_if_there_is_room)
     dataset = MortalStream(Script(tmp_path))
 
     assert (undisturbed(dataset), 0, 0) == healed(dataset)

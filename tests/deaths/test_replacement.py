@@ -21,7 +21,8 @@ class Steps(ReplacementWorker):
     """
 
     def __init__(self, progress, dataset=(), is_iterable=False, fails=()):
-        super().__init__(SimpleNamespace(worker_id=0, dataset=dataset, is_seeded=False), progress)
+        options = {"is_seeded": False, "publishes": False}
+        super().__init__(SimpleNamespace(worker_id=0, dataset=dataset, **options), progress)
         self.steps = []
         self.seeds = []
         self.shown = []
@@ -34,22 +35,22 @@ class Steps(ReplacementWorker):
     def _is_iterable(self):
         return self._iterable
 
-    def note(self, step):
+    def noted(self, step):
         self.steps.append(step)
         if step in self._fails:
             raise self._fails[step]
 
     def _run_init_function(self):
-        self.note("init")
+        self.noted("init")
 
     def _share_seed(self, seed):
         self.seeds.append(seed)
 
     def _begin_epoch(self):
-        self.note(f"begin {random.random():.3f}")
+        self.noted(f"begin {random.random():.3f}")
 
     def _fetch(self, index):
-        self.note(f"fetch {index}")
+        self.noted(f"fetch {index}")
 
 
 class Restored:
@@ -60,7 +61,7 @@ class Restored:
         self.worker = worker
 
     def load_state_dict(self, state):
-        self.worker.note(f"{self.name} at {state}")
+        self.worker.noted(f"{self.name} at {state}")
 
 
 class OwnIterator(Restored):

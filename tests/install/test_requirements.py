@@ -81,7 +81,7 @@ def test_every_way_to_import_gives_the_same():
     assert "True" == said
 
 
-@pytest.mark.parametrize("module", ["shmloader.transport.budget", "shmloader.worker.loop"])
+@pytest.mark.parametrize("module", ["shmloader.transport.budget", "shmloader.worker.client"])
 def test_modules_are_imported_alone(module):
     """A spawned worker begins with a module of the package, not with one of its names."""
     assert "True" == run_alone(f"import sys, {module}; print('{module}' in sys.modules)")

@@ -16,8 +16,8 @@ from torch.utils.data import IterableDataset
 
 from shmloader.cli.command import CommandError
 from shmloader.cli.doctor.finding import Finding
+from shmloader.worker.client import is_fetched_singly
 from shmloader.worker.fetch_threads import FetchThreads, Task
-from shmloader.worker.loop import is_fetched_singly
 from shmloader.worker.seeds import Turn
 
 _NAME = "fetch threads"
