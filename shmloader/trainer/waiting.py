@@ -38,9 +38,14 @@ class Waiting(waiting.Waiting):
         self, timeout_s: float, tasks: Record, wanted: int | None, active: Sequence[bool]
     ) -> Any:
         """Take the next answer, as `Tasks.receive`, and wait for it, as `take`."""
-        answer = self.take(
-            timeout_s, lambda: self._tasks.receive(tasks, wanted, active), tasks, active
-        )
+        answer = None
+        if not self._heals and not self.is_closing:
+            # It is there already, as a rule, and this runs for each batch.
+            answer = self._tasks.receive(tasks, wanted, active)
+        if answer is None:
+            answer = self.take(
+                timeout_s, lambda: self._tasks.receive(tasks, wanted, active), tasks, active
+            )
         if self.replaying:
             self.replaying.difference_update(tasks.get(answer[0], ())[:1])
         return answer
