@@ -14,6 +14,43 @@ from shmloader.core import pack_request
 from shmloader.order import planning
 
 
+class NoPlace:
+    """
+    The place of an order that nobody notes, at the beginning of an epoch.
+
+    Attributes:
+        record: What a state of the loader is made of.
+    """
+
+    record: Any = None
+
+    @property
+    def is_between_epochs(self) -> bool:
+        """True if a state is gone on from, with a whole epoch."""
+        return False
+
+    @property
+    def is_in_epoch(self) -> bool:
+        """True if a state is gone on from, with the rest of an epoch."""
+        return False
+
+    def as_noted(self) -> AbstractContextManager[Any]:
+        """Have the generators as they were noted, while an iterator is made."""
+        return nullcontext()
+
+    def watch(self, iterator: Any) -> Callable[[Any], bytes | None] | None:
+        """
+        Look at an iterator of the sampler that is drawn from, before the first draw.
+
+        Returns:
+            What notes the sampler's state after a request; None: nothing does.
+        """
+        return None
+
+    def note_empty(self) -> None:
+        """Note that an epoch's end came before its first request."""
+
+
 class Order:
     """
     What an iterator asks for next.
@@ -21,27 +58,21 @@ class Order:
     Attributes:
         drawn_from: The loader's sampler: of batches, or of indices without them.
         noted: The sampler's state after the last draw; None if none is noted.
-        watch: Called with each iterator of the sampler that is drawn from, before the first draw;
-            returns what notes the sampler's state after a request, or None.
-        was_empty: Called when an epoch's end comes before its first request.
-        place: Knows where the order is, and notes it; None: the room of that is absent.
-        at_its_place: While an iterator is made: the generators are as they were noted.
+        place: Knows where the order is, and notes it.
     """
 
-    def __init__(self, sampler: Any, *, is_packed: bool) -> None:
+    def __init__(self, sampler: Any, place: Any, *, is_packed: bool) -> None:
         """
         Draw nothing yet.
 
         Args:
+            place: A `NoPlace`, or what has its methods.
             is_packed: Requests are for workers, so they are made as arrays; otherwise they are
                 what the sampler draws.
         """
         self.drawn_from = sampler
         self.noted: bytes | None = None
-        self.watch: Callable[[Any], Callable[[Any], bytes | None] | None] = _note_nothing
-        self.was_empty: Callable[[], None] = _do_nothing
-        self.place: Any = None
-        self.at_its_place: AbstractContextManager[Any] = nullcontext()
+        self.place = place
         self._is_packed = is_packed
         self._restored: tuple[Iterator[Any], Any] | None = None
 
@@ -75,12 +106,12 @@ class Order:
         self.noted = None
         if self._restored is not None:
             (requests, iterator), self._restored = self._restored, None
-            return _Requests(self, requests, self.watch(iterator))
+            return _Requests(self, requests, self.place.watch(iterator))
         iterator = iter(self.drawn_from)
         planned = planning.plan(self.drawn_from) if self._is_packed else None
         if planned is not None:
             return planned
-        return _Requests(self, iterator, self.watch(iterator))
+        return _Requests(self, iterator, self.place.watch(iterator))
 
     def packed(self, index: Any) -> Any:
         """Pack what was drawn for a worker, as a plan does; otherwise leave it as it is."""
@@ -109,17 +140,9 @@ class _Requests:
             index = self._order.packed(next(self._requests))
         except StopIteration:
             if self._is_empty:
-                self._order.was_empty()
+                self._order.place.note_empty()
             raise
         self._is_empty = False
         if self._state_of is not None:
             self._order.noted = self._state_of(index)
         return index
-
-
-def _note_nothing(iterator: Any) -> None:
-    """Have no state of a sampler noted."""
-
-
-def _do_nothing() -> None:
-    """Have no epoch's end noted."""

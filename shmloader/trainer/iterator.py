@@ -80,7 +80,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         self._running = Running(pool, loader.timeout)
         self._workers = self._running.processes.by_id
         self._shutdown = False
-        with order.at_its_place:
+        with order.place.as_noted():
             opening.take_arguments(self, loader)
             self._is_dynamic = options.assignment == DYNAMIC
             for made in parts.made:

@@ -14,7 +14,7 @@ from shmloader.memory.pool import LAYOUT, SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes
 from shmloader.options import rules
 from shmloader.options.record import Options
-from shmloader.order.order import Order
+from shmloader.order.order import NoPlace, Order
 from shmloader.order.samplers import epoch_of
 from shmloader.processes import scheduling
 from shmloader.rooms import has_room, require_room
@@ -69,20 +69,20 @@ class Service:
         """Start an iterator of a loader without workers."""
         rules.check(loader, options)
         self._look_back(loader)
-        order = Order(loader._index_sampler, is_packed=False)
-        place = self._place(loader, options, order)
+        place = self._place(loader, options)
+        order = Order(loader._index_sampler, place, is_packed=False)
         iterator = SingleIterator(loader, options, order, Parts(place))
-        if place is not None:
+        if place.record is not None:
             place.record.ask = iterator.dataset_to_ask()
         self._begin_from(place)
         return iterator
 
-    def _place(self, loader: Any, options: Options, order: Order) -> Any:
-        """Return what knows where a new iterator is; None without the room of that."""
-        return Place(loader, options, order, self._loaded) if _RESUMES else None
+    def _place(self, loader: Any, options: Options) -> NoPlace:
+        """Return what knows where a new iterator is, if the room of that is there."""
+        return Place(loader, options, self._loaded) if _RESUMES else NoPlace()
 
-    def _begin_from(self, place: Any) -> None:
-        self._loaded, self._record = None, None if place is None else place.record
+    def _begin_from(self, place: NoPlace) -> None:
+        self._loaded, self._record = None, place.record
 
     def state_dict(
         self,
@@ -146,8 +146,8 @@ class Service:
         for cache in _caches_of(loader):
             cache.note_user(self.pool.number)
         self._look_back(loader)
-        order = Order(loader._index_sampler, is_packed=True)
-        place = self._place(loader, options, order)
+        place = self._place(loader, options)
+        order = Order(loader._index_sampler, place, is_packed=True)
         iterator = RingIterator(loader, options, self.pool, shape, order, Parts(place))
         self._begin_from(place)
         self._iterators[id(iterator)] = iterator

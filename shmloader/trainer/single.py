@@ -53,21 +53,21 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         self._by_batch = options.seed_by == BY_BATCH
         self._order, self.parts = order, parts
         self._epoch, place = CurrentEpoch(loader, 0, Start.now()), order.place
-        if place is not None and place.is_between_epochs:
+        if place.is_between_epochs:
             self._restore_between(loader.dataset, place.position_here())
-        with order.at_its_place:
+        with place.as_noted():
             self._begin()
             super().__init__(loader)
             for made in parts.made:
                 made(self, loader)
-            if place is not None and place.is_in_epoch:
+            if place.is_in_epoch:
                 self._begin()
                 self._num_yielded = self._delivered.count
             if order.is_restored:
                 self._sampler_iter = iter(order)
         self._profile_name = f"enumerate(DataLoader)#{_TORCHS}.__next__"
         self._dataset_fetcher = self._seeding(self._dataset_fetcher)
-        if place is not None and place.is_in_epoch:
+        if place.is_in_epoch:
             self._restore_dataset(place.position_here())
         self._epoch.base_seed, self._epoch.shared_seed = int(self._base_seed), self._shared_seed
         for begun in parts.begun:

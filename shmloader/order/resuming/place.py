@@ -14,7 +14,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data.dataloader import _share_dist_seed
 
 from shmloader.options.record import Options
-from shmloader.order.order import Order
+from shmloader.order.order import NoPlace
 from shmloader.order.resuming.drawn import Apart
 from shmloader.order.resuming.generators import Pinned
 from shmloader.order.resuming.record import Record
@@ -22,39 +22,36 @@ from shmloader.order.resuming.resumption import Resumption, share_seed
 from shmloader.worker.snapshot import Position
 
 
-class Place:
+class Place(NoPlace):
     """
     Where one iterator is.
 
-    Attributes:
-        record: What a state of the loader is made of.
+    It does not refer to its order, which refers to this: what it draws from would wait for the
+    collector.
     """
 
-    def __init__(
-        self, loader: Any, options: Options, order: Order, loaded: Resumption | None
-    ) -> None:
+    def __init__(self, loader: Any, options: Options, loaded: Resumption | None) -> None:
         """
         Begin at the start of an epoch, or where a state says.
 
         Args:
-            order: Gets the sampler's place, and has its states noted here.
             loaded: The state, until its epoch has begun.
         """
         self.record = Record(loader, options)
         self._generator = loader.generator
         self._has_workers = loader.num_workers > 0
-        # Not the order, which refers to this: what it draws from would wait for the collector.
-        self._sampler = order.drawn_from
+        self._sampler = loader._index_sampler
         self._loaded = loaded
         self._pinned: Pinned | None = None
         self._is_made = False
-        order.place, order.watch, order.was_empty = self, self._watch, self._note_end
-        if loaded is not None:
-            order.at_its_place = self._with_noted_generators(loaded)
 
     @contextmanager
-    def _with_noted_generators(self, loaded: Resumption) -> Iterator[None]:
-        """Let an iterator be made with the generators as they were noted."""
+    def as_noted(self) -> Iterator[None]:
+        """Have the generators as they were noted, while an iterator is made."""
+        loaded = self._loaded
+        if loaded is None:
+            yield
+            return
         loaded.finish(self._sampler, self.record.stateful, self._generator)
         if not self._has_workers:
             loaded.tell_epoch(self._sampler)  # before its only iterator is made
@@ -65,7 +62,7 @@ class Place:
         finally:
             pinned.leave(keeps_draws=not loaded.is_in_epoch)
 
-    def _watch(self, iterator: Any) -> Any:
+    def watch(self, iterator: Any) -> Any:
         """Find out if the sampler or its iterator has a state, before anything is drawn."""
         stateful, delivered = self.record.stateful, self.record.delivered
         stateful.watch(iterator)
@@ -75,7 +72,7 @@ class Place:
             delivered.start(stateful.state())
         return stateful.state
 
-    def _note_end(self) -> None:
+    def note_empty(self) -> None:
         """Note where the sampler is at an end before which it had nothing to draw."""
         delivered = self.record.delivered
         state = self.record.stateful.state(is_at_end=True)
