@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from shmloader.memory.policy import reserved_slots
 from shmloader.stats.record import Spill
-from shmloader.transport.budget import Budget, reserved_slots, shape_of
+from shmloader.transport.budget import Budget, shape_of
 
 MANY = 1 << 40
 
