@@ -86,6 +86,31 @@ def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
     return _bounded(replace(shape, bound=bound.reason), bound.bytes)
 
 
+def shape_of(
+    num_workers: int,
+    prefetch_factor: int,
+    slots: int | None,
+    slot_bytes: int | None,
+    ring_bytes: int | None,
+    copied_ahead: int = 0,
+) -> Shape:
+    """
+    Choose the counts and bytes of an iterator's segment from a loader's options.
+
+    A segment that is made by it has ranges as `first_shape` says.
+
+    Args:
+        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
+    """
+    budget_bytes = ring_bytes or default_ring_bytes()
+    if slots is None:
+        slots = policy.default_slots(num_workers, prefetch_factor, copied_ahead)
+        if ring_bytes is not None and slot_bytes is not None:
+            slots = max(1, min(slots, ring_bytes // slot_bytes))
+        slots = fewer_slots(slots, policy.fewest_slots(num_workers), slot_bytes)
+    return Shape(num_workers, slots, budget_bytes, budget_bytes)
+
+
 def fewer_slots(slots: int, fewest: int, batch_bytes: int | None) -> int:
     """
     Lower a number of slots if `ulimit -f` would keep their ranges short.
@@ -285,7 +310,7 @@ def _map(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
         if hasattr(mmap, "MADV_DONTDUMP"):
             with if_allowed():
                 trial.madvise(mmap.MADV_DONTDUMP)
-        return Ledger(descriptor, shape, guarded)
+        return Ledger(descriptor, shape, policy.OF_CORE, guarded)
 
 
 def _is_for_size(error: OSError) -> bool:
@@ -319,4 +344,4 @@ class Handle:
 
     def sit_down(self, worker: int) -> Desk:
         """Map the segment in this process and return one worker's end of it."""
-        return Desk(self._descriptor, self.shape, worker, Room(self.shape))
+        return Desk(self._descriptor, self.shape, policy.OF_CORE, worker, Room(self.shape))

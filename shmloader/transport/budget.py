@@ -17,31 +17,7 @@ from shmloader.core import Ledger
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Shape, default_ring_bytes, fewer_slots
 from shmloader.stats.record import Spill
-
-
-def shape_of(
-    num_workers: int,
-    prefetch_factor: int,
-    slots: int | None,
-    slot_bytes: int | None,
-    ring_bytes: int | None,
-    copied_ahead: int = 0,
-) -> Shape:
-    """
-    Choose the counts and bytes of an iterator's segment from a loader's options.
-
-    Args:
-        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
-    """
-    budget_bytes = ring_bytes or default_ring_bytes()
-    if slots is None:
-        slots = policy.default_slots(num_workers, prefetch_factor, copied_ahead)
-        if ring_bytes is not None and slot_bytes is not None:
-            slots = max(1, min(slots, ring_bytes // slot_bytes))
-        slots = fewer_slots(slots, policy.fewest_slots(num_workers), slot_bytes)
-    return Shape(num_workers, slots, budget_bytes, budget_bytes)
 
 
 def spare_slots(workers: int, prefetch_factor: int, slots: int) -> int:
