@@ -10,8 +10,8 @@ from shmloader.core.csrc cimport (
     SEGMENT_IDLE, SEGMENT_LIVE, VIEW_ABOUT_BYTES, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN,
     VIEW_UNKNOWN_INDEX, VIEW_WHOLE_BATCH, WORKER_IDLE, histogram, histogram_middle,
     ledger_collect, log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment,
-    nameplate, segment_record, segment_worker, view_fields, view_fields_count, view_layout_sum,
-    view_read, words_read, worker_block, worker_clock, worker_view,
+    nameplate, segment_record, segment_worker, trainer_view, view_fields, view_fields_count,
+    view_layout_sum, view_read, words_read, worker_block, worker_clock, worker_view,
 )
 
 cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
@@ -136,24 +136,14 @@ cdef class BatchLog:
             LOG_RECORDS * sizeof(log_record),
         )
 
-    def epoch(self):
+    def view(self):
         """
-        Count the epoch that runs, or the last one.
+        Copy out what viewers are told of the epoch that runs, or of the last one.
 
         Returns:
-            A dict of its number, length (None: unknown), resumed_at, batches, bytes, begun_ns,
-            first_ns (0: no batch yet), next_ns, parked_ns, step_ns, state and since_ns.
+            Bytes, as `view_layout` describes a trainer's view.
         """
-        cdef log *notes = &self.ledger.table.log
-        return {"number": notes.view.epoch, "batches": notes.view.batches,
-                "bytes": notes.view.bytes, "begun_ns": notes.view.begun_ns,
-                "first_ns": notes.view.first_ns,
-                "next_ns": notes.view.next_ns, "parked_ns": notes.view.parked_ns,
-                "step_ns": notes.view.step_ns, "state": notes.view.state,
-                "length": None if notes.view.length == <uint64_t>VIEW_UNKNOWN
-                else notes.view.length,
-                "resumed_at": notes.view.resumed_at,
-                "since_ns": notes.view.since_ns}
+        return PyBytes_FromStringAndSize(<char *>&self.ledger.table.log.view, sizeof(trainer_view))
 
     def durations(self):
         """

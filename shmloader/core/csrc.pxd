@@ -138,19 +138,7 @@ cdef extern from "times.h" nogil:
         char *about
 
     struct trainer_view:
-        uint32_t state
-        uint32_t epoch
-        uint64_t since_ns
-        uint64_t begun_ns
-        uint64_t first_ns
-        uint64_t length
-        uint64_t batches
-        uint64_t bytes
-        uint64_t next_ns
-        uint64_t parked_ns
-        uint64_t step_ns
-        uint64_t spilled
-        uint64_t resumed_at
+        pass
 
     struct worker_view:
         uint64_t sequence

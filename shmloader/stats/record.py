@@ -1,5 +1,6 @@
 """What a loader has done so far, as records. Each becomes JSON by `dataclasses.asdict`."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
@@ -192,6 +193,29 @@ class Epoch:
     trainer_delayed_s: float
     copy_s: float = 0.0
     resumed_at: int = 0
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any], no_number: int, **more: Any) -> Self:
+        """
+        Make the record of what the trainer's view says of an epoch.
+
+        Args:
+            view: The fields of the view, by name.
+            no_number: What stands there for a length that is not known.
+            **more: What is known beside it.
+        """
+        begun_ns, first_ns, length = view["begun_ns"], view["first_ns"], view["length"]
+        return cls(
+            number=view["epoch"],
+            batches=view["batches"],
+            length=None if length == no_number else length,
+            bytes=view["bytes"],
+            wall_s=(time.monotonic_ns() - begun_ns) / 1e9,
+            first_s=(first_ns - begun_ns) / 1e9 if first_ns else None,
+            wait_s=view["parked_ns"] / 1e9,
+            resumed_at=view["resumed_at"],
+            **more,
+        )
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         waiting, active = self._running.waiting, self._workers_status
         wanted = self._rcvd_idx if self._in_order else None
         try:
-            return waiting.take(timeout_s, self._task_info, wanted, active)
+            return waiting.next_task(timeout_s, self._task_info, wanted, active)
         except WorkerBroken:
             self._shutdown_workers()  # the batch that is waited for might never come
             raise

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shmloader import log
-from shmloader.memory.pool import SegmentPool, workers_of
+from shmloader.memory.pool import LAYOUT, SegmentPool, workers_of
 from shmloader.processes import scheduling
 from shmloader.stats import Epoch, Times, WorkerStats
 from shmloader.trainer.epoch import CurrentEpoch, Start
@@ -77,21 +77,15 @@ class Tally:
         if not self._runs:
             return None
         number = self._number
-        counted = self._notes.epoch()
+        view = LAYOUT.values("trainer_view", self._notes.view())
         next_times, step_times = (Times.of(*found) for found in self._notes.durations())
         _, restarts = self._counts_since()
-        begun_ns, first_ns = counted["begun_ns"], counted["first_ns"]
         if number != self._number:  # it ended while this thread looked
             return None
-        return Epoch(
-            number=number,
+        return Epoch.of(
+            view,
+            LAYOUT.no_number,
             is_over=is_over,
-            batches=counted["batches"],
-            length=counted["length"],
-            bytes=counted["bytes"],
-            wall_s=(time.monotonic_ns() - begun_ns) / 1e9,
-            first_s=(first_ns - begun_ns) / 1e9 if first_ns else None,
-            wait_s=counted["parked_ns"] / 1e9,
             next=next_times,
             step=step_times,
             workers=self._workers(),
@@ -100,7 +94,6 @@ class Tally:
             trainer_cpu_s=time.process_time() - self._start.cpu_s,
             trainer_delayed_s=self._trainer_delayed_s(),
             copy_s=(self._pool.copying["ns"] - self._copying_before_ns) / 1e9,
-            resumed_at=counted["resumed_at"],
         )
 
     def _trainer_delayed_s(self) -> float:

@@ -5,7 +5,7 @@ torch numbers the tasks of each epoch anew, and takes what answers them as pairs
 and what stands for the batch; or messages of its own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
@@ -21,7 +21,7 @@ _END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
 # (torch's task number, the answer), or a message of torch's own.
 _Task = tuple[Any, Any]
 # torch's record of the tasks that it expects, by number: (worker,), or (worker, data).
-_Tasks = Mapping[int, tuple[Any, ...]]
+Record = Mapping[int, tuple[Any, ...]]
 
 
 class Tasks:
@@ -100,7 +100,7 @@ class Tasks:
 
     # Answers
 
-    def receive(self, pending: _Tasks, wanted: int | None, active: Sequence[bool]) -> _Task | None:
+    def receive(self, pending: Record, wanted: int | None, active: Sequence[bool]) -> _Task | None:
         """
         Take the next answer for torch.
 
@@ -126,7 +126,7 @@ class Tasks:
             else:
                 return answer.key, answer
 
-    def _find_end(self, pending: _Tasks, active: Sequence[bool]) -> _Task | None:
+    def _find_end(self, pending: Record, active: Sequence[bool]) -> _Task | None:
         """
         Find a worker at its end all of whose batches torch has, while torch waits for more of them.
 
@@ -138,7 +138,7 @@ class Tasks:
                 return number, _IterableDatasetStopIteration(worker)
         return None
 
-    def _find_again(self, pending: _Tasks, wanted: int | None) -> _Task | None:
+    def _find_again(self, pending: Record, wanted: int | None) -> _Task | None:
         """Find an answer that was handed over before and lost to an interrupt."""
         received = self._transport.received.by_key
         if wanted is None:
@@ -166,12 +166,3 @@ class Tasks:
                 "overwritten, perhaps by native code of the dataset"
             )
         self._transport.discard(answer)
-
-    def forget_worker(self, worker: int) -> None:
-        """Drop the tasks of a worker that was reaped and is not replaced."""
-        self._transport.forget_worker(worker)
-        self._ended.pop(worker, None)
-
-    def wait(self, timeout_s: float, pending: Collection[int]) -> None:
-        """Park until there may be news, at most timeout_s seconds; pending as in receive()."""
-        self._transport.wait(timeout_s, pending)

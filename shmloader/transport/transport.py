@@ -23,6 +23,7 @@ from shmloader.way_out import Failure
 
 # An attribute of an enum's class takes longer to find than a name of this module.
 _END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
+_ABANDONED = object()
 
 
 class Transport:
@@ -219,11 +220,12 @@ class Transport:
         self.requests.unanswered.pop(ticket, None)
         if self.ledger.follows:
             self.snapshots[news.worker] = self.ledger.snapshot_of(news.slot)
-        if ticket not in self._keys:  # it was abandoned
+        key = self._keys.get(ticket, _ABANDONED)
+        if key is _ABANDONED:
             self.ledger.discard(news.slot)
             self.pump()
             return None
-        answer = Answer(kind, news.worker, ticket, self._keys[ticket], news.slot)
+        answer = Answer(kind, news.worker, ticket, key, news.slot)
         if kind is _END or kind is _NOTHING:
             return answer
         self.received.add(answer)

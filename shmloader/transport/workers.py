@@ -184,6 +184,12 @@ class Workers:
         self.healer.heal(worker_id, f"was killed after it hung for timeout={self._timeout_s} s")
         return True
 
+    def say_dead(self, dead: Sequence[int]) -> str:
+        """Say that workers have died which nothing replaces."""
+        assert self._client is not None, "they were started"
+        pids = ", ".join(str(self.by_id[worker].pid) for worker in dead)
+        return f"{self._client.kind} (pid(s) {pids}) exited unexpectedly"
+
     def explain(self, dead: Sequence[int]) -> str | None:
         """Say why the first of some dead workers was not replaced; None if nothing is healed."""
         return self.healer.explain(dead[0]) if self.healer and dead else None

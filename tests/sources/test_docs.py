@@ -206,3 +206,12 @@ def test_commands_are_listed():
     named = {command.split()[1] for command in commands if command.startswith("make ")}
 
     assert set(" ".join(phony).split()) - {"always"} == named
+
+
+def test_the_way_of_a_batch_goes_through_files_that_are_there():
+    """Each file that docs/a_batch.md names exists, in the package or beside it."""
+    names = re.findall(r"`([a-z_/]+\.(?:py|pyx|c|h))`", (ROOT / "docs" / "a_batch.md").read_text())
+    places = [ROOT, ROOT / "shmloader"]
+
+    assert len(names) > 30
+    assert [] == [name for name in names if not any((each / name).exists() for each in places)]

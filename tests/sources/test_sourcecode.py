@@ -267,6 +267,41 @@ def test_no_imports_in_a_circle():
     assert {*graph, ""} == {*graphlib.TopologicalSorter(graph).static_order()}
 
 
+def reached_from(name: str) -> set[str]:
+    """List the modules that a module imports, directly or by way of others."""
+    reached, ahead = set(), {name}
+    while ahead:
+        here = ahead.pop()
+        reached.add(here)
+        imported = (
+            compiled_imports()
+            if here in COMPILED
+            else imports_of_package(ast.parse(MODULES[here].read_text()))
+        )
+        ahead |= imported - reached
+    return reached
+
+
+@pytest.mark.parametrize(
+    "name", [each for each in MODULES if each.startswith("transport")] + ["worker.serve"]
+)
+def test_the_transport_stands_alone(name):
+    """It reaches nothing of torch's loader, nor of what a DataLoader is, by any way."""
+    clients = {"trainer", "order", "device", "data", "options", "dataloader"}
+    reached = reached_from(name) - COMPILED.keys()
+    sources = {each: MODULES[each].read_text() for each in reached}
+    sources.update((path.name, path.read_text()) for path in COMPILED["core._core"])
+
+    assert not {each for each in reached if each.split(".")[0] in clients}
+    assert [] == [each for each, text in sources.items() if re.search(r"\butils\.data\b", text)]
+
+
+def test_what_is_reached_is_found_by_way_of_others():
+    """The check above sees through modules between."""
+    assert {"core._core", "memory.segment", "stats.record"} <= reached_from("transport.transport")
+    assert "transport.workers" in reached_from("trainer.iterator")
+
+
 def test_core_imports_only_the_ground():
     """The extension imports nothing of the package but modules that import nothing of it."""
     imported = compiled_imports()

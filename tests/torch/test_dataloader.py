@@ -370,7 +370,7 @@ def test_iterator_of_a_closed_loader_disturbs_no_other():
     loader = DataLoader(FirstIsSlow(), batch_size=2, slots=8, **TWO)
     old = iter(loader)
     # Worker 1's batches are there while worker 0 sleeps: received, and not due yet.
-    old._running.tasks.wait(0.5, old._task_info)
+    old._transport.wait(0.5, old._task_info)
     first = next(old)
     time.sleep(0.2)
     old._try_get_data(0.1)

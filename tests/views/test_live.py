@@ -53,7 +53,9 @@ def test_names_are_those_of_the_ledger():
         list(loader)
         (ledger,) = loader._service.pool._ledgers()
         assert [*ledger.counts()] == list(live.SLOT_STATES)
-        assert BatchLog(ledger).epoch()["state"] == live.TRAINER_STATES.index("between")
+        assert LAYOUT.values("trainer_view", BatchLog(ledger).view())[
+            "state"
+        ] == live.TRAINER_STATES.index("between")
 
 
 @given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -70,15 +69,10 @@ def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> E
     records = loader.records[loader.records["epoch"] == loader.epoch]
     reasons = [int(each) for each in records["spill"]]
     spills = Counter(_REASONS[each] for each in reasons if each in _REASONS)
-    return Epoch(
-        number=view["epoch"],
+    return Epoch.of(
+        view,
+        layout().no_number,
         is_over=False,
-        batches=view["batches"],
-        length=loader.length,
-        bytes=view["bytes"],
-        wall_s=(time.monotonic_ns() - view["begun_ns"]) / 1e9,
-        first_s=(view["first_ns"] - view["begun_ns"]) / 1e9 if view["first_ns"] else None,
-        wait_s=view["parked_ns"] / 1e9,
         next=Times(),
         step=Times(),
         workers=tuple(_worker_of(worker, timeline) for worker in loader.workers),
@@ -86,7 +80,6 @@ def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> E
         restarts=0,
         trainer_cpu_s=0.0,
         trainer_delayed_s=0.0,
-        resumed_at=view["resumed_at"],
     )
 
 

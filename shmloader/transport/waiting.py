@@ -1,0 +1,152 @@
+"""Waiting for answers: for the workers that owe them, and for what else ends meanwhile."""
+
+import math
+import queue
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from shmloader.transport.transport import Transport
+from shmloader.transport.workers import Workers
+
+
+class Waiting:
+    """
+    Waits for the answers of one transport, and keeps its workers alive meanwhile.
+
+    Of `active`, which all methods take, a client says for each worker if it has more to give: the
+    end of one that has not is no death.
+
+    Attributes:
+        is_closing: True once nothing is waited for any more; set by any thread, seen by the one
+            that waits.
+    """
+
+    def __init__(self, transport: Transport, processes: Workers) -> None:
+        self.is_closing = False
+        self._transport = transport
+        self._processes = processes
+        self._heals = transport.ledger.heals
+        self._replayed = 0, 0  # by the worker that owed the oldest answer, at the last look
+
+    # What a client may do meanwhile
+
+    def idle(self) -> float:
+        """
+        Use the time before the trainer parks.
+
+        Returns:
+            How long it may park, in seconds; 0: something has changed, so receive again.
+        """
+        return math.inf
+
+    def parked(self) -> None:
+        """Say what is to be said while it takes long."""
+
+    def closed(self) -> RuntimeError:
+        """Say that answers are lost because nothing is waited for any more."""
+        return RuntimeError("closed, by this thread or another, while answers were still to come")
+
+    def take(
+        self,
+        timeout_s: float,
+        receive: Callable[[], Any],
+        expected: Collection[Any],
+        active: Sequence[bool],
+    ) -> Any:
+        """
+        Take the next answer, and wait for it.
+
+        Args:
+            timeout_s: How long at most, in seconds, from the last answer on that was made again
+                before that answer.
+            receive: Takes it: `Transport.receive`, or what a client has over that.
+            expected: As for `Transport.wait`.
+
+        Raises:
+            queue.Empty: None came in time, or a worker is dead.
+            RuntimeError: It is closed.
+        """
+        deadline = None
+        while True:
+            if self.is_closing:
+                raise self.closed()
+            if self._heals and self._processes.heal_now_and_then(active, self._transport):
+                deadline = None
+            answer = receive()
+            if answer is not None:
+                return answer
+            longest_s = self.idle()
+            if longest_s <= 0:
+                continue
+            now = time.monotonic()
+            deadline = now + timeout_s if deadline is None else deadline
+            if now >= deadline:
+                if not self._processes.replace_hung(self._transport):
+                    raise queue.Empty
+                deadline = None
+                continue
+            longest_s = min(deadline - now, self._processes.slice_s, longest_s)
+            self._transport.wait(longest_s, expected)
+            if self._is_owed_anew(active):
+                deadline = None
+
+    def _is_owed_anew(self, active: Sequence[bool]) -> bool:
+        """
+        See to the workers.
+
+        Returns:
+            True if the one that owes the answer was replaced, or has got on with what it makes
+            again before that.
+
+        Raises:
+            queue.Empty: One is dead.
+        """
+        self.parked()
+        if self._transport.ledger.unread:
+            return False
+        has_got_on = self._has_got_on()
+        dead = self._processes.dead(active)
+        if not dead:
+            return has_got_on
+        awaited = self._transport.awaited_worker()
+        if not self._processes.heal_all(active):
+            raise queue.Empty
+        # Other deaths are no reason to wait longer for the worker that owes an answer.
+        return has_got_on or awaited is None or awaited in dead
+
+    def _has_got_on(self) -> bool:
+        worker, before = self._transport.awaited_worker(), self._replayed
+        self._replayed = (0, 0) if worker is None else self._transport.notes.replayed(worker)
+        return self._replayed != before
+
+    def may_come_yet(
+        self, error: Exception, active: Sequence[bool], give_up: Callable[[int], None]
+    ) -> bool:
+        """
+        Returns True if an answer only takes longer, False if the error says why none comes.
+
+        Args:
+            give_up: Is told the workers that have died and are not replaced.
+
+        Raises:
+            RuntimeError: It is closed, or workers died.
+        """
+        if self.is_closing:
+            raise self.closed() from None
+        if not self._processes.heal_all(active):
+            self._raise_of_the_dead(error, active, give_up)
+        return isinstance(error, queue.Empty)
+
+    def _raise_of_the_dead(
+        self, error: Exception, active: Sequence[bool], give_up: Callable[[int], None]
+    ) -> None:
+        dead = self._processes.dead(active)
+        explained = self._processes.explain(dead)
+        for worker in dead:
+            give_up(worker)
+            self._transport.forget_worker(worker)
+        if explained:
+            raise RuntimeError(explained) from error
+        if dead:
+            raise RuntimeError(self._processes.say_dead(dead)) from error
