@@ -97,9 +97,6 @@ uint64_t budget_trim(struct ledger *ledger, uint64_t missing_bytes) {
   return before - ledger->committed_bytes;
 }
 
-/* Less than this many pages are not worth a system call. */
-#define SHED_BYTES (UINT64_C(32) << 20)
-
 /*
  * What the batches in use need, with a guess for those that are not answered. If sizes are steady,
  * every slot that is placed will be filled; otherwise only those are counted that workers write
@@ -116,16 +113,18 @@ void budget_note_demand(struct ledger *ledger) {
 }
 
 void budget_shed(struct ledger *ledger) {
-  if (ledger->existing_bytes <= SHED_BYTES) return; /* nearly always, and each free comes here */
+  const struct policy *policy = &ledger->policy;
+  /* Nearly always, and each free comes here. */
+  if (ledger->existing_bytes <= policy->few_pages_bytes) return;
   uint64_t lately = demand_peak(&ledger->demand);
   uint64_t needed = needed_bytes(ledger);
-  uint64_t worthwhile = lately / 4 + SHED_BYTES;
+  uint64_t worthwhile = lately / policy->waiting_part + policy->few_pages_bytes;
   /* If sizes are not steady, the next large batch may come to any slot, or never. */
   if (ledger->demand.keep_bytes != 0) worthwhile += lately - min_u64(needed, lately);
   uint64_t most = needed + min_u64(ledger->slack_bytes, worthwhile);
   if (ledger->existing_bytes <= most) return;
-  /* An eighth more, so that the next ones find it done. */
-  uint64_t missing = ledger->existing_bytes - (most - most / 8);
+  /* Some more, so that the next ones find it done. */
+  uint64_t missing = ledger->existing_bytes - (most - most / policy->given_ahead_part);
   for (uint32_t i = 0; i < ledger->free_count && missing > 0; i++) {
     uint32_t slot = ledger->free_slots[i];
     uint64_t pages = ledger->entries[slot].pages_bytes;

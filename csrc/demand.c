@@ -9,8 +9,8 @@
  * The peak: how much was in use at once within the last one to two windows of batches. A loop whose
  * habits repeat within a window keeps its pages; one large batch is forgotten after two.
  *
- * Whether sizes are steady: three quarters of the last batches are at least half as large as the
- * largest of them. (Not all: the last batch of an epoch is often a small one.) Only then is it
+ * Whether sizes are steady: nearly all of the last batches are nearly as large as the largest of
+ * them. (Not all: the last batch of an epoch is often a small one.) Only then is it
  * known what the next batch will need; otherwise pages are not made ahead, and none wait for an
  * epoch.
  *
@@ -20,16 +20,13 @@
 
 #include "demand.h"
 
-#define WINDOW_BATCHES 32
-#define MEAN_WEIGHT 8 /* the latest batch is an eighth of the mean */
-
-static uint64_t count_sizes(const struct demand *demand) {
-  return demand->batches < DEMAND_SIZES ? demand->batches : DEMAND_SIZES;
+static uint64_t count_sizes(const struct demand *demand, uint64_t judged) {
+  return demand->batches < judged ? demand->batches : judged;
 }
 
 /* Copy the sizes in rising order; returns how many. */
-static uint64_t sort_sizes(const struct demand *demand, uint64_t *sorted) {
-  uint64_t count = count_sizes(demand);
+static uint64_t sort_sizes(const struct demand *demand, uint64_t judged, uint64_t *sorted) {
+  uint64_t count = count_sizes(demand, judged);
   for (uint64_t i = 0; i < count; i++) {
     uint64_t at = i;
     for (; at > 0 && sorted[at - 1] > demand->sizes[i]; at--) sorted[at] = sorted[at - 1];
@@ -38,28 +35,28 @@ static uint64_t sort_sizes(const struct demand *demand, uint64_t *sorted) {
   return count;
 }
 
-static void judge(struct demand *demand) {
+static void judge(struct demand *demand, const struct policy *policy) {
   uint64_t sorted[DEMAND_SIZES];
-  uint64_t count = sort_sizes(demand, sorted);
-  uint64_t quarter = sorted[count / 4];
+  uint64_t count = sort_sizes(demand, policy->judged_batches, sorted);
+  uint64_t nearly_all = sorted[count / policy->smaller_part];
   uint64_t largest = sorted[count - 1];
-  bool is_steady = quarter >= largest / 2;
-  demand->ahead_bytes = is_steady ? quarter : 0;
+  bool is_steady = nearly_all >= largest / policy->steady_part;
+  demand->ahead_bytes = is_steady ? nearly_all : 0;
   demand->keep_bytes = is_steady ? largest : 0;
 }
 
-static bool is_time_to_judge(uint64_t batches) {
-  if (batches < DEMAND_SIZES) return (batches & (batches - 1)) == 0;
-  return batches % DEMAND_SIZES == 0;
+static bool is_time_to_judge(uint64_t batches, uint64_t judged) {
+  if (batches < judged) return (batches & (batches - 1)) == 0;
+  return batches % judged == 0;
 }
 
-void demand_note(struct demand *demand, uint64_t batch_bytes) {
+void demand_note(struct demand *demand, const struct policy *policy, uint64_t batch_bytes) {
   uint64_t mean = demand->mean_bytes;
-  uint64_t moved = mean - mean / MEAN_WEIGHT + batch_bytes / MEAN_WEIGHT;
+  uint64_t moved = mean - mean / policy->mean_part + batch_bytes / policy->mean_part;
   demand->mean_bytes = demand->batches == 0 ? batch_bytes : moved;
-  demand->sizes[demand->batches++ % DEMAND_SIZES] = batch_bytes;
-  if (is_time_to_judge(demand->batches)) judge(demand);
-  if (demand->batches % WINDOW_BATCHES == 0) {
+  demand->sizes[demand->batches++ % policy->judged_batches] = batch_bytes;
+  if (is_time_to_judge(demand->batches, policy->judged_batches)) judge(demand, policy);
+  if (demand->batches % policy->window_batches == 0) {
     demand->last_peak_bytes = demand->peak_bytes;
     demand->peak_bytes = 0;
   }

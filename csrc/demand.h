@@ -5,12 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy.h"
+
 /*
  * What batches have needed lately, and so how many pages are worth keeping for the next ones. The
  * trainer's own; demand.c opens with the rules. All lengths are in bytes.
  */
 
-#define DEMAND_SIZES 16 /* batches by whose sizes the next one is judged */
+#define DEMAND_SIZES 32 /* the most batches by whose sizes the next one can be judged */
 
 struct demand {
   uint64_t sizes[DEMAND_SIZES]; /* of the last batches, in a ring */
@@ -23,7 +25,7 @@ struct demand {
 };
 
 /* Note the size of a batch. Wait-free. */
-void demand_note(struct demand *demand, uint64_t batch_bytes);
+void demand_note(struct demand *demand, const struct policy *policy, uint64_t batch_bytes);
 
 /* Note how many bytes all batches in use need now. Wait-free. */
 static inline void demand_rise(struct demand *demand, uint64_t used_bytes) {

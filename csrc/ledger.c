@@ -48,9 +48,6 @@
 #include "extent.h"
 #include "log.h"
 
-/* How many leases must end late before a slot is added: one may be chance. */
-#define COMEBACKS_TO_GROW 2
-
 static struct slot_order *order_in(struct ledger *ledger, uint32_t slot) {
   return &segment_header(ledger->base, &ledger->geometry, slot)->order;
 }
@@ -65,9 +62,9 @@ static uint32_t count_in_use(const struct ledger *ledger) {
   return counts[SLOT_FREE] + counts[SLOT_PLACED] + counts[SLOT_READY] + counts[SLOT_LEASED];
 }
 
-/* True if a spare may be used for a slot that comes back: the other half is for retired ones. */
+/* True if a spare may be used for a slot that comes back: the others are for retired ones. */
 static bool has_spare_to_lend(const struct ledger *ledger) {
-  return ledger->counts[SLOT_SPARE] > ledger->spares / 2;
+  return ledger->counts[SLOT_SPARE] > ledger->spares / ledger->policy.retired_part;
 }
 
 /* Let a spare be FREE, if fewer slots are in use than shall be, and there is one. */
@@ -115,7 +112,7 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
 static void note_comeback(struct ledger *ledger, uint32_t slot) {
   uint64_t batches = ledger->last_ticket - ledger->entries[slot].ticket;
   uint32_t slots = count_in_use(ledger);
-  if (batches >= slots && batches < 4 * (uint64_t)slots) ledger->comebacks++;
+  if (batches >= slots && batches < ledger->policy.late_rounds * slots) ledger->comebacks++;
 }
 
 /* The end of its lease gave this slot's pages back: count them no more. */
@@ -245,14 +242,15 @@ static void free_ledger(struct ledger *ledger) {
   free(ledger);
 }
 
-struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry, uint32_t slots,
-                          uint64_t ring_bytes_limit) {
+struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry,
+                          const struct policy *policy, uint32_t slots, uint64_t ring_bytes_limit) {
   if (slots == 0 || slots > geometry->ranges) return NULL;
   struct ledger *ledger = calloc(1, sizeof *ledger);
   if (ledger == NULL) return NULL;
   ledger->base = base;
   ledger->fd = fd;
   ledger->geometry = *geometry;
+  ledger->policy = *policy;
   ledger->generation = generation_now();
   ledger->file = platform_file_of(fd);
   ledger->ring_bytes = ring_bytes_limit;
@@ -417,7 +415,9 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   budget_enter(ledger, entry, SLOT_READY);
   order_end(order_in(ledger, slot));
   guard_after(ledger, MOVE_RECEIVE, slot);
-  if (entry->answer.kind == ANSWER_BATCH) demand_note(&ledger->demand, entry->used_bytes);
+  if (entry->answer.kind == ANSWER_BATCH) {
+    demand_note(&ledger->demand, &ledger->policy, entry->used_bytes);
+  }
   budget_note_demand(ledger);
   return NULL;
 }
@@ -555,7 +555,8 @@ void ledger_rest_leased(struct ledger *ledger, bool is_final) {
 
 bool ledger_grow(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return false;
-  if (ledger->comebacks < COMEBACKS_TO_GROW || !has_spare_to_lend(ledger)) return false;
+  if (ledger->comebacks < ledger->policy.comebacks_to_grow) return false;
+  if (!has_spare_to_lend(ledger)) return false;
   ledger->comebacks = 0;
   ledger->slots++;
   use_spare(ledger);

@@ -6,6 +6,7 @@
 #include "generation.h"
 #include "lease.h"
 #include "log.h"
+#include "policy.h"
 #include "segment.h"
 
 /*
@@ -59,6 +60,7 @@ struct ledger {
   uint8_t *base;
   int fd;
   struct geometry geometry;
+  struct policy policy;
   /* One for the iterator's owner and one for each slot that is leased: unmaps at zero. */
   _Atomic uint32_t references;
   /*
@@ -118,8 +120,8 @@ struct news {
  * Owns the mapping and fd from here on. NULL: no memory, or slots is 0 or more than the ranges;
  * then mapping and fd are still the caller's.
  */
-struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry, uint32_t slots,
-                          uint64_t ring_bytes);
+struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry,
+                          const struct policy *policy, uint32_t slots, uint64_t ring_bytes);
 
 /* Give up one reference; the mapping goes when the last lease has ended. Any thread. */
 void ledger_unref(struct ledger *ledger);

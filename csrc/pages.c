@@ -12,7 +12,7 @@
  *
  * Huge pages can be dear, too: if memory is in fragments, others are moved to make room, and a
  * virtual machine that reports its free memory has to get each huge page back from its host, while
- * small ones are mostly recycled. So the first call makes one, the next ones up to four, and a
+ * small ones are mostly recycled. So the first call makes one, the next ones some more, and a
  * worker that had to pay more than small pages cost makes no more. What counts is its own processor
  * time: the clock on the wall would mostly tell how many workers share a core.
  *
@@ -33,13 +33,6 @@
 
 #include "pages.h"
 
-/* Faults for 2 MiB up to which it is worth mapping them again for each batch. */
-#define FEW_FAULTS 8
-
-/* Huge pages that are made by one call, and what one may cost: small ones cost 1.3 to 1.7 ms. */
-#define BLOCKS_MAX 4
-#define DEAR_NS 1000000
-
 static uint64_t round_down(uint64_t bytes) { return bytes / HUGE_BYTES * HUGE_BYTES; }
 
 /* Place a page in each block of [from, to). False: the caller will meet the error again. */
@@ -52,36 +45,37 @@ static bool place_one_each(int fd, uint64_t from, uint64_t to, uint64_t page_byt
 }
 
 /* Collapse [from, to), and note if there are no huge pages, or if they were dear. */
-static void collapse(struct huge_supply *supply, uint8_t *base, uint64_t from, uint64_t to) {
+static void collapse(struct huge_supply *supply, uint64_t dear_ns, uint8_t *base, uint64_t from,
+                     uint64_t to) {
   int64_t before = platform_thread_ns();
   int error = platform_collapse(base + from, to - from);
   STEP("pages: collapsed");
   supply->blocks = (uint32_t)((to - from) / HUGE_BYTES);
   /* A page that is in use for a moment, as by the trainer that places a request, is no reason. */
   bool has_none = error != 0 && error != -EAGAIN && error != -EBUSY;
-  int64_t price_ns = platform_thread_ns() - before;
-  supply->ended = has_none || price_ns > (int64_t)supply->blocks * DEAR_NS;
+  uint64_t price_ns = (uint64_t)(platform_thread_ns() - before);
+  supply->ended = has_none || price_ns > supply->blocks * dear_ns;
 }
 
 /* Make huge pages of [from, to), which may have pages already, while they are cheap. */
-static void make_huge(struct huge_supply *supply, int fd, uint8_t *base, uint64_t from,
-                      uint64_t to, uint64_t page_bytes) {
+static void make_huge(struct huge_supply *supply, const struct policy *policy, int fd,
+                      uint8_t *base, uint64_t from, uint64_t to, uint64_t page_bytes) {
   while (from < to && !supply->ended) {
-    uint64_t blocks = supply->blocks == 0 ? 1 : min_u64(2 * supply->blocks, BLOCKS_MAX);
+    uint64_t blocks = supply->blocks == 0 ? 1 : min_u64(2 * supply->blocks, policy->huge_at_once);
     uint64_t end = min_u64(from + blocks * HUGE_BYTES, to);
     if (!place_one_each(fd, from, end, page_bytes)) return;
-    collapse(supply, base, from, end);
+    collapse(supply, policy->huge_dear_ns, base, from, end);
     from = end;
   }
 }
 
 int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
-                  struct huge_supply *supply) {
+                  const struct policy *policy, struct huge_supply *supply) {
   /* The first may have begun before the offset, in the same slot: slots begin on huge pages. */
   uint64_t from = round_down(offset);
   uint64_t to = round_down(offset + bytes);
   bool tries = !supply->ended && !supply->paused && page_bytes < HUGE_BYTES && from < to;
-  if (tries) make_huge(supply, fd, base, from, to, page_bytes);
+  if (tries) make_huge(supply, policy, fd, base, from, to, page_bytes);
   int64_t added = platform_reserve(fd, offset, bytes, page_bytes);
   uint64_t counted = added > 0 ? (uint64_t)added : 0;
   if (tries && counted < bytes) {
@@ -97,23 +91,25 @@ void pages_begin(struct mapped_pages *mapped, uint64_t bytes) {
 }
 
 /* Map [from, to) of a slot, whole huge pages if they are huge; notes it if they are not. */
-static void map_blocks(struct mapped_pages *mapped, uint8_t *start, uint64_t from, uint64_t to) {
+static void map_blocks(struct mapped_pages *mapped, uint64_t few_faults, uint8_t *start,
+                       uint64_t from, uint64_t to) {
   uint64_t before = platform_faults();
   platform_populate(start + from, to - from);
   mapped->keeps = mapped->keeps ||
-                  platform_faults() - before > (to - from) / HUGE_BYTES * FEW_FAULTS;
+                  platform_faults() - before > (to - from) / HUGE_BYTES * few_faults;
 }
 
-void pages_map(struct mapped_pages *mapped, uint8_t *start, uint64_t bytes) {
+void pages_map(struct mapped_pages *mapped, const struct policy *policy, uint8_t *start,
+               uint64_t bytes) {
   if (mapped->from > 0) {
-    map_blocks(mapped, start, 0, mapped->from);
+    map_blocks(mapped, policy->huge_faults, start, 0, mapped->from);
     mapped->from = 0;
   }
   if (bytes <= mapped->to) return;
   uint64_t first = min_u64(round_up(mapped->to, HUGE_BYTES), bytes);
   uint64_t last = max_u64(round_down(bytes), first);
   if (first > mapped->to) platform_populate(start + mapped->to, first - mapped->to);
-  if (last > first) map_blocks(mapped, start, first, last);
+  if (last > first) map_blocks(mapped, policy->huge_faults, start, first, last);
   if (bytes > last) platform_populate(start + last, bytes - last);
   mapped->to = bytes;
 }

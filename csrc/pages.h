@@ -2,6 +2,7 @@
 #ifndef SHMLOADER_PAGES_H
 #define SHMLOADER_PAGES_H
 
+#include "policy.h"
 #include "segment.h"
 
 /* What of a slot one process has in its page tables; private to it. */
@@ -23,13 +24,14 @@ struct huge_supply {
  * not exist afterwards.
  */
 int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
-                  struct huge_supply *supply);
+                  const struct policy *policy, struct huge_supply *supply);
 
 /* Begin with a slot that has `bytes` of pages: its trainer may have taken some back. */
 void pages_begin(struct mapped_pages *mapped, uint64_t bytes);
 
 /* Map the first `bytes` of a slot, which exist, into this process. */
-void pages_map(struct mapped_pages *mapped, uint8_t *start, uint64_t bytes);
+void pages_map(struct mapped_pages *mapped, const struct policy *policy, uint8_t *start,
+               uint64_t bytes);
 
 /* Drop a slot's huge pages from this process's page tables. The file keeps them. */
 void pages_drop(struct mapped_pages *mapped, uint8_t *start);

@@ -75,6 +75,7 @@ class SampleCache:
         indices: int,
         max_bytes: int,
         page_bytes: int,
+        numbers: dict[str, int],
         about: Mapping[str, Any] | None = None,
     ) -> None: ...
     def find(self, index: int, Unpickler: type[Unpickler]) -> Any: ...
@@ -127,7 +128,9 @@ class Ledger:
     follows: bool
     publishes: bool
 
-    def __init__(self, fd: int, shape: _Shape, guarded: bool = False) -> None: ...
+    def __init__(
+        self, fd: int, shape: _Shape, numbers: dict[str, int], guarded: bool = False
+    ) -> None: ...
     def place(
         self,
         worker: int,
@@ -366,7 +369,9 @@ class Samples:
 
 @final
 class Desk:
-    def __init__(self, fd: int, shape: _Shape, worker: int, room: _Room) -> None: ...
+    def __init__(
+        self, fd: int, shape: _Shape, numbers: dict[str, int], worker: int, room: _Room
+    ) -> None: ...
     def take(self, timeout_s: float) -> _Order | None: ...
     def take_ahead(self, timeout_s: float = 0) -> _Order | None: ...
     def begin(self, taken: Taken) -> None: ...

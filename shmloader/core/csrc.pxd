@@ -18,6 +18,35 @@ cdef extern from "platform.h" nogil:
     void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
 
 
+cdef extern from "policy.h":
+    struct policy:
+        uint64_t retired_part
+        uint64_t comebacks_to_grow
+        uint64_t late_rounds
+        uint64_t few_pages_bytes
+        uint64_t waiting_part
+        uint64_t given_ahead_part
+        uint64_t window_batches
+        uint64_t judged_batches
+        uint64_t smaller_part
+        uint64_t steady_part
+        uint64_t mean_part
+        uint64_t grown_part
+        uint64_t huge_at_once
+        uint64_t huge_dear_ns
+        uint64_t huge_faults
+        uint64_t few_workers
+        uint64_t moved_part
+        uint64_t moved_of_last_part
+        uint64_t shared_bytes
+        uint64_t look_from_bytes
+        uint64_t look_ns
+        uint64_t children_seldom_ns
+        uint64_t children_often_ns
+        uint64_t look_again_ns
+        uint64_t hint_ns
+
+
 cdef extern from "pages.h" nogil:
     struct mapped_pages:
         uint64_t from_ "from"
@@ -27,9 +56,9 @@ cdef extern from "pages.h" nogil:
         c_bool paused
 
     int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
-                      huge_supply *supply)
+                      const policy *policy, huge_supply *supply)
     void pages_begin(mapped_pages *self, uint64_t bytes)
-    void pages_map(mapped_pages *self, uint8_t *start, uint64_t bytes)
+    void pages_map(mapped_pages *self, const policy *policy, uint8_t *start, uint64_t bytes)
     void pages_drop(mapped_pages *self, uint8_t *start)
 
 
@@ -292,6 +321,7 @@ cdef extern from "ledger.h" nogil:
         int fd
         uint8_t *base
         geometry geometry
+        policy policy
         ledger_entry *entries
         uint32_t free_count
         uint32_t counts[7]
@@ -311,8 +341,8 @@ cdef extern from "ledger.h" nogil:
         uint32_t slot
         const char *broken
 
-    ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, uint32_t slots,
-                       uint64_t ring_bytes)
+    ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, const policy *policy,
+                       uint32_t slots, uint64_t ring_bytes)
     void ledger_unref(ledger *self)
     int64_t ledger_place(ledger *self, uint32_t worker, uint64_t ticket, int kind,
                          const void *request, uint64_t bytes, uint32_t mode)

@@ -17,7 +17,7 @@ from shmloader.core.csrc cimport (
     cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
     desk_begin_sample, desk_end_batch, desk_has_order,
     desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
-    doorbell_ring, geometry, platform_now_ns, segment_slot_offset,
+    doorbell_ring, geometry, platform_now_ns, policy, segment_slot_offset,
     slot_answer, slot_order, watch_start, words_read, worker_resume,
 )
 
@@ -76,13 +76,14 @@ cdef class Desk:
     cdef unsigned long thread
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
 
-    def __init__(self, int fd, shape, uint32_t worker, room):
+    def __init__(self, int fd, shape, policy numbers, uint32_t worker, room):
         """
         Map a segment and sit down at a worker's rings.
 
         Args:
             fd: The segment; a duplicate is kept.
             shape: The segment's counts and bytes, as for `Ledger`.
+            numbers: As for `Ledger`.
             worker: Which worker this is, counted from 0.
             room: Says before pages are added how many may be, or why none: a `memory.room.Room`.
 
@@ -102,7 +103,7 @@ cdef class Desk:
         if base == NULL:
             raise_mapping_error(own_fd, measured.total_bytes)
         STEP("sit: mapped")
-        self.memory.sit(<uint8_t *>base, own_fd, &measured, worker)
+        self.memory.sit(<uint8_t *>base, own_fd, &measured, &numbers, worker)
         STEP("sit: seated")
         self.memory.seat.view.pid = getpid()
         desk_show(&self.memory.seat, WORKER_IDLE, platform_now_ns())

@@ -195,7 +195,7 @@ cdef class Encoder:
         self.Pickler = Pickler
         self.names = names
         # So that a small batch need not note its leaves.
-        if memory is not None and memory.cursor <= SHARED_BYTES:
+        if memory is not None and memory.cursor <= memory.policy.shared_bytes:
             self.joined_bytes = memory.cursor
         self.kept = []
         self.reducible = {}
@@ -766,14 +766,14 @@ cdef class Encoder:
         """Find what of the payload can live apart; returns the length of the list, 0 for none."""
         cdef const Source *source
         cdef size_t i
-        if payload_bytes <= SHARED_BYTES:
+        if payload_bytes <= self.memory.policy.shared_bytes:
             return 0
         if self.joined_bytes > 0:
             add_stretch(&self.stretches, 0, self.joined_bytes)
         for i in range(self.sources.count):
             source = &self.sources.items[i]
             add_stretch(&self.stretches, source.offset, source.length)
-        settle_stretches(&self.stretches)
+        settle_stretches(&self.stretches, self.memory.policy.shared_bytes)
         if are_whole(&self.stretches, payload_bytes):
             return 0
         return stretches_length(&self.stretches)

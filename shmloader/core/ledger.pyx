@@ -18,7 +18,8 @@ from shmloader.core.csrc cimport (
     ledger_has_news, ledger_is_copy, ledger_lease, ledger_new, ledger_oldest, ledger_open,
     ledger_place, ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased,
     ledger_restart, ledger_stop, ledger_tell, ledger_unread, ledger_unread_of, ledger_unref,
-    ledger_untaken, log_parked, log_take, news, platform_now_ns, platform_reserve, segment_control,
+    ledger_untaken, log_parked, log_take, news, platform_now_ns, platform_reserve, policy,
+    segment_control,
     segment_slot_offset, segment_worker, slot_answer, worker_block, worker_resume,
 )
 
@@ -26,24 +27,10 @@ from shmloader.core.progress import Progress
 from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
-# Between two looks for children that are gone: while slots are FREE, and while none is. And between
-# two looks for memory: reading its figures takes 0.2 ms of a core that a worker may want.
-cdef enum:
-    SELDOM_NS = 50_000_000
-    OFTEN_NS = 1_000_000
-    MEMORY_NS = 250_000_000
-
-# Fewer bytes of pages than these are never too many.
-cdef uint64_t MANY_BYTES = 64 << 20
-
 cdef object READY = Verb.READY
 cdef object WANT = Verb.WANT
 cdef object RESUMED = Verb.RESUMED
 cdef object STALE = Verb.STALE
-# Up to this part of a leased batch is moved out of its slot, so that small leaves can be kept
-# without large ones: a 64th costs next to nothing, and half of it less than spilling the rest.
-cdef uint64_t MOVED_PART = 64
-cdef uint64_t MOVED_OF_LAST = 2
 cdef uint64_t NONE_MOVED = <uint64_t>-1
 cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by csrc's number
 cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
@@ -126,7 +113,7 @@ cdef class Ledger:
     cdef public uint64_t pickled_bytes
     cdef public uint64_t pickled_batches
 
-    def __init__(self, int fd, shape, bint guarded=False):
+    def __init__(self, int fd, shape, policy numbers, bint guarded=False):
         """
         Map a segment and take it over.
 
@@ -135,6 +122,7 @@ cdef class Ledger:
             shape: The segment's counts and bytes: `workers`, `slots` in use, `spares` (ranges that
                 replace retired ones), `range_bytes` of each, `ring_bytes` that the slots may keep,
                 `page_bytes` in which the file's pages come.
+            numbers: A dict by the names of csrc/policy.h, such as `memory.policy.OF_CORE`.
             guarded: Watch for late uses of slots, as csrc/debug/guard.c says.
 
         Raises:
@@ -160,7 +148,8 @@ cdef class Ledger:
             munmap(base, measured.total_bytes)
             close(own_fd)
             raise
-        self.table = ledger_new(<uint8_t *>base, own_fd, &measured, self.slots, shape.ring_bytes)
+        self.table = ledger_new(<uint8_t *>base, own_fd, &measured, &numbers, self.slots,
+                                shape.ring_bytes)
         STEP("map: ledger made")
         if self.table == NULL:
             munmap(base, measured.total_bytes)
@@ -229,8 +218,11 @@ cdef class Ledger:
 
     cdef look_for_children(self):
         """Free slots whose children are gone, as often as it can matter."""
+        cdef policy *numbers = &self.table.policy
+        cdef uint64_t every_ns = (numbers.children_seldom_ns if self.table.free_count
+                                  else numbers.children_often_ns)
         cdef int64_t now = platform_now_ns()
-        if now - self.looked_ns >= (SELDOM_NS if self.table.free_count else OFTEN_NS):
+        if now - self.looked_ns >= <int64_t>every_ns:
             self.looked_ns = now
             children_look()
 
@@ -555,7 +547,9 @@ cdef class Ledger:
 
     cdef uint64_t part_to_move(self) noexcept:
         """Returns n: up to an n-th of a batch that is leased now is moved out of its slot."""
-        return MOVED_PART if count_idle(self.table) > self.scarce_slots else MOVED_OF_LAST
+        if count_idle(self.table) > self.scarce_slots:
+            return self.table.policy.moved_part
+        return self.table.policy.moved_of_last_part
 
     def discard(self, uint32_t slot):
         """Free a ready slot without delivering its batch."""
@@ -805,10 +799,10 @@ cdef class Ledger:
     def is_time_to_look(self):
         """Returns True now and then while there are many pages: is there memory for them?"""
         cdef int64_t now
-        if self.table.existing_bytes < MANY_BYTES:
+        if self.table.existing_bytes < self.table.policy.look_from_bytes:
             return False
         now = platform_now_ns()
-        if now - self.memory_looked_ns < MEMORY_NS:
+        if now - self.memory_looked_ns < <int64_t>self.table.policy.look_ns:
             return False
         self.memory_looked_ns = now
         return True

@@ -21,15 +21,12 @@ from shmloader.core.csrc cimport (
     cache_found, cache_give_up, cache_head, cache_hold, cache_is_absent, cache_is_closed,
     cache_look, cache_make, cache_measure, cache_note_user, cache_open, cache_place, cache_plate,
     cache_publish, cache_record, cache_record_bytes, cache_refuse, cache_shape, cache_take,
-    cache_taken, cache_total, cache_unmap, cache_wanted, generation_now, round_up,
+    cache_taken, cache_total, cache_unmap, cache_wanted, generation_now, policy, round_up,
 )
 
 from shmloader.errors import WorkerBroken
 
 MISSING = object()
-
-# Gives the encoder no memory of its own: every leaf is to be copied.
-cdef SlotMemory nowhere = SlotMemory.__new__(SlotMemory, None)
 
 
 cdef uint32_t checksum_of(const cache_head *head, bytes layout) except? 0:
@@ -112,11 +109,12 @@ cdef class SampleCache:
     """
 
     cdef cache table
+    cdef SlotMemory nowhere   # gives the encoder no memory of its own: every leaf is to be copied
     cdef uint64_t owner       # the generation of the process that made it; 0: another process did
     cdef uint64_t full_for    # the generation that found no room for another record; 0: none did
 
     def __init__(self, int fd, uint64_t indices, uint64_t max_bytes, uint64_t page_bytes,
-                 about=None):
+                 policy numbers, about=None):
         """
         Map a cache, and make it if there is something to say about it.
 
@@ -124,6 +122,7 @@ cdef class SampleCache:
             fd: A file of `max_bytes`, of zeros if it is made; a duplicate is kept.
             indices: How many samples there are; each takes 8 bytes.
             page_bytes: In which the file's pages come.
+            numbers: As for `Ledger`.
             about: What viewers are told: `number`, `owner_pid`, `owner_start`, and a `label` in
                 bytes. None: it was made by another process.
 
@@ -132,6 +131,8 @@ cdef class SampleCache:
             ValueError: The words alone leave no room for a sample.
         """
         cdef cache_shape shape
+        self.nowhere = SlotMemory.__new__(SlotMemory, None)
+        self.nowhere.policy = numbers
         memset(&shape, 0, sizeof(shape))
         shape.indices, shape.max_bytes, shape.page_bytes = indices, max_bytes, page_bytes
         if not cache_measure(&shape):
@@ -244,7 +245,7 @@ cdef class SampleCache:
         Raises:
             Exception: The error of pickling a part of it, or of building it again.
         """
-        cdef Encoder encoder = walked(nowhere, sample, Pickler)
+        cdef Encoder encoder = walked(self.nowhere, sample, Pickler)
         cdef uint64_t payload = 0
         cdef bytes layout
         try:

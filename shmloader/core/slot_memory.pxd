@@ -4,7 +4,8 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport (
-    DLDataType, desk, geometry, huge_supply, lease, mapped_pages, slot_answer, slot_order,
+    DLDataType, desk, geometry, huge_supply, lease, mapped_pages, policy, slot_answer,
+    slot_order,
 )
 
 cdef enum:
@@ -15,6 +16,7 @@ cdef enum:
 @cython.internal
 cdef class SlotMemory:
     cdef desk seat
+    cdef policy policy         # the numbers by which pages come
     cdef object room           # says how many pages may be added now, or why none
     cdef mapped_pages *mapped  # per range: what of it is in this process's page tables
     cdef huge_supply supply    # how well huge pages come by
@@ -39,7 +41,8 @@ cdef class SlotMemory:
     cdef uint64_t blocked_ns   # waiting for pages
     cdef bint watches          # its samples are fetched one by one, through Samples
 
-    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1
+    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, const policy *numbers,
+                 uint32_t worker) except -1
     cdef slot_order *order(self) noexcept
     cdef slot_answer *answer(self) noexcept
     cdef int accept(self, uint32_t slot, slot_order *order) except -1

@@ -14,18 +14,13 @@ from shmloader.core.csrc cimport (
     doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
     lease_aliases, lease_block_new, lease_block_start, lease_drop,
     mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
-    platform_now_ns, round_up, segment_header, segment_slot_offset, slot_answer, slot_header,
-    slot_order,
+    platform_now_ns, policy, round_up, segment_header, segment_slot_offset, slot_answer,
+    slot_header, slot_order,
 )
 
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
 cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
-# So many workers may each have every slot in its page tables: mapping a large batch again takes a
-# few percent of its time.
-cdef uint32_t FEW_WORKERS = 4
-cdef int64_t LOOK_AGAIN_NS = 20000000  # how often a worker looks again for room, if there was none
-cdef int64_t HINT_NS = 20000000         # how long a hint that memory is tight waits to be heard
 
 
 class Stopping(BaseException):
@@ -41,8 +36,10 @@ cdef class SlotMemory:
         self.slot = -1
         self.room = room
 
-    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1:
+    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, const policy *numbers,
+                 uint32_t worker) except -1:
         """Take a worker's seat at a mapped segment."""
+        self.policy = numbers[0]
         if extent_enter(base, shape.total_bytes) == NULL:
             raise MemoryError("no memory to note where a segment lies")
         self.mapped = <mapped_pages *>malloc(shape.ranges * sizeof(mapped_pages))
@@ -226,10 +223,10 @@ cdef class SlotMemory:
             self.grant = self.read_grant()
         if wanted > self.grant:
             self.ask(wanted)
-        # The next allocations probably need pages too: as learnt, or an eighth of the present ones.
+        # The next allocations probably need pages too: as learnt, or a part of the present ones.
         target = self.expected
         if wanted > target:
-            target = wanted + self.pages // 8 // page * page
+            target = wanted + self.pages // self.policy.grown_part // page * page
             if target // HUGE_BYTES * HUGE_BYTES >= wanted:
                 target = target // HUGE_BYTES * HUGE_BYTES
         target = min(round_up(target, page), self.grant)
@@ -262,14 +259,14 @@ cdef class SlotMemory:
 
     cdef int hint(self, uint64_t wanted) except -1:
         """Have the trainer give back what it can spare, and give it a moment to do so."""
-        cdef int64_t deadline = platform_now_ns() + HINT_NS
+        cdef int64_t deadline = platform_now_ns() + <int64_t>self.policy.hint_ns
         self.hinted = wanted
         # Not a number of whole pages, so that no refusal of it is one of the pages themselves.
         self.tell_want(wanted - 1)
         while not desk_is_heard(&self.seat) and platform_now_ns() < deadline:
             if desk_stopping(&self.seat):
                 raise Stopping()
-            self.park(HINT_NS // 20)
+            self.park(<int64_t>self.policy.hint_ns // 20)
         return 0
 
     cdef uint64_t look_again(self, uint64_t wanted, uint64_t target) except 0:
@@ -289,7 +286,7 @@ cdef class SlotMemory:
                 raise Stopping()
             if order_refused(&header.order) == wanted:
                 raise self.room.refusal(wanted, needed)
-            self.park(LOOK_AGAIN_NS)
+            self.park(<int64_t>self.policy.look_again_ns)
             piece = self.room.piece(needed, target - self.pages)
         self.end_wait(started)
         return piece
@@ -305,7 +302,7 @@ cdef class SlotMemory:
         cdef int64_t added
         with nogil:
             added = pages_add(self.seat.fd, self.seat.base, offset, piece,
-                              self.seat.geometry.page_bytes, &self.supply)
+                              self.seat.geometry.page_bytes, &self.policy, &self.supply)
         if added < 0:
             return self.wait_for_space(wanted, -added)
         self.pages += <uint64_t>added
@@ -332,7 +329,7 @@ cdef class SlotMemory:
         if self.told != wanted:
             self.told = wanted
             self.tell_want(wanted)
-        self.park(LOOK_AGAIN_NS)
+        self.park(<int64_t>self.policy.look_again_ns)
         self.end_wait(started)
         return 1
 
@@ -352,13 +349,13 @@ cdef class SlotMemory:
     cdef int map_pages(self) except -1:
         """Map the slot's pages into this process at once, which is cheaper than one by one."""
         with nogil:
-            pages_map(&self.mapped[self.slot], <uint8_t *>self.start, self.pages)
+            pages_map(&self.mapped[self.slot], &self.policy, <uint8_t *>self.start, self.pages)
         return 0
 
     cdef void drop_pages(self, uint32_t slot) noexcept:
         """Keep a committed slot out of this process's page tables, if there are many of those."""
         cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, slot)
-        if self.seat.geometry.workers > FEW_WORKERS:
+        if self.seat.geometry.workers > self.policy.few_workers:
             pages_drop(&self.mapped[slot], self.seat.base + offset)
 
     cdef int ask(self, uint64_t wanted) except -1:

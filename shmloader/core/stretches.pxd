@@ -25,11 +25,10 @@ cdef struct Places:
     size_t count
     lease *slot      # the lease of what stays in the slot; each other owner is a block
 
-cdef uint64_t SHARED_BYTES
 cdef uint64_t UNLOCKED_BYTES
 
 cdef int add_stretch(Stretches *stretches, uint64_t start, uint64_t length) except -1
-cdef void settle_stretches(Stretches *stretches) noexcept
+cdef void settle_stretches(Stretches *stretches, uint64_t shared_bytes) noexcept
 cdef bint are_whole(const Stretches *stretches, uint64_t payload_bytes) noexcept
 cdef uint64_t stretches_length(const Stretches *stretches) noexcept
 cdef void write_stretches(const Stretches *stretches, char *to) noexcept

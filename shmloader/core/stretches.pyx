@@ -22,8 +22,6 @@ from shmloader.errors import WorkerBroken
 cdef enum:
     HEAD_BYTES = 9   # tag and count, before the list
 
-# Small neighbours share up to as many bytes; a kept leaf costs at most so many beside its own.
-cdef uint64_t SHARED_BYTES = 8 << 10
 # Fewer bytes are copied faster than Python's lock is given up and taken again.
 cdef uint64_t UNLOCKED_BYTES = 1 << 20
 
@@ -60,7 +58,7 @@ cdef bint are_sorted(const Stretches *stretches) noexcept:
     return True
 
 
-cdef void settle_stretches(Stretches *stretches) noexcept:
+cdef void settle_stretches(Stretches *stretches, uint64_t shared_bytes) noexcept:
     """Join leaves that overlap, and small neighbours; what remains is in order and disjoint."""
     cdef Stretch *items = stretches.items
     cdef size_t joined = 0
@@ -70,7 +68,7 @@ cdef void settle_stretches(Stretches *stretches) noexcept:
     if not are_sorted(stretches):
         qsort(items, stretches.count, sizeof(Stretch), by_offset)
     for i in range(1, stretches.count):
-        if items[i].start < items[joined].end or items[i].end <= items[joined].start + SHARED_BYTES:
+        if items[i].start < items[joined].end or items[i].end <= items[joined].start + shared_bytes:
             items[joined].end = max(items[joined].end, items[i].end)
         else:
             joined += 1

@@ -16,6 +16,7 @@ from shmloader.core.pickling import Unpickler, ValuePickler, find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, warn
 from shmloader.memory import limits, maker, room, segment, ulimits
 from shmloader.memory.account import account
+from shmloader.memory.policy import OF_CORE
 from shmloader.stats import CacheStats
 
 _numbers = itertools.count(1)
@@ -66,7 +67,7 @@ class CacheMemory:
         self._shape = indices, most_bytes
         try:
             page_bytes = segment.page_bytes(descriptor)
-            self._samples = SampleCache(descriptor, indices, most_bytes, page_bytes, about)
+            self._samples = SampleCache(descriptor, indices, most_bytes, page_bytes, OF_CORE, about)
         finally:
             os.close(descriptor)  # the cache has one of its own
         self._room = _FreeMemory()

@@ -10,10 +10,7 @@ import weakref
 from typing import Protocol
 
 from shmloader.core import generation
-from shmloader.memory import limits
-
-# Idle pages may be this part of what could be had: of what is available and they themselves.
-_IDLE_PART = 4
+from shmloader.memory import limits, policy
 
 
 class SegmentOwner(Protocol):
@@ -93,7 +90,7 @@ class Account:
             return
         if available_bytes is None:
             available_bytes = limits.available_bytes()
-        if available_bytes is None or idle_bytes * _IDLE_PART > idle_bytes + available_bytes:
+        if available_bytes is None or idle_bytes * policy.IDLE_PART > idle_bytes + available_bytes:
             for other in others:
                 other.give_back(while_running=False)
 

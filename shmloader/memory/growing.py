@@ -12,11 +12,8 @@ import os
 from collections.abc import Iterator
 
 from shmloader.errors import OutOfSharedMemory
-from shmloader.memory import limits, segment
+from shmloader.memory import limits, policy, segment
 from shmloader.memory.account import account
-
-_STEP = 32 << 20  # bytes between two looks, while there is room
-_RESERVE = 32 << 20  # left to the program itself, which makes the records; less for a small file
 
 # All that the kernel lets be sealed, so that no process changes what others read.
 _SEALS = "F_SEAL_WRITE", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL"
@@ -72,15 +69,19 @@ class Growing:
         os.close(self.descriptor)
 
     def _look(self, needed_bytes: int) -> None:
-        floor_bytes = needed_bytes + min(_RESERVE, self.written_bytes + needed_bytes)
+        floor_bytes = needed_bytes + min(
+            policy.LIST_RESERVE_BYTES, self.written_bytes + needed_bytes
+        )
         least = limits.available()
         if least is not None and least.bytes < floor_bytes:
             account().end_shortage(None)
             least = limits.available()
         if least is not None and least.bytes < floor_bytes:
             raise self._refusal(f"{least.bytes / 1e6:.1f} MB are left {least.where}")
-        is_ample = least is None or least.bytes > floor_bytes + _STEP
-        self._room_until = self.written_bytes + max(needed_bytes, _STEP if is_ample else 0)
+        is_ample = least is None or least.bytes > floor_bytes + policy.LIST_STEP_BYTES
+        self._room_until = self.written_bytes + max(
+            needed_bytes, policy.LIST_STEP_BYTES if is_ample else 0
+        )
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:

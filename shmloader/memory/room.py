@@ -13,17 +13,12 @@ import os
 from typing import Protocol
 
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory
-from shmloader.memory import limits
-
-_PIECE_MAX = 32 << 20
-_RESERVE = 32 << 20  # for the smallest pieces of all workers together
-_PRIVATE = 8 << 20  # what another worker may take besides: a forked one copies pages as it starts
-_SHARES = 2  # parts of what is left, for each worker: one is not filled yet at the next look
+from shmloader.memory import limits, policy
 
 
 def reserve_bytes(workers: int) -> int:
     """Count the most that a batch leaves to the other workers of a loader, in bytes."""
-    return _RESERVE + (workers - 1) * _PRIVATE
+    return policy.RESERVE_BYTES + (workers - 1) * policy.PRIVATE_BYTES
 
 
 class _Shape(Protocol):
@@ -49,7 +44,7 @@ class Room:
         """Share the room with the other workers of a segment of this shape."""
         self._shape = shape
         self._workers = shape.workers
-        self._piece_min = _RESERVE // shape.workers
+        self._piece_min = policy.RESERVE_BYTES // shape.workers
         self._least: limits.Available | None = None  # at the last look
 
     def piece(self, needed_bytes: int, wished_bytes: int) -> int:
@@ -65,12 +60,14 @@ class Room:
         """
         self._least = least = limits.available()
         if least is None:
-            return min(wished_bytes, _PIECE_MAX)
+            return min(wished_bytes, policy.PIECE_MAX_BYTES)
         room = least.bytes - self._reserve(wished_bytes)
         if room < needed_bytes:
             return 0
-        part = max(self._piece_min, least.bytes // (_SHARES * self._workers))
-        return min(wished_bytes if wished_bytes <= room else needed_bytes, part, _PIECE_MAX)
+        part = max(self._piece_min, least.bytes // (policy.SHARES_EACH * self._workers))
+        return min(
+            wished_bytes if wished_bytes <= room else needed_bytes, part, policy.PIECE_MAX_BYTES
+        )
 
     def is_tight(self, batch_bytes: int, needed_bytes: int) -> bool:
         """
@@ -85,7 +82,7 @@ class Room:
 
     def _reserve(self, wished_bytes: int) -> int:
         """Count the bytes that must be left to the other workers."""
-        return (self._workers - 1) * (min(wished_bytes, self._piece_min) + _PRIVATE)
+        return (self._workers - 1) * (min(wished_bytes, self._piece_min) + policy.PRIVATE_BYTES)
 
     def too_large(self, batch_bytes: int) -> BatchTooLarge:
         """Make the error for a batch of at least batch_bytes, which no slot can ever hold."""

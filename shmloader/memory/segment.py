@@ -10,7 +10,7 @@ from typing import Any
 
 from shmloader.core import Desk, Ledger, segment_bytes
 from shmloader.errors import REFUSALS, OutOfSharedMemory, if_allowed, naming
-from shmloader.memory import forks, limits, ulimits
+from shmloader.memory import forks, limits, policy, ulimits
 from shmloader.memory.account import account
 from shmloader.memory.room import Room
 
@@ -19,36 +19,17 @@ forks.install()
 BACKING_VARIABLE = "SHMLOADER_BACKING"
 DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 
-# Segments are sparse: these bound addresses, not memory.
-_ADDRESSES_MAX = 16 << 40
-_RANGE_MIN = 1 << 20
-_SPARES_MAX = 128
-_PART_MIN = 8  # of the memory, is a loader's even if data is kept that takes nearly all
-_RANGE_AIM = 32 << 20  # if a limit keeps ranges shorter, fewer slots are the default
-
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
 _TOO_LONG_A_NAME = "x" * 250  # for a memfd: no file is made, and a refusal is told from that
 _HUGE_BYTES = 2 << 20  # csrc's: no page is longer than the unit of which ranges are made
 
 
-def _spares(slots: int) -> int:
-    return min(2 * slots, _SPARES_MAX)
-
-
-def _fewest_spares(slots: int) -> int:
-    """
-    Count the spares of a segment that a limit keeps short.
-
-    When half of them are used, workers are told to collate in private memory. Every slot that is on
-    its way by then may still be retired, so at least one of the other half is left in the end.
-    """
-    return max(2, slots // 8)
-
-
 def _slots_within(total_bytes: int, batch_bytes: int) -> int:
     """Count the slots for batches of that size, with the fewest spares, in so many bytes; or 0."""
     ranges = total_bytes // (-(-batch_bytes // _HUGE_BYTES) * _HUGE_BYTES)
-    return max(0, min(ranges - 2, (8 * ranges + 7) // 9))  # the most that leaves the fewest spares
+    part = policy.FEW_SPARES_PART
+    # The most slots that leave the fewest spares.
+    return max(0, min(ranges - policy.FEW_SPARES_MIN, (part * (ranges + 1) - 1) // (part + 1)))
 
 
 @dataclass(frozen=True)
@@ -65,7 +46,7 @@ class Shape:
     @property
     def spares(self) -> int:
         """Ranges that replace retired slots."""
-        return _fewest_spares(self.slots) if self.bound else _spares(self.slots)
+        return policy.fewest_spares(self.slots) if self.bound else policy.spares_of(self.slots)
 
     def slots_for(self, batch_bytes: int) -> int:
         """Count the slots for batches of that size, if the segment must not be longer than now."""
@@ -84,8 +65,9 @@ class Shape:
 
 def default_ring_bytes() -> int:
     """Half of the memory that this process could ever have, in bytes, beside what it keeps."""
-    part = (limits.total_bytes() or 8 << 30) // limits.ranks()
-    return max(part - account().kept_bytes, part // _PART_MIN) // 2
+    part = (limits.total_bytes() or policy.UNKNOWN_MEMORY_BYTES) // limits.ranks()
+    left = max(part - account().kept_bytes, part // policy.LEAST_RING_PART)
+    return left // policy.RING_PART
 
 
 def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
@@ -95,13 +77,38 @@ def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
     If a limit of this process forbids that, there are fewer spares, and each range gets its part of
     what the limit allows.
     """
-    ranges = slots + _spares(slots)
-    range_bytes = max(min(ring_bytes, _ADDRESSES_MAX // ranges), _RANGE_MIN)
+    ranges = slots + policy.spares_of(slots)
+    range_bytes = max(min(ring_bytes, policy.ADDRESSES_MAX_BYTES // ranges), policy.RANGE_MIN_BYTES)
     shape = Shape(workers, slots, ring_bytes, range_bytes)
     bound = ulimits.segment_bound()
     if bound is None or shape.total_bytes <= bound.bytes:
         return shape
     return _bounded(replace(shape, bound=bound.reason), bound.bytes)
+
+
+def shape_of(
+    num_workers: int,
+    prefetch_factor: int,
+    slots: int | None,
+    slot_bytes: int | None,
+    ring_bytes: int | None,
+    copied_ahead: int = 0,
+) -> Shape:
+    """
+    Choose the counts and bytes of an iterator's segment from a loader's options.
+
+    A segment that is made by it has ranges as `first_shape` says.
+
+    Args:
+        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
+    """
+    budget_bytes = ring_bytes or default_ring_bytes()
+    if slots is None:
+        slots = policy.default_slots(num_workers, prefetch_factor, copied_ahead)
+        if ring_bytes is not None and slot_bytes is not None:
+            slots = max(1, min(slots, ring_bytes // slot_bytes))
+        slots = fewer_slots(slots, policy.fewest_slots(num_workers), slot_bytes)
+    return Shape(num_workers, slots, budget_bytes, budget_bytes)
 
 
 def fewer_slots(slots: int, fewest: int, batch_bytes: int | None) -> int:
@@ -117,7 +124,9 @@ def fewer_slots(slots: int, fewest: int, batch_bytes: int | None) -> int:
     bound = ulimits.file_bound()
     if bound is None:
         return slots
-    return min(slots, max(fewest, _slots_within(bound.bytes, batch_bytes or _RANGE_AIM)))
+    return min(
+        slots, max(fewest, _slots_within(bound.bytes, batch_bytes or policy.RANGE_AIM_BYTES))
+    )
 
 
 def _bounded(shape: Shape, total_bytes: int) -> Shape:
@@ -275,7 +284,7 @@ def _create_and_map(shape: Shape) -> tuple[Shape, Ledger]:
         except OSError as error:
             if _is_of_a_handler(error) or error.errno in REFUSALS:
                 raise
-            if not _is_for_size(error) or shape.range_bytes // 2 < _RANGE_MIN:
+            if not _is_for_size(error) or shape.range_bytes // 2 < policy.RANGE_MIN_BYTES:
                 raise _cannot_map(shape, error) from error
         finally:
             if descriptor is not None:
@@ -301,7 +310,7 @@ def _map(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
         if hasattr(mmap, "MADV_DONTDUMP"):
             with if_allowed():
                 trial.madvise(mmap.MADV_DONTDUMP)
-        return Ledger(descriptor, shape, guarded)
+        return Ledger(descriptor, shape, policy.OF_CORE, guarded)
 
 
 def _is_for_size(error: OSError) -> bool:
@@ -335,4 +344,4 @@ class Handle:
 
     def sit_down(self, worker: int) -> Desk:
         """Map the segment in this process and return one worker's end of it."""
-        return Desk(self._descriptor, self.shape, worker, Room(self.shape))
+        return Desk(self._descriptor, self.shape, policy.OF_CORE, worker, Room(self.shape))

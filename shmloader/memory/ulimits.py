@@ -5,11 +5,7 @@ import resource
 from typing import NamedTuple
 
 from shmloader.errors import if_allowed
-from shmloader.memory import groups
-
-# Of the addresses that are left: a forked worker inherits the trainer's mapping and makes one of
-# its own, and the last third is for what the trainer and the workers do besides.
-_PART = 3
+from shmloader.memory import groups, policy
 
 
 class Bound(NamedTuple):
@@ -36,7 +32,7 @@ def _address_bound() -> Bound | None:
     if limit is None:
         return None
     left = max(0, limit - _mapped_bytes())
-    return Bound(left // _PART, _reason("v", "addresses", limit))
+    return Bound(left // policy.ADDRESSES_PART, _reason("v", "addresses", limit))
 
 
 def _mapped_bytes() -> int:

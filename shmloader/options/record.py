@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy
 
-from shmloader.memory import limits
+from shmloader.memory import limits, policy
 from shmloader.rooms import require_room
 from shmloader.stats.setting import CYCLE, DYNAMIC
 
 if TYPE_CHECKING:
     import torch  # the command line reads options without it
 
-_RING_BYTES_MIN = 1 << 16
 SLOTS_MAX = 1 << 20
 _BYTES_MAX = 1 << 62
 _THREADS = "an int, such as 8 (shmloader.tune() finds the best one)"
@@ -177,7 +176,7 @@ class Options:
         None, _count(1, _BYTES_MAX, None), "bytes touched ahead in each slot"
     )
     ring_bytes: int | None = _option(
-        None, _count(_RING_BYTES_MIN, _BYTES_MAX, None), "most bytes that all slots keep"
+        None, _count(policy.RING_BYTES_MIN, _BYTES_MAX, None), "most bytes that all slots keep"
     )
     keep_pages: bool = _option(True, _flag, "keep memory for the next epoch")
     restarts: int = _option(0, _count(0, None), "deaths of workers to heal in each epoch")

@@ -14,12 +14,12 @@ from torch.utils.data.dataloader import (
 )
 
 from shmloader.errors import at_users_line
+from shmloader.memory import policy
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Handle, Segment
 from shmloader.options.record import BY_BATCH, Options, replaces
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.tasks import Tasks
-from shmloader.transport.budget import reserved_slots
 from shmloader.transport.transport import Transport
 from shmloader.worker.client import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
@@ -68,7 +68,7 @@ def transport_over(
     in_flight = int(iterator._prefetch_factor) * shape.workers
     transport = Transport(
         segment,
-        reserved_slots(in_flight, shape.workers, shape.slots),
+        policy.reserved_slots(in_flight, shape.workers, shape.slots),
         pool,
         heals=replaces(options),
         publishes=_publishes(iterator, options),

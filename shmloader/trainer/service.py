@@ -11,7 +11,7 @@ import torch.utils.data
 from shmloader.errors import at_users_line, warn
 from shmloader.memory import limits, sending
 from shmloader.memory.pool import LAYOUT, SegmentPool
-from shmloader.memory.segment import Shape, default_ring_bytes
+from shmloader.memory.segment import Shape, default_ring_bytes, shape_of
 from shmloader.options import rules
 from shmloader.options.record import Options
 from shmloader.order.order import NoPlace, Order
@@ -242,7 +242,7 @@ def _caches_of(loader: Any) -> list[Any]:
 
 def _shape_of(loader: Any, options: Options) -> Shape:
     # torch sets prefetch_factor if there are workers.
-    return budget.shape_of(
+    return shape_of(
         int(loader.num_workers),
         int(loader.prefetch_factor or 0),
         options.slots,

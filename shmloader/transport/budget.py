@@ -1,11 +1,11 @@
 """
-How many slots and bytes there are, and what may be kept of them: one policy, in one place.
+How many slots and bytes there are, and what may be kept of them: memory/policy.py at work.
 
-The ledger counts; the rules stand here. As many slots as torch would have in flight are reserved
-for the workers, and so are the bytes of as many batches. A batch that would eat into the reserve
-is spilled: copied out when it is delivered, so that its slot is free at once. A loop that drops its
-batches, but late, gets slots for as many as it holds. A batch that contains itself holds its slot
-until Python's garbage collector finds it, so that is run when slots or bytes are short.
+The ledger counts. As many slots as torch would have in flight are reserved for the workers, and so
+are the bytes of as many batches. A batch that would eat into the reserve is spilled: copied out
+when it is delivered, so that its slot is free at once. A loop that drops its batches, but late,
+gets slots for as many as it holds. A batch that contains itself holds its slot until Python's
+garbage collector finds it, so that is run when slots or bytes are short.
 """
 
 import gc
@@ -14,54 +14,15 @@ from collections import Counter
 
 from shmloader import log
 from shmloader.core import Ledger
-from shmloader.memory import limits
+from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Shape, default_ring_bytes, fewer_slots
 from shmloader.stats.record import Spill
-
-# Slots beyond what torch has in flight: for the batches that a training step holds, and the last
-# ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.
-_SLOTS_TO_HOLD = 6
-_WARN_AFTER_SPILLS = 16
-# Pages that no batch needs may be this part of the memory that is available.
-_SLACK_PART = 4
-_SHORTAGE_S = 1.0  # memory also comes back by itself, as when files are written
-_AWAY_S = 0.5  # between two looks: the user's code ran meanwhile, and nobody made room
-
-
-def shape_of(
-    num_workers: int,
-    prefetch_factor: int,
-    slots: int | None,
-    slot_bytes: int | None,
-    ring_bytes: int | None,
-    copied_ahead: int = 0,
-) -> Shape:
-    """
-    Choose the counts and bytes of an iterator's segment from a loader's options.
-
-    Args:
-        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
-    """
-    budget_bytes = ring_bytes or default_ring_bytes()
-    if slots is None:
-        slots = prefetch_factor * num_workers + max(_SLOTS_TO_HOLD, copied_ahead + 2)
-        if ring_bytes is not None and slot_bytes is not None:
-            slots = max(1, min(slots, ring_bytes // slot_bytes))
-        # One for each worker, and two that the training step holds in turns.
-        slots = fewer_slots(slots, num_workers + 2, slot_bytes)
-    return Shape(num_workers, slots, budget_bytes, budget_bytes)
-
-
-def reserved_slots(in_flight: int, workers: int, slots: int) -> int:
-    """Count the slots that must not be leased: all that torch has in flight, if there are more."""
-    return min(in_flight, max(slots - 2, min(workers, slots)))
 
 
 def spare_slots(workers: int, prefetch_factor: int, slots: int) -> int:
     """Count the slots that may be leased."""
-    return slots - reserved_slots(workers * prefetch_factor, workers, slots)
+    return slots - policy.reserved_slots(workers * prefetch_factor, workers, slots)
 
 
 class Budget:
@@ -94,9 +55,8 @@ class Budget:
         self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short_ticket = -1  # of the oldest batch, while it is short of memory
         self._short_since = self._short_seen = 0.0
-        # The last two that can be spared: a loop takes two in turns, and these must come back.
-        ledger.scarce_slots = reserve + 2 if slots - reserve > 3 else 0
-        self._most_retired = min(slots, ledger.spares) // 2
+        ledger.scarce_slots = policy.scarce_slots(slots, reserve)
+        self._most_retired = policy.most_retired(slots, ledger.spares)
 
     def copies_in(self) -> bool:
         """
@@ -166,11 +126,11 @@ class Budget:
     def waited_in_vain(self, ticket: int) -> bool:
         """Returns True if the oldest batch is short of memory for so long that it is refused."""
         now = time.monotonic()
-        was_away = now - self._short_seen > _AWAY_S
+        was_away = now - self._short_seen > policy.AWAY_S
         if self._short_ticket != ticket or was_away:
             self._short_ticket, self._short_since = ticket, now
         self._short_seen = now
-        return now - self._short_since > _SHORTAGE_S
+        return now - self._short_since > policy.SHORTAGE_S
 
     def _look_at_memory(self) -> None:
         """Where memory is short, keep fewer pages for later, here and in idle segments."""
@@ -189,19 +149,13 @@ class Budget:
         if available_bytes is not None:
             # Samples are made in private memory: as much as batches lately needed is left to them.
             spare_bytes = max(0, available_bytes - self._ledger.peak_bytes)
-            self._ledger.slack_bytes = spare_bytes // _SLACK_PART
+            self._ledger.slack_bytes = spare_bytes // policy.SLACK_PART
             account().make_room(self._pool, available_bytes)
 
     def _leaves_the_reserve(self, batch_bytes: int) -> bool:
-        """
-        Returns True if the workers have bytes enough without those of a batch.
-
-        Beside what is kept, there must be room for as many more batches of this size as slots are
-        reserved; if ring_bytes cannot hold so many, for all but two that it can hold, at least one.
-        """
+        """Returns True if the workers have bytes enough without those of a batch."""
         left_bytes = self._ring_bytes - self._ledger.kept_bytes
-        fitting = self._ring_bytes // batch_bytes
-        others = min(fitting - 2 if fitting > 3 else 1, self.reserve)
+        others = policy.reserved_batches(self._ring_bytes, batch_bytes, self.reserve)
         return (1 + others) * batch_bytes <= left_bytes
 
     def can_ever_fit(self, want_bytes: int) -> bool:
@@ -222,7 +176,7 @@ class Budget:
         if times & (times - 1) == 0 and log.is_heard():
             name, cure = self._pool.name, self._cure(reason)
             log.tell("%s: batch spilled, number %d because %s", name, times, cure)
-        if together != _WARN_AFTER_SPILLS or reason is Spill.CYCLIC:
+        if together != policy.WARN_AFTER_SPILLS or reason is Spill.CYCLIC:
             return
         cure = self._cure(reason)
         # Kept for the next next(): a warning may be an error, which must not cost this batch.

@@ -14,13 +14,7 @@ import gc
 
 import numpy
 
-from shmloader.memory import limits
-
-# The largest block that glibc heeds, without its header.
-_BLOCK_MAX = (32 << 20) - (64 << 10)
-_BLOCK_MIN = 1 << 20  # below it there is nothing to gain
-# Twice the block may be kept by each worker: all of them together, up to an eighth of the memory.
-_PART = 16
+from shmloader.memory import limits, policy
 
 
 def leave_inherited() -> None:
@@ -43,7 +37,7 @@ def keep_freed_end(workers: int) -> None:
     Args:
         workers: How many processes do so; where memory is short, each keeps less.
     """
-    part = (limits.available_bytes() or 0) // (_PART * workers)
-    if part >= _BLOCK_MIN:
+    part = (limits.available_bytes() or 0) // (policy.HEAP_PART * workers)
+    if part >= policy.HEAP_BLOCK_MIN_BYTES:
         with contextlib.suppress(MemoryError):  # of `ulimit -v`
-            numpy.empty(min(part, _BLOCK_MAX), numpy.uint8)
+            numpy.empty(min(part, policy.HEAP_BLOCK_MAX_BYTES), numpy.uint8)

@@ -26,7 +26,7 @@ import shmloader
 from shmloader import DataLoader, OutOfSharedMemory, SharedList
 from shmloader.core import PackedRecord, unpack_record
 from shmloader.core.pickling import Pickler, Unpickler
-from shmloader.memory import growing, limits
+from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
 
@@ -572,4 +572,4 @@ def test_read_only_where_the_kernel_counts_all(monkeypatch):
 
 def test_the_step_between_looks_is_known():
     """The bytes that are written without a look are fewer than what is left to the program."""
-    assert growing._STEP <= growing._RESERVE
+    assert policy.LIST_STEP_BYTES <= policy.LIST_RESERVE_BYTES

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from shmloader.memory.policy import reserved_slots
+from shmloader.memory.segment import shape_of
 from shmloader.stats.record import Spill
-from shmloader.transport.budget import Budget, reserved_slots, shape_of
+from shmloader.transport.budget import Budget
 
 MANY = 1 << 40
 

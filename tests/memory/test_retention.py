@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import default_collate
 
 from shmloader import DataLoader, RetentionWarning
-from shmloader.trainer import budget
+from shmloader.transport import budget
 from tests.helpers.datasets import Computed, Numbered, Stream, batch, sample, state
 from tests.helpers.warned import recorded
 

@@ -38,7 +38,8 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
   uint8_t *base = map(fixture.fd, fixture.geometry.total_bytes);
   /* All that is not a slot exists from here on, so that the resident pages are known. */
   memset(base, 0, fixture.geometry.slots_offset);
-  fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, slots, pages(ring_pages));
+  fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, &policy_of_tests, slots,
+                              pages(ring_pages));
   CHECK(fixture.ledger != NULL);
   for (uint32_t worker = 0; worker < workers; worker++) start_rings(fixture.ledger, worker);
   fixture.base = map(fixture.fd, fixture.geometry.total_bytes);

@@ -11,6 +11,7 @@
 #include "budget.h"
 #include "desk.h"
 #include "ledger.h"
+#include "policy_of_tests.h"
 
 enum { WORKERS_MAX = 4 };
 

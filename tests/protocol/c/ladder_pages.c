@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "check.h"
+#include "policy_of_tests.h"
 
 enum { SLOT_BLOCKS = 4 };
 
@@ -38,6 +39,11 @@ static uint64_t existing(const struct file *file) {
 
 static uint64_t page(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
 
+static int64_t add(const struct file *file, uint64_t offset, uint64_t bytes,
+                   struct huge_supply *supply) {
+  return pages_add(file->fd, file->base, offset, bytes, page(), &policy_of_tests, supply);
+}
+
 /* Whatever the kernel makes of the hint, the bytes asked for exist, and no others. */
 static void pages_exist_as_they_are_counted(void) {
   const uint64_t ends[] = {1, 511, 512, 513, 1024, 1500, 2047, 2048};
@@ -47,7 +53,7 @@ static void pages_exist_as_they_are_counted(void) {
     uint64_t done = 0;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
       uint64_t bytes = ends[i] * page() - done;
-      CHECK_EQUAL(bytes, pages_add(file.fd, file.base, slot_bytes + done, bytes, page(), &supply));
+      CHECK_EQUAL(bytes, add(&file, slot_bytes + done, bytes, &supply));
       done += bytes;
       CHECK_EQUAL(done, existing(&file));
     }
@@ -66,7 +72,7 @@ static void refused_pages_are_gone(void) {
   CHECK_EQUAL(0, ftruncate(file.fd, (off_t)(slot_bytes + HUGE_BYTES)));
   struct rlimit short_one = {.rlim_cur = slot_bytes + HUGE_BYTES, .rlim_max = whole.rlim_max};
   CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &short_one));
-  CHECK_EQUAL(-EFBIG, pages_add(file.fd, file.base, slot_bytes, slot_bytes, page(), &supply));
+  CHECK_EQUAL(-EFBIG, add(&file, slot_bytes, slot_bytes, &supply));
   CHECK_EQUAL(0, existing(&file));
   CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &whole));
   file_close(&file);
@@ -76,10 +82,10 @@ static void refused_pages_are_gone(void) {
 static void contents_stay(void) {
   struct file file = file_open();
   struct huge_supply supply = {.blocks = 0};
-  CHECK_EQUAL(page(), pages_add(file.fd, file.base, 0, page(), page(), &supply));
+  CHECK_EQUAL(page(), add(&file, 0, page(), &supply));
   memset(file.base, 7, page());
   uint64_t rest = slot_bytes - page();
-  CHECK_EQUAL(rest, pages_add(file.fd, file.base, page(), rest, page(), &supply));
+  CHECK_EQUAL(rest, add(&file, page(), rest, &supply));
   for (uint64_t i = 0; i < page(); i++) CHECK_EQUAL(7, file.base[i]);
   for (uint64_t i = page(); i < slot_bytes; i += page()) CHECK_EQUAL(0, file.base[i]);
   file_close(&file);
@@ -105,8 +111,8 @@ static void small_pages_stay_mapped(void) {
   struct file file = file_open();
   struct huge_supply supply = {.ended = true};
   struct mapped_pages mapped = {.to = 0};
-  CHECK_EQUAL(slot_bytes, pages_add(file.fd, file.base, 0, slot_bytes, page(), &supply));
-  pages_map(&mapped, file.base, slot_bytes);
+  CHECK_EQUAL(slot_bytes, add(&file, 0, slot_bytes, &supply));
+  pages_map(&mapped, &policy_of_tests, file.base, slot_bytes);
   pages_drop(&mapped, file.base);
   CHECK_EQUAL(0, mapped.from);
   CHECK_EQUAL(slot_bytes / page(), pages_present(file.base, slot_bytes));

@@ -65,7 +65,7 @@ void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t 
   uint8_t *base = arena->guarded + GUARD_BYTES;
   map(base, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd);
   arena->base = map(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd);
-  arena->ledger = ledger_new(base, dup(arena->fd), &arena->geometry, slots, ring_bytes);
+  arena->ledger = ledger_new(base, dup(arena->fd), &arena->geometry, &policy_of_tests, slots, ring_bytes);
   CHECK(arena->ledger != NULL);
   own_all(arena);
   for (uint32_t worker = 0; worker < workers; worker++) {

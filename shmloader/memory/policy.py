@@ -1,0 +1,251 @@
+"""
+Every number that decides which pages and slots stay, grow, spill or go back; each stands once.
+
+`OF_CORE` goes into each ledger and each worker's seat as a `struct policy` (csrc/policy.h), so that
+C and Cython have no such number of their own. What only says how things lie (sizes of structs, the
+bounds of the format, a huge page's length) stands in csrc/.
+
+The end of a name is its unit: `_BYTES`, `_SLOTS`, `_S`, `_NS`; `_PART` is the n of "an n-th of";
+others count what they name. "Measured" says what was, and by what; "chosen" that nothing was.
+"""
+
+MIB = 1 << 20
+
+# How many slots
+
+# Slots beyond what torch has in flight: for the batches that a training step holds, and the last
+# ones of an epoch, which wait for the next epoch's workers because those are forked meanwhile.
+# Chosen: two in turns, and four over a fork.
+HELD_SLOTS = 6
+# A loop holds two batches in turns: its variable keeps one until the next is there. So many are
+# left if anything is short. Chosen: it follows from Python.
+IN_TURNS_SLOTS = 2
+# Ranges that replace retired slots, or slots that a child reads, for each slot in use, up to a
+# most. They are addresses, not memory. Chosen.
+SPARES_EACH = 2
+SPARES_MAX = 128
+# The spares if a limit keeps the segment short, as a part of the slots, but at least so many: half
+# of them may be used before workers collate in private memory. Chosen.
+FEW_SPARES_PART = 8
+FEW_SPARES_MIN = 2
+# That half: the other one is lent for children and late drops. Chosen.
+RETIRED_PART = 2
+# Leases that end late before a slot is added: one may be chance. Chosen.
+COMEBACKS_TO_GROW = 2
+# A lease is late if as many batches came meanwhile as there are slots. At so many times as many it
+# is no loop's habit, but something kept: slots for it would be in vain. Chosen.
+LATE_ROUNDS = 4
+
+# How many bytes
+
+# `ring_bytes` by default, as a part of the memory that this process's rank has: the other half is
+# for the program and its samples. Chosen.
+RING_PART = 2
+# This part of the memory is a loader's even if data is kept that takes nearly all. Chosen.
+LEAST_RING_PART = 8
+# The memory to reckon with if the system does not say. Chosen.
+UNKNOWN_MEMORY_BYTES = 8 << 30
+# The least that `ring_bytes` may be, so that tests can have it short: some pages for each of a few
+# slots. (tuning.py advises no less than 64 MiB, because less saves nothing.) Chosen.
+RING_BYTES_MIN = 1 << 16
+# The addresses of all ranges together, and the least of one. Chosen: a process has 128 TiB.
+ADDRESSES_MAX_BYTES = 16 << 40
+RANGE_MIN_BYTES = MIB
+# If `ulimit -f` keeps ranges shorter than this, fewer slots are the default. Chosen: batches of
+# pictures have up to 38.5 MB.
+RANGE_AIM_BYTES = 32 * MIB
+# The part of the addresses left under `ulimit -v` that a segment takes: a forked worker inherits
+# the trainer's mapping and makes one of its own, and the last third is for all else. Chosen.
+ADDRESSES_PART = 3
+
+# Which pages wait for later batches
+
+# Fewer bytes of pages than these are never given back while an epoch runs: not worth a system call.
+# Chosen.
+FEW_PAGES_BYTES = 32 * MIB
+# Beside them and what is needed, this part of what was needed at once lately may wait. Chosen.
+WAITING_PART = 4
+# When pages are given back, so much more goes, as a part of what may stay: the next ones find it
+# done. Chosen.
+GIVEN_AHEAD_PART = 8
+# "Lately": the last one to two windows of so many batches. A loop whose habits repeat within a
+# window keeps its pages. Chosen: new pages take 3 us for each 4 KiB, as much as to copy into them.
+WINDOW_BATCHES = 32
+# Sizes are steady if, of so many last batches, all but a part are at least a part of the largest.
+# Not all: the last batch of an epoch is often small. Chosen.
+JUDGED_BATCHES = 16
+SMALLER_PART = 4
+STEADY_PART = 2
+# The latest batch's part of the mean size, by which batches on their way are counted. Chosen.
+MEAN_PART = 8
+# Pages that no batch needs may be this part of the memory that is still available. Chosen.
+SLACK_PART = 4
+# Pages that wait for an epoch go to another loader if they are more than this part of what could be
+# had, which is what is available and they themselves. Chosen.
+IDLE_PART = 4
+# Of a worker's heap, the block whose double may be kept free: the largest that glibc heeds, without
+# its header. Measured: 1,500 to 9,000 page faults fewer a batch.
+HEAP_BLOCK_MAX_BYTES = 32 * MIB - (64 << 10)
+# Below it there is nothing to gain. Chosen.
+HEAP_BLOCK_MIN_BYTES = MIB
+# A worker's block, as a part of its share of the available memory: all of them, doubled, take an
+# eighth. Chosen.
+HEAP_PART = 16
+
+# How pages come
+
+# A worker that adds pages adds this part of those that it has, too: the next leaf probably needs
+# them. Chosen: a slot has an eighth more than its first batch needed, at most.
+GROWN_PART = 8
+# The most that is added between two looks at what is left. Chosen.
+PIECE_MAX_BYTES = 32 * MIB
+# What a batch leaves to all other workers together, for the smallest pieces of theirs. Chosen.
+RESERVE_BYTES = 32 * MIB
+# What another worker may take besides: a forked one copies pages as it starts. Measured: runs in
+# the least control group that holds them (`python -m bench memory`).
+PRIVATE_BYTES = 8 * MIB
+# Parts of what is left, for each worker: one is not filled yet at the next look. Chosen.
+SHARES_EACH = 2
+# The same for a list that is written: bytes between two looks, and bytes left to the program
+# itself, which makes the records. No more may be written without a look than is left. Chosen.
+LIST_STEP_BYTES = 32 * MIB
+LIST_RESERVE_BYTES = 32 * MIB
+# Huge pages that are made by one call. Chosen.
+HUGE_AT_ONCE = 4
+# What one may take of the worker's own time before it makes no more. Measured: 2 MiB of small pages
+# take 1.3 to 1.7 ms, huge ones a tenth of that where memory is whole.
+HUGE_DEAR_NS = 1_000_000
+# Faults for 2 MiB up to which it is worth mapping them again for each batch. Measured: a huge page
+# takes one fault; small ones take 512, or 32 of 16 pages at once.
+HUGE_FAULTS = 8
+# So many workers may each have every slot in its page tables. Measured: mapping a large batch again
+# takes a few percent of its time.
+FEW_WORKERS = 4
+
+# Which leaves leave a slot that stays leased
+
+# Up to this part of a batch is moved out of its slot at delivery, so that small leaves can be kept
+# without large ones. Chosen: a 64th takes next to nothing of the time of a copy.
+MOVED_PART = 64
+# With no more than two slots left to lease: to move half takes less than spilling the rest. Chosen.
+MOVED_OF_LAST_PART = 2
+# Small neighbours share up to so many bytes; a kept leaf takes at most so much beside its own.
+# Chosen.
+SHARED_BYTES = 8 << 10
+
+# When there is a look, and for how long there is patience
+
+# Pages above which there is a look at the machine's memory while an epoch runs. Chosen: twice
+# FEW_PAGES_BYTES, which is what may go then.
+LOOK_FROM_BYTES = 64 * MIB
+# Between two of them. Measured: reading the figures takes 0.2 ms of a core that a worker may want.
+LOOK_NS = 250_000_000
+# Between two looks for children that are gone, while slots are free and while none is. Measured: a
+# look takes 1.5 us for each child.
+CHILDREN_SELDOM_NS = 50_000_000
+CHILDREN_OFTEN_NS = 1_000_000
+# How long the oldest batch waits for memory before it is refused: memory also comes back by itself,
+# as when files are written. Chosen.
+SHORTAGE_S = 1.0
+# Between two looks at a shortage beyond which it begins anew: user code ran, and nothing made room
+# meanwhile. Chosen.
+AWAY_S = 0.5
+# Between two looks of a worker that found no room. Chosen.
+LOOK_AGAIN_NS = 20_000_000
+# How long a worker's hint that memory is tight waits to be heard by the trainer. Chosen.
+HINT_NS = 20_000_000
+# Spills of a loader's life that are worth a warning, once. Chosen: fewer may be chance.
+WARN_AFTER_SPILLS = 16
+
+# What csrc/policy.h takes, by its names.
+OF_CORE = {
+    "retired_part": RETIRED_PART,
+    "comebacks_to_grow": COMEBACKS_TO_GROW,
+    "late_rounds": LATE_ROUNDS,
+    "few_pages_bytes": FEW_PAGES_BYTES,
+    "waiting_part": WAITING_PART,
+    "given_ahead_part": GIVEN_AHEAD_PART,
+    "window_batches": WINDOW_BATCHES,
+    "judged_batches": JUDGED_BATCHES,
+    "smaller_part": SMALLER_PART,
+    "steady_part": STEADY_PART,
+    "mean_part": MEAN_PART,
+    "grown_part": GROWN_PART,
+    "huge_at_once": HUGE_AT_ONCE,
+    "huge_dear_ns": HUGE_DEAR_NS,
+    "huge_faults": HUGE_FAULTS,
+    "few_workers": FEW_WORKERS,
+    "moved_part": MOVED_PART,
+    "moved_of_last_part": MOVED_OF_LAST_PART,
+    "shared_bytes": SHARED_BYTES,
+    "look_from_bytes": LOOK_FROM_BYTES,
+    "look_ns": LOOK_NS,
+    "children_seldom_ns": CHILDREN_SELDOM_NS,
+    "children_often_ns": CHILDREN_OFTEN_NS,
+    "look_again_ns": LOOK_AGAIN_NS,
+    "hint_ns": HINT_NS,
+}
+
+
+# The rules that are formulas
+
+
+def default_slots(workers: int, prefetch_factor: int, copied_ahead: int = 0) -> int:
+    """
+    Count the slots if the user sets no number.
+
+    Args:
+        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
+    """
+    return prefetch_factor * workers + max(HELD_SLOTS, copied_ahead + IN_TURNS_SLOTS)
+
+
+def fewest_slots(workers: int) -> int:
+    """Count the slots that the default never goes below: one a worker, and two in turns."""
+    return workers + IN_TURNS_SLOTS
+
+
+def reserved_slots(in_flight: int, workers: int, slots: int) -> int:
+    """Count the slots that must not be leased: all that torch has in flight, if there are more."""
+    return min(in_flight, max(slots - IN_TURNS_SLOTS, min(workers, slots)))
+
+
+def scarce_slots(slots: int, reserved: int) -> int:
+    """
+    Count the idle slots up to which half of a batch is moved out of its slot.
+
+    These are the last two that can be spared, because a loop takes two in turns and they must come
+    back; with fewer than four, none are scarce.
+    """
+    return reserved + IN_TURNS_SLOTS if slots - reserved >= 2 * IN_TURNS_SLOTS else 0
+
+
+def most_retired(slots: int, spares: int) -> int:
+    """Count the slots that may be retired before workers collate in private memory."""
+    return min(slots, spares) // RETIRED_PART
+
+
+def reserved_batches(ring_bytes: int, batch_bytes: int, reserved: int) -> int:
+    """
+    Count the batches of that size for which `ring_bytes` keeps room beside what is held.
+
+    As many as slots are reserved; if `ring_bytes` cannot hold so many, all but two that it can
+    hold, at least one.
+    """
+    fitting = ring_bytes // batch_bytes
+    return min(fitting - IN_TURNS_SLOTS if fitting >= 2 * IN_TURNS_SLOTS else 1, reserved)
+
+
+def spares_of(slots: int) -> int:
+    """Count the ranges that replace slots, if no limit keeps the segment short."""
+    return min(SPARES_EACH * slots, SPARES_MAX)
+
+
+def fewest_spares(slots: int) -> int:
+    """
+    Count the spares of a segment that a limit keeps short.
+
+    When half of them are used, workers are told to collate in private memory. Every slot that is on
+    its way by then may still be retired, so at least one of the other half is left in the end.
+    """
+    return max(FEW_SPARES_MIN, slots // FEW_SPARES_PART)

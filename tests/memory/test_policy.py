@@ -1,0 +1,77 @@
+"""The numbers that decide what stays: each has a reason, and C has the same ones as Python."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from shmloader.memory import policy
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(policy.__file__).read_text()
+UNITS = ("_BYTES", "_SLOTS", "_S", "_NS", "_PART")
+COUNTS = {  # names that say what they count
+    "SPARES_EACH",
+    "SPARES_MAX",
+    "FEW_SPARES_MIN",
+    "COMEBACKS_TO_GROW",
+    "LATE_ROUNDS",
+    "WINDOW_BATCHES",
+    "JUDGED_BATCHES",
+    "SHARES_EACH",
+    "HUGE_AT_ONCE",
+    "HUGE_FAULTS",
+    "FEW_WORKERS",
+    "WARN_AFTER_SPILLS",
+    "RING_BYTES_MIN",
+}
+
+
+def numbers():
+    """Map each number's name to the comment above it, or above the first of its kind."""
+    lines, found, comment = SOURCE.splitlines(), {}, ""
+    for node in ast.parse(SOURCE).body:
+        if not isinstance(node, ast.Assign) or node.targets[0].id in ("MIB", "OF_CORE"):
+            continue
+        above = node.lineno - 2
+        block = []
+        while lines[above].startswith("# "):
+            block.append(lines[above][2:])
+            above -= 1
+        comment = " ".join(reversed(block)) or comment
+        found[node.targets[0].id] = comment
+    return found
+
+
+@pytest.mark.parametrize(("name", "comment"), numbers().items())
+def test_a_number_has_a_unit_a_reason_and_a_source(name, comment):
+    """Its name ends in its unit or says what it counts; its comment says what it was chosen by."""
+    assert name.endswith(UNITS) or name in COUNTS
+    assert re.search(r"\b(Measured: |Chosen[.:])", comment), comment
+
+
+def test_the_core_takes_each_of_its_numbers():
+    """The struct of C has a field for each number that is handed over, and no other."""
+    fields = re.findall(r"^  uint64_t (\w+);", (ROOT / "csrc/policy.h").read_text(), re.MULTILINE)
+
+    assert fields == [*policy.OF_CORE]
+    assert all(value > 0 for value in policy.OF_CORE.values())
+
+
+def test_sizes_that_are_judged_find_room():
+    """C has room for as many sizes as are judged."""
+    room = re.search(r"#define DEMAND_SIZES (\d+)", (ROOT / "csrc/demand.h").read_text())
+
+    assert policy.JUDGED_BATCHES <= int(room[1])
+
+
+def test_the_tests_of_c_have_the_same_numbers():
+    """The C programs run without Python, by a copy that is equal."""
+    text = (ROOT / "tests/protocol/c/policy_of_tests.h").read_text()
+    found = {}
+    for name, value in re.findall(r"^    \.(\w+) = (.*),$", text, re.MULTILINE):
+        number, _, shift = re.sub(r"UINT64_C\((\d+)\)", r"\1", value).partition(" << ")
+        found[name] = int(number) << int(shift or 0)
+
+    assert policy.OF_CORE == found
