@@ -14,19 +14,11 @@ from torch.utils.data import get_worker_info
 from shmloader.core import MISSING, SampleCache
 from shmloader.core.pickling import Unpickler, ValuePickler, find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, warn
-from shmloader.memory import limits, maker, room, segment, ulimits
+from shmloader.memory import limits, maker, policy, room, segment, ulimits
 from shmloader.memory.account import account
-from shmloader.memory.policy import OF_CORE
 from shmloader.stats import CacheStats
 
 _numbers = itertools.count(1)
-
-# A cache may take this part of what is left when it is made, and always leaves some memory to the
-# loader's slots and to the workers: an eighth of all, or that many bytes, beyond what a batch keeps
-# for other workers. If it left less, batches would be refused.
-_MOST = 3, 4
-_LEFT_PART, _LEFT_MOST = 8, 4 << 30
-_LOOK_AGAIN_S = 1.0  # after memory was short
 
 
 class CacheMemory:
@@ -67,7 +59,9 @@ class CacheMemory:
         self._shape = indices, most_bytes
         try:
             page_bytes = segment.page_bytes(descriptor)
-            self._samples = SampleCache(descriptor, indices, most_bytes, page_bytes, OF_CORE, about)
+            self._samples = SampleCache(
+                descriptor, indices, most_bytes, page_bytes, policy.OF_CORE, about
+            )
         finally:
             os.close(descriptor)  # the cache has one of its own
         self._room = _FreeMemory()
@@ -153,7 +147,8 @@ class _FreeMemory:
 
     def __init__(self) -> None:
         total = limits.total_bytes()
-        self._left_bytes = 0 if total is None else min(total // _LEFT_PART, _LEFT_MOST)
+        spared = (total or 0) // policy.CACHE_SPARES_PART
+        self._left_bytes = min(spared, policy.CACHE_SPARES_MAX_BYTES)
         self._not_before_s = 0.0
 
     def __call__(self, length: int) -> bool:
@@ -164,7 +159,7 @@ class _FreeMemory:
         left = limits.available_bytes()
         if left is None or left - length >= self._left_bytes + _reserve_bytes():
             return True
-        self._not_before_s = now_s + _LOOK_AGAIN_S
+        self._not_before_s = now_s + policy.CACHE_LOOK_AGAIN_S
         return False
 
 
@@ -193,7 +188,7 @@ def _within_limits(max_bytes: int) -> int:
     least = limits.available()
     if least is not None:
         left = max(0, least.bytes - account().coming_bytes)
-        part = left * _MOST[0] // _MOST[1] // limits.ranks()
+        part = left * (policy.CACHE_LEAVES_PART - 1) // policy.CACHE_LEAVES_PART // limits.ranks()
         if part < most_bytes:
             most_bytes = part
             why = f"{left / 1e6:.1f} MB are left to process {os.getpid()} {least.where}"
