@@ -448,7 +448,7 @@ class Sorted(torch.utils.data.Dataset):
         return 64
 
     def __getitem__(self, index):
-        return torch.rand(300_000).sort().values[:1]
+        return torch.rand(40_000).sort().values[:1]
 
 if __name__ == "__main__":
     options = {"num_workers": 2, "multiprocessing_context": "spawn", "fetch_threads": 8}

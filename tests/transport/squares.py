@@ -11,9 +11,10 @@ from typing import Any
 import numpy
 
 from shmloader.core import Kind, Stopping
+from shmloader.memory.policy import reserved_slots
 from shmloader.memory.pool import SegmentPool
 from shmloader.processes.watching import ParentWatch
-from shmloader.transport.budget import reserved_slots, shape_of
+from shmloader.transport.budget import shape_of
 from shmloader.transport.transport import Transport
 from shmloader.transport.waiting import Waiting
 from shmloader.transport.workers import Workers
