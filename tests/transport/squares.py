@@ -13,8 +13,8 @@ import numpy
 from shmloader.core import Kind, Stopping
 from shmloader.memory.policy import reserved_slots
 from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import shape_of
 from shmloader.processes.watching import ParentWatch
-from shmloader.transport.budget import shape_of
 from shmloader.transport.transport import Transport
 from shmloader.transport.waiting import Waiting
 from shmloader.transport.workers import Workers
