@@ -8,12 +8,14 @@ from shmloader.core._core import (
     Delivered,
     Descriptor,
     Desk,
+    Figures,
     Indices,
     Ledger,
     Lent,
     News,
     PackedRecord,
     Plan,
+    Progress,
     RecordFile,
     RecordList,
     RecordWriter,
@@ -38,7 +40,7 @@ from shmloader.core._core import (
     view_layout,
     watch_process,
 )
-from shmloader.core.progress import Progress
+from shmloader.core.past import Past
 from shmloader.core.protocol import Kind, Order, Verb
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Delivered",
     "Descriptor",
     "Desk",
+    "Figures",
     "Indices",
     "Kind",
     "Ledger",
@@ -56,6 +59,7 @@ __all__ = [
     "News",
     "Order",
     "PackedRecord",
+    "Past",
     "Plan",
     "Progress",
     "RecordFile",

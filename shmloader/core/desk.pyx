@@ -317,14 +317,11 @@ cdef class Desk:
         """Tell the trainer that the next epoch has begun here."""
         self.memory.tell(VERB_RESUMED, 0)
 
-    def write(self, batch, bint is_error, Pickler):
+    def write(self, batch, bint is_error):
         """
         Write a batch, or an exception of user code, into the slot in hand.
 
         The caller drops its references to the batch before it commits.
-
-        Args:
-            Pickler: Class of the pickler for objects that no layout can describe.
 
         Raises:
             BatchTooLarge: It needs more bytes than the budget or the range allow.
@@ -338,7 +335,7 @@ cdef class Desk:
         desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
         if is_error:
             self.memory.rewind()
-        encode(self.memory, batch, Pickler)
+        encode(self.memory, batch)
         draft.snapshot_bytes = 0
         draft.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
 
