@@ -77,6 +77,17 @@ def is_plain(tensor):
     return type(tensor) is Tensor and plain_tensor(tensor, &description) == 1
 
 
+cdef bint have_one_shape(const DLTensor *first, const DLTensor *second) noexcept:
+    """Returns True if both have the same shape and strides."""
+    cdef int i
+    if first.ndim != second.ndim:
+        return False
+    for i in range(first.ndim):
+        if first.shape[i] != second.shape[i] or first.strides[i] != second.strides[i]:
+            return False
+    return True
+
+
 def copy_tensor(to, source):
     """
     Copy a tensor into another of the same type, shape and strides, without the interpreter's lock.
@@ -88,17 +99,13 @@ def copy_tensor(to, source):
     cdef uint64_t length
     cdef char *start
     cdef char *target
-    cdef int i
     if type(source) is not Tensor or not plain_tensor(source, &is_):
         return False
     # Its strides stand in the object, which both calls fill: they are compared at once.
     if type(to) is not Tensor or to.dtype is not source.dtype or not plain_tensor(to, &into):
         return False
-    if is_.ndim != into.ndim:
+    if not have_one_shape(&is_, &into):
         return False
-    for i in range(is_.ndim):
-        if is_.shape[i] != into.shape[i] or is_.strides[i] != into.strides[i]:
-            return False
     length = count_elements(&is_)
     if span_elements(is_.ndim, is_.shape, is_.strides) != <int64_t>length:
         return False

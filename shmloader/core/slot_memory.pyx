@@ -10,7 +10,7 @@ from libc.string cimport memset
 from shmloader.core.csrc cimport (
     CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS,
     VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes, canary_damage,
-    canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
+    canary_write, desk, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
     doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
     lease_aliases, lease_block_new, lease_block_start, lease_drop,
     mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
@@ -361,10 +361,7 @@ cdef class SlotMemory:
     cdef int ask(self, uint64_t wanted) except -1:
         """Ask the trainer for a larger grant and wait for its answer."""
         cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
-        cdef doorbell *bell = &self.seat.block.doorbell
         cdef int64_t started = self.begin_wait()
-        cdef uint32_t armed
-        cdef int outcome = 0
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
             raise self.room.too_large(wanted)
@@ -374,15 +371,7 @@ cdef class SlotMemory:
                 raise Stopping()
             if order_refused(&header.order) == wanted:
                 raise self.room.too_large(wanted)
-            with nogil:
-                armed = doorbell_arm(bell)
-                if (order_grant(&header.order) < wanted
-                        and order_refused(&header.order) != wanted
-                        and not desk_stopping(&self.seat)):
-                    outcome = doorbell_park(bell, armed, SLICE_NS)
-                doorbell_disarm(bell)
-            if outcome == -EINTR:
-                PyErr_CheckSignals()
+            park_for_answer(&self.seat, &header.order, wanted)
         STEP("ask: granted")
         self.grant = self.read_grant()
         self.end_wait(started)
@@ -428,3 +417,19 @@ cdef class SlotMemory:
                     doorbell_park(bell, armed, FULL_NS)
                 doorbell_disarm(bell)
         return 0
+
+
+cdef int park_for_answer(desk *seat, slot_order *order, uint64_t wanted) except -1:
+    """Wait for a ring of a worker's doorbell, unless its want is answered by now."""
+    cdef doorbell *bell = &seat.block.doorbell
+    cdef uint32_t armed
+    cdef int outcome = 0
+    with nogil:
+        armed = doorbell_arm(bell)
+        if (order_grant(order) < wanted and order_refused(order) != wanted
+                and not desk_stopping(seat)):
+            outcome = doorbell_park(bell, armed, SLICE_NS)
+        doorbell_disarm(bell)
+    if outcome == -EINTR:
+        PyErr_CheckSignals()
+    return 0
