@@ -12,6 +12,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     descriptor     a file descriptor that lives as long as something refers to it
     plans          the indices of an epoch as numbers side by side, cut into requests
     requests       what the trainer asks of a worker, as bytes and back
+    room           how many pages a worker may add, so that no process is killed
     slot_memory    allocations from the slot in hand: pages, grant, canary
     samples        the indices of the batch in hand, seen one by one by those who look
     gather         samples side by side into one piece of memory: what collating is
@@ -51,6 +52,7 @@ include "children.pyx"
 include "descriptor.pyx"
 include "plans.pyx"
 include "requests.pyx"
+include "room.pyx"
 include "slot_memory.pyx"
 include "samples.pyx"
 include "gather.pyx"

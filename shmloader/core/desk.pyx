@@ -76,7 +76,7 @@ cdef class Desk:
     cdef unsigned long thread
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
 
-    def __init__(self, int fd, shape, policy numbers, uint32_t worker, room):
+    def __init__(self, int fd, shape, policy numbers, uint32_t worker, available):
         """
         Map a segment and sit down at a worker's rings.
 
@@ -85,7 +85,7 @@ cdef class Desk:
             shape: The segment's counts and bytes, as for `Ledger`.
             numbers: As for `Ledger`.
             worker: Which worker this is, counted from 0.
-            room: Says before pages are added how many may be, or why none: a `memory.room.Room`.
+            available: As for `Room`; asked before pages are added.
 
         Raises:
             OSError: The file cannot be mapped.
@@ -94,7 +94,7 @@ cdef class Desk:
         cdef geometry measured
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, room)
+        self.memory = SlotMemory.__new__(SlotMemory, Room(shape, numbers, available))
         measure_shape(&measured, shape)
         if worker >= measured.workers:
             raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")

@@ -32,7 +32,7 @@ class Stopping(BaseException):
 cdef class SlotMemory:
     """A worker's seat at a segment, and the memory of the slot that it has in hand."""
 
-    def __cinit__(self, object room):
+    def __cinit__(self, Room room):
         self.slot = -1
         self.room = room
 
@@ -237,7 +237,7 @@ cdef class SlotMemory:
         return 0
 
     cdef int add_pieces(self, uint64_t wanted, uint64_t target) except -1:
-        """Add pages up to target, or to what is wanted if room is scarce: memory/room.py says."""
+        """Add pages up to target, or to what is wanted if room is scarce: room.pyx says."""
         cdef uint64_t page = self.seat.geometry.page_bytes
         cdef uint64_t piece
         while self.pages < target:
@@ -252,7 +252,7 @@ cdef class SlotMemory:
     cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0:
         """Returns how many bytes to add now; 0: no more, and what is wanted is there."""
         cdef uint64_t needed = wanted - min(self.pages, wanted)
-        cdef uint64_t piece = self.room.piece(needed, target - self.pages)
+        cdef uint64_t piece = self.room.look_for(needed, target - self.pages)
         if needed > 0 and self.hinted < wanted and self.room.is_tight(wanted, needed):
             self.hint(wanted)
         return piece if piece > 0 or needed == 0 else self.look_again(wanted, target)
@@ -285,9 +285,9 @@ cdef class SlotMemory:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
-                raise self.room.refusal(wanted, needed)
+                raise self.room.make_refusal(wanted, needed)
             self.park(<int64_t>self.policy.look_again_ns)
-            piece = self.room.piece(needed, target - self.pages)
+            piece = self.room.look_for(needed, target - self.pages)
         self.end_wait(started)
         return piece
 
@@ -364,13 +364,13 @@ cdef class SlotMemory:
         cdef int64_t started = self.begin_wait()
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
-            raise self.room.too_large(wanted)
+            raise self.room.make_too_large(wanted)
         self.tell_want(wanted)
         while self.read_grant() < wanted:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
-                raise self.room.too_large(wanted)
+                raise self.room.make_too_large(wanted)
             park_for_answer(&self.seat, &header.order, wanted)
         STEP("ask: granted")
         self.grant = self.read_grant()

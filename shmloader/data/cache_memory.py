@@ -15,9 +15,8 @@ from shmloader.core import MISSING, SampleCache
 from shmloader.core.pickling import ValuePickler
 from shmloader.core.unsendable import find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, warn
-from shmloader.memory import limits, maker, room, segment, ulimits
+from shmloader.memory import limits, maker, policy, segment, ulimits
 from shmloader.memory.account import account
-from shmloader.memory.policy import OF_CORE
 from shmloader.stats import CacheStats
 
 _numbers = itertools.count(1)
@@ -68,7 +67,9 @@ class CacheMemory:
         self._shape = indices, most_bytes
         try:
             page_bytes = segment.page_bytes(descriptor)
-            self._samples = SampleCache(descriptor, indices, most_bytes, page_bytes, OF_CORE, about)
+            self._samples = SampleCache(
+                descriptor, indices, most_bytes, page_bytes, policy.OF_CORE, about
+            )
         finally:
             os.close(descriptor)  # the cache has one of its own
         self._room = _FreeMemory()
@@ -171,7 +172,7 @@ class _FreeMemory:
 
 def _reserve_bytes() -> int:
     worker = get_worker_info()
-    return 0 if worker is None else room.reserve_bytes(worker.num_workers)
+    return 0 if worker is None else policy.reserve_bytes(worker.num_workers)
 
 
 @contextlib.contextmanager
