@@ -155,8 +155,8 @@ static uint64_t length_behind(const struct cache *cache, uint64_t taken, uint64_
   }
   uint64_t left = shape->total_bytes - taken;
   if (bytes > left) return 0;
-  uint64_t length = left / CACHE_PIECES_LEFT;
-  if (length > CACHE_PIECE_MAX) length = CACHE_PIECE_MAX;
+  uint64_t length = left / shape->pieces_part;
+  if (length > shape->piece_max_bytes) length = shape->piece_max_bytes;
   length = length > bytes ? length / bytes * bytes : bytes;
   /* Both are whole pages, so what is left is too. */
   return round_up(length, shape->page_bytes);

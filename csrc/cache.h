@@ -11,8 +11,6 @@
 
 #define CACHE_MAGIC UINT64_C(0x64656863616d6873) /* "shmached" as little-endian bytes */
 #define CACHE_VERSION 1u
-#define CACHE_PIECE_MAX (UINT64_C(32) << 20)
-#define CACHE_PIECES_LEFT 64 /* a piece is at most this part of what is left */
 #define CACHE_COUNTERS 32 /* processes are spread over so many lines of counts */
 #define CACHE_USERS 32
 #define CACHE_LABEL_BYTES 64
@@ -52,11 +50,13 @@ struct cache_control {
   _Atomic uint64_t users[CACHE_USERS];
 };
 
-/* How long the parts are; the first three are the caller's. */
+/* How long the parts are; the first five are the caller's. */
 struct cache_shape {
   uint64_t indices;
   uint64_t max_bytes;
   uint64_t page_bytes;
+  uint64_t piece_max_bytes;
+  uint64_t pieces_part; /* a piece is at most this part of what is left */
   uint64_t words_offset;
   uint64_t data_offset;
   uint64_t total_bytes;

@@ -42,6 +42,8 @@ cdef extern from "policy.h":
         uint64_t huge_dear_ns
         uint64_t huge_faults
         uint64_t few_workers
+        uint64_t cache_piece_max_bytes
+        uint64_t cache_pieces_part
         uint64_t moved_part
         uint64_t moved_of_last_part
         uint64_t shared_bytes
@@ -410,6 +412,8 @@ cdef extern from "cache.h" nogil:
         uint64_t indices
         uint64_t max_bytes
         uint64_t page_bytes
+        uint64_t piece_max_bytes
+        uint64_t pieces_part
         uint64_t data_offset
         uint64_t total_bytes
 

@@ -320,7 +320,8 @@ cdef class Ledger:
             RuntimeError: The slot is not ready; nothing has happened.
             MemoryError: No private memory for a spilled batch; the slot stays ready.
         """
-        cdef uint64_t part = self.part_to_move() if mover is None else NONE_MOVED
+        cdef uint64_t part = (part_to_move(self.table, self.scarce_slots) if mover is None
+                              else NONE_MOVED)
         cdef Lent lent = self.take_out(slot, spill, part)
         try:
             return decode(&lent.places, lent.payload_bytes, lent.layout, mover)
@@ -385,12 +386,6 @@ cdef class Ledger:
         """Let the pages of a slot be given back again."""
         check_slot(self.table, slot)
         budget_unlock(self.table, slot)
-
-    cdef uint64_t part_to_move(self) noexcept:
-        """Returns n: up to an n-th of a batch that is leased now is moved out of its slot."""
-        if count_idle(self.table) > self.scarce_slots:
-            return self.table.policy.moved_part
-        return self.table.policy.moved_of_last_part
 
     def discard(self, uint32_t slot):
         """Free a ready slot without delivering its batch."""

@@ -135,6 +135,8 @@ cdef class SampleCache:
         self.nowhere.policy = numbers
         memset(&shape, 0, sizeof(shape))
         shape.indices, shape.max_bytes, shape.page_bytes = indices, max_bytes, page_bytes
+        shape.piece_max_bytes = numbers.cache_piece_max_bytes
+        shape.pieces_part = numbers.cache_pieces_part
         if not cache_measure(&shape):
             raise ValueError(
                 f"max_bytes={max_bytes} leaves no room for samples beside {8 * indices} bytes of "

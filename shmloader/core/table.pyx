@@ -42,6 +42,13 @@ cdef inline uint32_t count_idle(const ledger *table) noexcept:
             + table.counts[<int>SLOT_READY])
 
 
+cdef uint64_t part_to_move(const ledger *table, uint32_t scarce_slots) noexcept:
+    """Returns n: up to an n-th of a batch that is leased now is moved out of its slot."""
+    if count_idle(table) > scarce_slots:
+        return table.policy.moved_part
+    return table.policy.moved_of_last_part
+
+
 cdef ledger *open_table(int fd, shape, const policy *numbers) except NULL:
     """Map a segment, and make the ledger that owns the mapping and a duplicate of the file."""
     cdef geometry measured

@@ -21,13 +21,6 @@ from shmloader.stats import CacheStats
 
 _numbers = itertools.count(1)
 
-# A cache may take this part of what is left when it is made, and always leaves some memory to the
-# loader's slots and to the workers: an eighth of all, or that many bytes, beyond what a batch keeps
-# for other workers. If it left less, batches would be refused.
-_MOST = 3, 4
-_LEFT_PART, _LEFT_MOST = 8, 4 << 30
-_LOOK_AGAIN_S = 1.0  # after memory was short
-
 
 class CacheMemory:
     """
@@ -155,7 +148,8 @@ class _FreeMemory:
 
     def __init__(self) -> None:
         total = limits.total_bytes()
-        self._left_bytes = 0 if total is None else min(total // _LEFT_PART, _LEFT_MOST)
+        spared = (total or 0) // policy.CACHE_SPARES_PART
+        self._left_bytes = min(spared, policy.CACHE_SPARES_MAX_BYTES)
         self._not_before_s = 0.0
 
     def __call__(self, length: int) -> bool:
@@ -166,7 +160,7 @@ class _FreeMemory:
         left = limits.available_bytes()
         if left is None or left - length >= self._left_bytes + _reserve_bytes():
             return True
-        self._not_before_s = now_s + _LOOK_AGAIN_S
+        self._not_before_s = now_s + policy.CACHE_LOOK_AGAIN_S
         return False
 
 
@@ -195,7 +189,7 @@ def _within_limits(max_bytes: int) -> int:
     least = limits.available()
     if least is not None:
         left = max(0, least.bytes - account().coming_bytes)
-        part = left * _MOST[0] // _MOST[1] // limits.ranks()
+        part = left * (policy.CACHE_LEAVES_PART - 1) // policy.CACHE_LEAVES_PART // limits.ranks()
         if part < most_bytes:
             most_bytes = part
             why = f"{left / 1e6:.1f} MB are left to process {os.getpid()} {least.where}"

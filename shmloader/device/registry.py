@@ -11,10 +11,8 @@ import contextlib
 from shmloader import log
 from shmloader.core import Ledger, Lent
 from shmloader.device.backend import Backend
+from shmloader.memory import policy
 
-# A batch below this goes through pinned memory: the copy costs less than 0.1 ms, and the slots need
-# no pages ahead.
-WORTH_BYTES = 1 << 20
 _HUGE_BYTES = 2 << 20  # what the ledger locks is made of
 
 
@@ -52,14 +50,15 @@ class Registry:
         if not lent.in_slot:
             return False
         if lent.slot not in self._slots:
-            if not self._may_lock or lent.payload_bytes < WORTH_BYTES:
+            if not self._may_lock or lent.payload_bytes < policy.LOCKED_MIN_BYTES:
                 return False
             self._register(lent)
         return lent.payload_bytes <= self._slots.get(lent.slot, (0, 0))[1]
 
     def _register(self, lent: Lent) -> None:
         if self._lock_bytes is None:
-            self._lock_bytes = lent.payload_bytes * 5 // 4
+            ahead = policy.LOCKED_AHEAD_PART
+            self._lock_bytes = lent.payload_bytes * (ahead + 1) // ahead
         wanted = -(-self._lock_bytes // _HUGE_BYTES) * _HUGE_BYTES
         address, length = self._ledger.lock(lent.slot, wanted)
         # Noted first: an interrupt may come after the call.

@@ -92,6 +92,27 @@ HEAP_BLOCK_MIN_BYTES = MIB
 # eighth. Chosen.
 HEAP_PART = 16
 
+# What else stays: caches, and slots that a device reads
+
+# The part of what is left that a cache may take when it is made: all but a quarter, which is for
+# the loader's slots and the workers. Chosen.
+CACHE_LEAVES_PART = 4
+# What it leaves later: this part of all memory, up to so many bytes, beyond what a batch keeps for
+# other workers. If it left less, batches would be refused. Chosen.
+CACHE_SPARES_PART = 8
+CACHE_SPARES_MAX_BYTES = 4 << 30
+# What a process takes of a cache at once: at most so much, and at most a part of what is left, so
+# that the last pieces go to many processes. Chosen.
+CACHE_PIECE_MAX_BYTES = 32 * MIB
+CACHE_PIECES_PART = 64
+# Between two tries of a cache after memory was short. Chosen.
+CACHE_LOOK_AGAIN_S = 1.0
+# The least batch for which a slot is page-locked: the copy through pinned memory of a smaller one
+# takes less than 0.1 ms, and the slots need no pages ahead. Chosen.
+LOCKED_MIN_BYTES = MIB
+# What is locked beyond the first large batch, as a part of it. Chosen.
+LOCKED_AHEAD_PART = 4
+
 # How pages come
 
 # A worker that adds pages adds this part of those that it has, too: the next leaf probably needs
@@ -181,6 +202,8 @@ OF_CORE = {
     "huge_dear_ns": HUGE_DEAR_NS,
     "huge_faults": HUGE_FAULTS,
     "few_workers": FEW_WORKERS,
+    "cache_piece_max_bytes": CACHE_PIECE_MAX_BYTES,
+    "cache_pieces_part": CACHE_PIECES_PART,
     "moved_part": MOVED_PART,
     "moved_of_last_part": MOVED_OF_LAST_PART,
     "shared_bytes": SHARED_BYTES,

@@ -468,7 +468,7 @@ def test_it_does_not_grow_while_memory_is_short(monkeypatch):
     dataset = cached(fetched, ROOM)
     left = [0]
     monkeypatch.setattr(limits, "available_bytes", lambda: left[0])
-    monkeypatch.setattr(cache_memory, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(policy, "CACHE_LOOK_AGAIN_S", 0.0)
     for index in range(40):
         dataset[index]
     short = dataset.cache_stats()
@@ -485,7 +485,7 @@ def test_a_worker_leaves_room_for_the_batches_of_others(monkeypatch):
     dataset = cached(Fetched(40), ROOM)
     workers = 8
     needed = policy.reserve_bytes(workers)
-    monkeypatch.setattr(cache_memory, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(policy, "CACHE_LOOK_AGAIN_S", 0.0)
     monkeypatch.setattr(dataset._memory._room, "_left_bytes", 0)
     monkeypatch.setattr(limits, "available_bytes", lambda: needed)
     info = SimpleNamespace(num_workers=workers)

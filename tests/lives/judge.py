@@ -19,7 +19,7 @@ def promised(case: Case) -> set[int]:
     in_order = case.torch.get("in_order", True)
     is_ordered = in_order and has_cycle and not ours.get("fetch_threads", 0)
     is_resumed = case.has("resume") and case.workers > 0
-    goes_on = not is_resumed or bool(ours.get("resumable"))
+    goes_on = (not is_resumed or bool(ours.get("resumable"))) and not _is_left_to_chance(case)
     if by_batch:
         columns.add(_RNG)
         if not ours.get("fetch_threads", 0) and (in_order or not case.is_iterable):
@@ -32,6 +32,18 @@ def promised(case: Case) -> set[int]:
         columns.discard(_INDEX)
         columns.discard(_WHOLE)
     return columns
+
+
+def _is_left_to_chance(case: Case) -> bool:
+    """
+    Returns True if what workers fetch of an epoch that is left depends on when another one ends.
+
+    torch gives that one's requests to the others as soon as it hears of its end, which may be
+    before or after the loop leaves: its own loader, 25 times the same life, had two outcomes. With
+    workers that live on, the next epoch shows it.
+    """
+    leaves = case.has("break", "again")
+    return case.is_iterable and case.is_persistent and case.workers > 1 and leaves
 
 
 def _keeps_count(case: Case) -> bool:

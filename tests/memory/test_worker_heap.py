@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader
+from shmloader.memory import policy
 from shmloader.worker import heap
 from shmloader.worker.growth import private_bytes
 
@@ -45,7 +46,7 @@ def test_freed_samples_give_no_page_back():
 @pytest.mark.parametrize(
     ("available_bytes", "workers", "kept_bytes"),
     [
-        (64 << 30, 8, 2 * heap._BLOCK_MAX),
+        (64 << 30, 8, 2 * policy.HEAP_BLOCK_MAX_BYTES),
         (1 << 30, 8, (1 << 30) // 64),
         (100 << 20, 8, 0),
         (None, 2, 0),

@@ -11,9 +11,10 @@ from typing import Any
 import numpy
 
 from shmloader.core import Kind, Stopping
+from shmloader.memory import policy
 from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import shape_of
 from shmloader.processes.watching import ParentWatch
-from shmloader.transport.budget import reserved_slots, shape_of
 from shmloader.transport.transport import Transport
 from shmloader.transport.waiting import Waiting
 from shmloader.transport.workers import Workers
@@ -116,7 +117,7 @@ class Squares:
         self.pool = SegmentPool()
         shape = shape_of(workers, 2, slots, None, ring_bytes)
         self.segment = self.pool.acquire(shape)
-        reserve = reserved_slots(2 * workers, workers, slots)
+        reserve = policy.reserved_slots(2 * workers, workers, slots)
         heals = restarts > 0 or leaves_after is not None
         self.transport = Transport(self.segment, reserve, self.pool, heals=heals, publishes=True)
         self.processes = Workers(0)

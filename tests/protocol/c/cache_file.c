@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cache_file.h"
 
+#include "policy_of_tests.h"
 #include "segment.h"
 
 enum { PAGE_BYTES = 4096, LAYOUT_BYTES = 11 };
@@ -14,7 +15,11 @@ static struct cache open_file(int fd, const struct cache_shape *shape) {
 }
 
 struct cache cache_new(uint64_t indices, uint64_t max_bytes) {
-  struct cache_shape shape = {.indices = indices, .max_bytes = max_bytes, .page_bytes = PAGE_BYTES};
+  struct cache_shape shape = {.indices = indices,
+                              .max_bytes = max_bytes,
+                              .page_bytes = PAGE_BYTES,
+                              .piece_max_bytes = policy_of_tests.cache_piece_max_bytes,
+                              .pieces_part = policy_of_tests.cache_pieces_part};
   CHECK(cache_measure(&shape));
   int fd = memfd_create("cache", MFD_CLOEXEC);
   CHECK(fd >= 0);
