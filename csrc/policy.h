@@ -12,6 +12,8 @@
 struct policy {
   /* Slots. */
   uint64_t retired_part;      /* of the spares, for retired slots; the others are lent */
+  uint64_t few_spares_part;   /* of the slots: the spares, if a limit keeps the segment short */
+  uint64_t few_spares_min;    /* but at least so many */
   uint64_t comebacks_to_grow; /* leases that must end late before a slot is added */
   uint64_t late_rounds;       /* times the slots: batches after which a lease is kept, not late */
   /* Pages that wait. */
@@ -25,6 +27,10 @@ struct policy {
   uint64_t mean_part;        /* the latest batch's weight in the mean */
   /* Pages that come. */
   uint64_t grown_part;   /* of a slot's pages, added with what it needs */
+  uint64_t piece_max_bytes; /* between two looks at what is left */
+  uint64_t reserve_bytes;   /* left to all other workers together */
+  uint64_t private_bytes;   /* left to each of them besides */
+  uint64_t shares_each;     /* parts of what is left, for each worker */
   uint64_t huge_at_once; /* huge pages made by one call */
   uint64_t huge_dear_ns; /* of a thread's time: one that takes more is the last */
   uint64_t huge_faults;  /* for 2 MiB, up to which mapping them again is cheap */

@@ -12,6 +12,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     descriptor     a file descriptor that lives as long as something refers to it
     plans          the indices of an epoch as numbers side by side, cut into requests
     requests       what the trainer asks of a worker, as bytes and back
+    room           how many pages a worker may add, so that no process is killed
     slot_memory    allocations from the slot in hand: pages, grant, canary
     samples        the indices of the batch in hand, seen one by one by those who look
     gather         samples side by side into one piece of memory: what collating is
@@ -25,7 +26,10 @@ Python never sees a pointer. The parts, in the order in which they build on each
     record_lists   such a file, mapped, as a sequence
     sample_cache   samples that were fetched once, in a file of their own
     lent           a batch that is leased and not decoded yet; copies of single tensors
+    progress       where each worker is: what came with its answers, what it is told again
+    table          what a ledger stands on, and what it refuses
     ledger         the trainer's end: place, receive, deliver
+    figures        what the ledger has counted
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
     delivered      which batches of an epoch were delivered, and a checksum of their indices
     desk           the worker's end: take, write, commit
@@ -48,6 +52,7 @@ include "children.pyx"
 include "descriptor.pyx"
 include "plans.pyx"
 include "requests.pyx"
+include "room.pyx"
 include "slot_memory.pyx"
 include "samples.pyx"
 include "gather.pyx"
@@ -61,7 +66,10 @@ include "records.pyx"
 include "record_lists.pyx"
 include "sample_cache.pyx"
 include "lent.pyx"
+include "progress.pyx"
+include "table.pyx"
 include "ledger.pyx"
+include "figures.pyx"
 include "batch_log.pyx"
 include "delivered.pyx"
 include "desk.pyx"

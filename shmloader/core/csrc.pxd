@@ -21,6 +21,8 @@ cdef extern from "platform.h" nogil:
 cdef extern from "policy.h":
     struct policy:
         uint64_t retired_part
+        uint64_t few_spares_part
+        uint64_t few_spares_min
         uint64_t comebacks_to_grow
         uint64_t late_rounds
         uint64_t few_pages_bytes
@@ -32,6 +34,10 @@ cdef extern from "policy.h":
         uint64_t steady_part
         uint64_t mean_part
         uint64_t grown_part
+        uint64_t piece_max_bytes
+        uint64_t reserve_bytes
+        uint64_t private_bytes
+        uint64_t shares_each
         uint64_t huge_at_once
         uint64_t huge_dear_ns
         uint64_t huge_faults

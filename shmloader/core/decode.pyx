@@ -30,6 +30,7 @@ from shmloader.core.csrc cimport (
     CACHE_LINE, DLDataType, copy_plain, lease, lease_block_new, lease_block_start, lease_drop,
 )
 
+import shmloader.core.pickling as pickling
 from shmloader.errors import WorkerBroken
 
 cdef dict described_types = {}   # text -> the type; such types cannot be changed
@@ -64,7 +65,6 @@ cdef class Decoder:
     cdef int depth             # containers around it
     cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
-    cdef object Unpickler
     cdef object unpickler      # of this batch; None until there is a pickle
     cdef bint is_record
     cdef tuple names           # of a list of records: its keys, by number; or None
@@ -550,7 +550,7 @@ cdef class Decoder:
             module, name = self.take_checked().decode().split("\n")
         except ValueError:
             self.broken("a name without a module")
-        self.memo[number] = self.Unpickler.find_global(module, name)
+        self.memo[number] = pickling.Unpickler.find_global(module, name)
         return self.memo[number]
 
     cdef object get_array(self):
@@ -662,7 +662,7 @@ cdef class Decoder:
         if not pickled or zlib.crc32(pickled) != checksum:
             self.broken("a pickle that does not match its checksum")
         if self.unpickler is None:
-            self.unpickler = self.Unpickler(self.object_of)
+            self.unpickler = pickling.Unpickler(self.object_of)
         return self.unpickler.give(pickled, parts[1:])
 
     cdef object get_storage(self):
@@ -712,8 +712,7 @@ cdef int set_state(object value, object state) except -1:
     return 0
 
 
-cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, Unpickler,
-                   mover=None):
+cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, mover=None):
     """
     Make a batch of its leaves in their places; takes one alias for each storage in it.
 
@@ -730,7 +729,6 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, U
     decoder.mover = mover
     decoder.copied = []
     decoder.memo = []
-    decoder.Unpickler = Unpickler
     try:
         batch = decoder.get()
         if decoder.position != decoder.end:
@@ -742,7 +740,7 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, U
 
 
 cdef object decode_record(char *start, uint64_t length, lease *owner, Alias alias, tuple names,
-                          bint copies, Unpickler):
+                          bint copies):
     """
     Make an object of a record.
 
@@ -764,7 +762,6 @@ cdef object decode_record(char *start, uint64_t length, lease *owner, Alias alia
     decoder.copies = copies
     decoder.alias = alias
     decoder.memo = []
-    decoder.Unpickler = Unpickler
     try:
         return decoder.get()
     finally:

@@ -46,26 +46,32 @@ cdef uint64_t sum_numbers(const int64_t *start, Py_ssize_t count) noexcept:
     return total
 
 
+cdef bint sum_ints(list numbers, uint64_t *total) except -1:
+    """Sum a list up as `sum_numbers`. Returns False if not all are ints that fit."""
+    cdef Py_ssize_t place, count = len(numbers)
+    cdef int64_t number
+    cdef int overflow = 0
+    total[0] = <uint64_t>count
+    for place in range(count):
+        item = numbers[place]
+        if type(item) is not int:
+            return False
+        number = PyLong_AsLongLongAndOverflow(item, &overflow)
+        if overflow:
+            return False
+        total[0] += mix_at(number, <uint64_t>place)
+    return True
+
+
 cdef uint64_t sum_request(index):
     """A checksum of a request; 0 for what has no value that can be compared in another process."""
     cdef uint64_t total
     cdef int64_t number
-    cdef Py_ssize_t place, count
     cdef int overflow = 0
     if type(index) is Indices:
         return sum_numbers((<Indices>index).start, (<Indices>index).count)
     if type(index) is list:
-        count = len(<list>index)
-        total = <uint64_t>count
-        for place in range(count):
-            item = (<list>index)[place]
-            if type(item) is not int:
-                break
-            number = PyLong_AsLongLongAndOverflow(item, &overflow)
-            if overflow:
-                break
-            total += mix_at(number, <uint64_t>place)
-        else:
+        if sum_ints(<list>index, &total):
             return total
     elif type(index) is int:
         number = PyLong_AsLongLongAndOverflow(index, &overflow)
@@ -188,7 +194,6 @@ cdef class Delivered:
         Args:
             log: Notes that next() returns. In one call, so that no interrupt comes between.
         """
-        cdef int64_t number
         if log is not None:
             log.note_return()
         if self.task < 0:
@@ -197,17 +202,7 @@ cdef class Delivered:
         self.worker_before = self.last_worker
         self.sampler_before, self.sampler_at_before = self.sampler, self.sampler_at
         if self.is_numbered:
-            number = self.number(self.task)
-            self.last_number = number
-            self.last_sum = sum_batch(<uint64_t>self.sums.pop(self.task, 0), number)
-            self.low_before, self.high_before = self.low, self.high
-            self.sum += self.last_sum
-            if number == self.low:
-                self.advance(number + 1)
-            else:
-                self.early.add(number)
-            if number >= self.high:
-                self.high = number + 1
+            self.count_number(self.number(self.task))
         self.task = -1
         self.count += 1
         self.last_worker = self.worker
@@ -215,6 +210,18 @@ cdef class Delivered:
         self.snapshot_before = self.snapshots[self.worker]
         if self.snapshot is not None:
             self.snapshots[self.worker], self.snapshot = self.snapshot, None
+
+    cdef count_number(self, int64_t number):
+        self.last_number = number
+        self.last_sum = sum_batch(<uint64_t>self.sums.pop(self.task, 0), number)
+        self.low_before, self.high_before = self.low, self.high
+        self.sum += self.last_sum
+        if number == self.low:
+            self.advance(number + 1)
+        else:
+            self.early.add(number)
+        if number >= self.high:
+            self.high = number + 1
 
     cdef advance(self, int64_t low):
         while self.early and low in self.early:

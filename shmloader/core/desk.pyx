@@ -76,7 +76,7 @@ cdef class Desk:
     cdef unsigned long thread
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
 
-    def __init__(self, int fd, shape, policy numbers, uint32_t worker, room):
+    def __init__(self, int fd, shape, policy numbers, uint32_t worker, available):
         """
         Map a segment and sit down at a worker's rings.
 
@@ -85,7 +85,7 @@ cdef class Desk:
             shape: The segment's counts and bytes, as for `Ledger`.
             numbers: As for `Ledger`.
             worker: Which worker this is, counted from 0.
-            room: Says before pages are added how many may be, or why none: a `memory.room.Room`.
+            available: As for `Room`; asked before pages are added.
 
         Raises:
             OSError: The file cannot be mapped.
@@ -94,7 +94,7 @@ cdef class Desk:
         cdef geometry measured
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, room)
+        self.memory = SlotMemory.__new__(SlotMemory, Room(shape, numbers, available))
         measure_shape(&measured, shape)
         if worker >= measured.workers:
             raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")
@@ -317,14 +317,11 @@ cdef class Desk:
         """Tell the trainer that the next epoch has begun here."""
         self.memory.tell(VERB_RESUMED, 0)
 
-    def write(self, batch, bint is_error, Pickler):
+    def write(self, batch, bint is_error):
         """
         Write a batch, or an exception of user code, into the slot in hand.
 
         The caller drops its references to the batch before it commits.
-
-        Args:
-            Pickler: Class of the pickler for objects that no layout can describe.
 
         Raises:
             BatchTooLarge: It needs more bytes than the budget or the range allow.
@@ -338,7 +335,7 @@ cdef class Desk:
         desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
         if is_error:
             self.memory.rewind()
-        encode(self.memory, batch, Pickler)
+        encode(self.memory, batch)
         draft.snapshot_bytes = 0
         draft.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
 

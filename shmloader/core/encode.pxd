@@ -4,4 +4,4 @@ cdef enum:
     NO_NAME = 0xFFFF   # instead of a key's number: the key itself follows
 
 
-cdef int encode(SlotMemory memory, batch, Pickler) except -1
+cdef int encode(SlotMemory memory, batch) except -1

@@ -26,6 +26,8 @@ import numpy
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+import shmloader.core.pickling as pickling
+
 cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -186,13 +188,13 @@ cdef class Encoder:
     cdef SlotMemory memory     # None: a record is written
     cdef bint is_record
     cdef dict names            # of a list of records: key -> its number; or None
-    cdef object Pickler
+    cdef bint values_alone     # readers may come when this process is gone
     cdef object pickler        # of this batch; None until something has to be pickled
 
-    def __cinit__(self, SlotMemory memory, Pickler, dict names=None):
+    def __cinit__(self, SlotMemory memory, bint values_alone=False, dict names=None):
         self.memory = memory
         self.is_record = memory is None
-        self.Pickler = Pickler
+        self.values_alone = values_alone
         self.names = names
         # So that a small batch need not note its leaves.
         if memory is not None and memory.cursor <= memory.policy.shared_bytes:
@@ -682,7 +684,8 @@ cdef class Encoder:
         leaves_at = self.used
         self.put_fixed(0)
         if self.pickler is None:
-            self.pickler = self.Pickler(self.number_of)
+            kind = pickling.ValuePickler if self.values_alone else pickling.Pickler
+            self.pickler = kind(self.number_of)
         self.leaves = 0
         pickled, buffers = self.pickler.take(value)
         memcpy(self.stream + leaves_at, &self.leaves, 8)
@@ -821,9 +824,9 @@ cdef class Encoder:
             copy_sources(&self.sources, to)
 
 
-cdef Encoder walked(SlotMemory memory, batch, Pickler):
+cdef Encoder walked(SlotMemory memory, batch, bint values_alone=False):
     """Walk a batch; the caller takes the encoder's pickler away when it is done."""
-    cdef Encoder encoder = Encoder.__new__(Encoder, memory, Pickler)
+    cdef Encoder encoder = Encoder.__new__(Encoder, memory, values_alone)
     try:
         encoder.put_whole(batch)
     except BaseException:
@@ -832,9 +835,9 @@ cdef Encoder walked(SlotMemory memory, batch, Pickler):
     return encoder
 
 
-cdef int encode(SlotMemory memory, batch, Pickler) except -1:
+cdef int encode(SlotMemory memory, batch) except -1:
     """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
-    cdef Encoder encoder = walked(memory, batch, Pickler)
+    cdef Encoder encoder = walked(memory, batch)
     try:
         return encoder.finish(&memory.draft)
     finally:

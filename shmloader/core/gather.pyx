@@ -121,12 +121,30 @@ cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
     return True
 
 
+cdef bint has_form_of(sample, cnp.ndarray first) except -1:
+    """Returns True if a sample is an array that can be stacked with another one as it lies."""
+    cdef cnp.ndarray array
+    cdef int axis
+    if type(sample) is not ndarray:
+        return False
+    array = sample
+    # Leave read-only arrays to torch.as_tensor, which warns about them.
+    if not cnp.PyArray_ISCARRAY(array) or array.descr.num != first.descr.num:
+        return False
+    if array.ndim != first.ndim:
+        return False
+    for axis in range(first.ndim):
+        if array.shape[axis] != first.shape[axis]:
+            return False
+    return True
+
+
 cdef object gather_arrays(SlotMemory memory, samples):
     """Stack exact, C-contiguous, writable ndarrays of one dtype and shape into a tensor."""
     cdef Py_ssize_t count = len(samples), i
     cdef DLDataType dtype
     cdef Pieces pieces
-    cdef cnp.ndarray first, other
+    cdef cnp.ndarray first
     cdef int64_t shape[MAX_DIMS]
     cdef int axis
     if count == 0 or type(samples[0]) is not ndarray:
@@ -138,18 +156,10 @@ cdef object gather_arrays(SlotMemory memory, samples):
         shape[axis] = first.shape[axis]
     pieces = Pieces(count)
     for i in range(count):
-        if type(samples[i]) is not ndarray:
+        sample = samples[i]
+        if not has_form_of(sample, first):
             return None
-        other = samples[i]
-        # Leave read-only arrays to torch.as_tensor, which warns about them.
-        if not cnp.PyArray_ISCARRAY(other) or other.descr.num != first.descr.num:
-            return None
-        if other.ndim != first.ndim:
-            return None
-        for axis in range(first.ndim):
-            if other.shape[axis] != first.shape[axis]:
-                return None
-        pieces.starts[i] = cnp.PyArray_DATA(other)
+        pieces.starts[i] = cnp.PyArray_DATA(<cnp.ndarray>sample)
     return stack_pieces(memory, pieces, dtype, first.ndim, shape)
 
 
@@ -206,7 +216,7 @@ cdef object collate_samples(SlotMemory memory, samples, dict functions, original
     itself: original ends in a RecursionError, this walk would end with the stack.
     """
     global levels
-    cdef object kind, collated = None
+    cdef object kind, collated
     if not is_row(samples):
         return original(samples, collate_fn_map=functions)
     kind = type(samples[0])
@@ -220,17 +230,21 @@ cdef object collate_samples(SlotMemory memory, samples, dict functions, original
             return collate_sequences(memory, samples, functions, original)
         finally:
             levels -= 1
+    collated = gather_kind(memory, kind, samples)
+    return original(samples, collate_fn_map=functions) if collated is None else collated
+
+
+cdef object gather_kind(SlotMemory memory, kind, samples):
+    """Gather samples by the type of the first; None if torch has to."""
     if kind is Tensor:
-        collated = gather_tensors(memory, samples)
-    elif kind is ndarray:
-        collated = gather_arrays(memory, samples)
-    elif kind is int:
-        collated = gather_ints(memory, samples)
-    elif kind is float:
-        collated = gather_floats(memory, samples)
-    if collated is None:
-        return original(samples, collate_fn_map=functions)
-    return collated
+        return gather_tensors(memory, samples)
+    if kind is ndarray:
+        return gather_arrays(memory, samples)
+    if kind is int:
+        return gather_ints(memory, samples)
+    if kind is float:
+        return gather_floats(memory, samples)
+    return None
 
 
 cdef object collate_sequences(SlotMemory memory, samples, dict functions, original):

@@ -1,12 +1,14 @@
 # A batch that is leased and not decoded yet: it can be decoded again, if an interrupt came between.
 
 cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmloader.core.csrc cimport copy_plain, lease, lease_drop
+from shmloader.core.csrc cimport copy_plain, lease, lease_drop, ledger_entry, slot_answer
 
 
 @cython.final
+@cython.freelist(8)
 cdef class Lent:
     """
     A batch on its way out of its slot; only the ledger makes it.
@@ -29,12 +31,11 @@ cdef class Lent:
     def __dealloc__(self):
         self.let_go()
 
-    def decode(self, Unpickler, mover):
+    def decode(self, mover):
         """
         Make the batch.
 
         Args:
-            Unpickler: Class of what builds pickled objects again.
             mover: Takes each plain tensor of the batch's containers, a view of the slot, and
                 returns what stands in its place. All other leaves are copied out.
 
@@ -44,7 +45,7 @@ cdef class Lent:
         """
         if not self.is_open:
             raise RuntimeError(f"the batch of ticket {self.ticket} has ended")
-        return decode(&self.places, self.payload_bytes, self.layout, Unpickler, mover)
+        return decode(&self.places, self.payload_bytes, self.layout, mover)
 
     def end(self):
         """Give up the alias of the slot, which is free when the mover's views are gone too."""
@@ -59,10 +60,32 @@ cdef class Lent:
             self.held = NULL
 
 
+cdef Lent lent_of(uint32_t slot, ledger_entry *entry, char *start, uint64_t part):
+    """Find the leaves of a batch in its slot; up to the part-th part of it is moved out."""
+    cdef Lent lent = Lent.__new__(Lent)
+    cdef const slot_answer *answer = &entry.answer
+    lent.slot, lent.ticket, lent.payload_bytes = slot, entry.ticket, answer.payload_bytes
+    lent.layout = PyBytes_FromStringAndSize(start + answer.layout_offset, answer.layout_bytes)
+    place_leaves(&lent.places, &entry.lease, start, answer.payload_bytes, lent.layout, part)
+    lent.is_open = True
+    return lent
+
+
 def is_plain(tensor):
     """Returns True if an exact torch.Tensor is nothing but strided CPU memory, of a known type."""
     cdef DLTensor description
     return type(tensor) is Tensor and plain_tensor(tensor, &description) == 1
+
+
+cdef bint have_one_shape(const DLTensor *first, const DLTensor *second) noexcept:
+    """Returns True if both have the same shape and strides."""
+    cdef int i
+    if first.ndim != second.ndim:
+        return False
+    for i in range(first.ndim):
+        if first.shape[i] != second.shape[i] or first.strides[i] != second.strides[i]:
+            return False
+    return True
 
 
 def copy_tensor(to, source):
@@ -76,17 +99,13 @@ def copy_tensor(to, source):
     cdef uint64_t length
     cdef char *start
     cdef char *target
-    cdef int i
     if type(source) is not Tensor or not plain_tensor(source, &is_):
         return False
     # Its strides stand in the object, which both calls fill: they are compared at once.
     if type(to) is not Tensor or to.dtype is not source.dtype or not plain_tensor(to, &into):
         return False
-    if is_.ndim != into.ndim:
+    if not have_one_shape(&is_, &into):
         return False
-    for i in range(is_.ndim):
-        if is_.shape[i] != into.shape[i] or is_.strides[i] != into.strides[i]:
-            return False
     length = count_elements(&is_)
     if span_elements(is_.ndim, is_.shape, is_.strides) != <int64_t>length:
         return False

@@ -4,7 +4,7 @@ import errno as error_numbers
 import os
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
 from posix.mman cimport (
     MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap,
@@ -13,7 +13,7 @@ from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
     HUGE_BYTES, PLATFORM_HAS_STREAM, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
-    geometry_init, platform_has_futex, platform_leave_undumped,
+    geometry_init, platform_has_futex, platform_leave_undumped, policy, round_up,
 )
 
 
@@ -57,6 +57,25 @@ cdef int measure(geometry *shape, uint32_t workers, uint32_t ranges,
         f"a segment of {ranges} slots of {range_bytes} bytes: from 1 byte each to {1 << 61} bytes "
         "in all fit"
     )
+
+
+def slots_within(uint64_t total_bytes, uint64_t batch_bytes, policy numbers):
+    """
+    Count the slots for batches of that size, with the fewest spares, in so many bytes; or 0.
+
+    Args:
+        numbers: As for `Ledger`.
+    """
+    return count_slots(total_bytes, batch_bytes, &numbers)
+
+
+cdef int64_t count_slots(uint64_t total_bytes, uint64_t batch_bytes,
+                         const policy *numbers) noexcept:
+    cdef int64_t ranges = <int64_t>(total_bytes // round_up(batch_bytes, HUGE_BYTES))
+    cdef int64_t part = <int64_t>numbers.few_spares_part
+    # The most slots that leave the fewest spares.
+    return max(0, min(ranges - <int64_t>numbers.few_spares_min,
+                      (part * (ranges + 1) - 1) // (part + 1)))
 
 
 def is_behind_lease(size_t address):

@@ -34,7 +34,6 @@ cdef class RecordFile:
     cdef int fd
     cdef dev_t device         # of the descriptor's file
     cdef ino_t inode
-    cdef object Unpickler
     cdef const BlockEntry *table
     cdef uint8_t *checked     # of each block of the index
     cdef tuple names
@@ -47,7 +46,7 @@ cdef class RecordFile:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, int fd, name, Unpickler, uint64_t bytes, Py_ssize_t count, uint64_t names_at,
+    def __init__(self, int fd, name, uint64_t bytes, Py_ssize_t count, uint64_t names_at,
                  uint64_t names_bytes, names_sum, uint64_t table_at, table_sum):
         """
         Map a file; its descriptor belongs to this object if nothing is raised.
@@ -60,8 +59,7 @@ cdef class RecordFile:
         cdef int error = mapped_open(fd, bytes, &self.map)
         if error != 0:
             raise OSError(-error, f"cannot map {bytes} bytes ({errno_name(-error)})", name)
-        self.name, self.Unpickler = name, Unpickler
-        self.bytes, self.count = bytes, count
+        self.name, self.bytes, self.count = name, bytes, count
         self.alias = take_alias(&self.map.lease, <char *>self.map.base, bytes)
         self.read_table(table_at, table_sum)
         self.read_names(names_at, names_bytes, names_sum)
@@ -112,9 +110,7 @@ cdef class RecordFile:
             raise ValueError(f"{self.name} is damaged: its names lie beyond its end")
         if sum_of(self.map.base + at, length) != checksum:
             raise ValueError(f"{self.name} is damaged: its names do not match their checksum")
-        names = decode_record(
-            <char *>self.map.base + at, length, NULL, None, None, True, self.Unpickler
-        )
+        names = decode_record(<char *>self.map.base + at, length, NULL, None, None, True)
         if type(names) is not list:
             raise ValueError(f"{self.name} is damaged: its names are no list")
         self.names = tuple(names)
@@ -168,7 +164,7 @@ cdef class RecordFile:
         try:
             return decode_record(
                 <char *>self.map.base + start, end - start, &self.map.lease, alias, self.names,
-                not self.map.is_writable, self.Unpickler,
+                not self.map.is_writable,
             )
         except DamagedRecord as error:
             raise ValueError(f"{self.name} is damaged: in record {number}, {error}") from None

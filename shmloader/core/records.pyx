@@ -30,8 +30,8 @@ cdef object sum_of(const void *start, uint64_t length):
     return zlib.crc32(PyMemoryView_FromMemory(<char *>start, length, PyBUF_READ))
 
 
-cdef Encoder record_encoder(dict names, Pickler):
-    return Encoder.__new__(Encoder, None, Pickler, names)
+cdef Encoder record_encoder(dict names):
+    return Encoder.__new__(Encoder, None, False, names)
 
 
 cdef int encode_record(Encoder encoder, object record) except -1:
@@ -61,7 +61,6 @@ cdef class RecordWriter:
     """
 
     cdef object sink
-    cdef object Pickler
     cdef Encoder encoder
     cdef char *buffer
     cdef size_t used              # of the buffer
@@ -79,7 +78,7 @@ cdef class RecordWriter:
         if self.buffer == NULL or self.starts == NULL:
             raise MemoryError(f"no memory for a buffer of {BUFFER_BYTES} bytes")
 
-    def __init__(self, sink, Pickler):
+    def __init__(self, sink):
         """
         Begin a file with room for its header.
 
@@ -87,8 +86,8 @@ cdef class RecordWriter:
             sink: Called with the bytes of the file one after the other, each time as a memoryview
                 that is good for the call alone.
         """
-        self.sink, self.Pickler = sink, Pickler
-        self.encoder = record_encoder({}, Pickler)
+        self.sink = sink
+        self.encoder = record_encoder({})
         self.table = bytearray()
         self.write_zeros(RECORDS_START)
         self.starts[0] = self.position
@@ -128,7 +127,7 @@ cdef class RecordWriter:
             Where in the file the names lie, the length of their record and its checksum; where the
             table lies, and its checksum.
         """
-        cdef PackedRecord names = PackedRecord(list(self.encoder.names), self.Pickler)
+        cdef PackedRecord names = PackedRecord(list(self.encoder.names))
         cdef bytearray packed = bytearray(names.length)
         if self.in_block > 0:
             self.end_block()
@@ -231,14 +230,14 @@ cdef class PackedRecord:
     cdef Encoder encoder
     cdef readonly uint64_t length   # in bytes
 
-    def __init__(self, record, Pickler):
+    def __init__(self, record):
         """
         Encode an object.
 
         Raises:
             Exception: The error of its own reduction.
         """
-        self.encoder = record_encoder(None, Pickler)
+        self.encoder = record_encoder(None)
         encode_record(self.encoder, record)
         self.length = self.encoder.place_record(0)
         self.encoder.pickler = None   # it refers to the encoder
@@ -262,7 +261,7 @@ cdef class PackedRecord:
             PyBuffer_Release(&view)
 
 
-def unpack_record(buffer, uint64_t offset, uint64_t length, Unpickler):
+def unpack_record(buffer, uint64_t offset, uint64_t length):
     """
     Make an object of a record that `PackedRecord` has written; it is a copy in private memory.
 
@@ -274,6 +273,6 @@ def unpack_record(buffer, uint64_t offset, uint64_t length, Unpickler):
     try:
         if offset > <uint64_t>view.len or length > <uint64_t>view.len - offset:
             raise ValueError(f"a record of {length} bytes at {offset} in a buffer of {view.len}")
-        return decode_record(<char *>view.buf + offset, length, NULL, None, None, True, Unpickler)
+        return decode_record(<char *>view.buf + offset, length, NULL, None, None, True)
     finally:
         PyBuffer_Release(&view)

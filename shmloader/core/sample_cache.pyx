@@ -52,7 +52,7 @@ cdef bytes layout_of(Encoder encoder, uint64_t *payload):
     return layout
 
 
-cdef object copy_of(Encoder encoder, uint64_t payload, bytes layout, Unpickler):
+cdef object copy_of(Encoder encoder, uint64_t payload, bytes layout):
     """Make of what was walked what would be found if it were kept."""
     cdef Places places
     cdef char *start = <char *>malloc(payload + CACHE_LINE)
@@ -63,7 +63,7 @@ cdef object copy_of(Encoder encoder, uint64_t payload, bytes layout, Unpickler):
             copy_sources(&encoder.sources, start)
         place_leaves(&places, NULL, start, payload, layout, 1)
         try:
-            return decode(&places, payload, layout, Unpickler)
+            return decode(&places, payload, layout)
         finally:
             drop_blocks(&places)
     finally:
@@ -176,12 +176,9 @@ cdef class SampleCache:
         self.owner = generation_now()
         return 0
 
-    def find(self, uint64_t index, Unpickler):
+    def find(self, uint64_t index):
         """
         Return a private copy of the sample of an index below `indices`, and count the look.
-
-        Args:
-            Unpickler: Class of what builds pickled objects again.
 
         Returns:
             The sample, or `MISSING`.
@@ -198,7 +195,7 @@ cdef class SampleCache:
             if found == CACHE_BROKEN:
                 self.broken(index, "its record lies outside of the cache or is another's")
             elif found != CACHE_MISS:
-                sample = self.copy_out(index, &record, Unpickler)
+                sample = self.copy_out(index, &record)
         if sample is MISSING:
             cache_count(&self.table, 0, 1, 0, 0, 0)
         else:
@@ -214,7 +211,7 @@ cdef class SampleCache:
             "overwritten, perhaps by native code of the dataset"
         )
 
-    cdef object copy_out(self, uint64_t index, const cache_record *record, Unpickler):
+    cdef object copy_out(self, uint64_t index, const cache_record *record):
         """Copy a record out, and make the sample of the copy; `MISSING` if it is gone by now."""
         cdef bytes layout = PyBytes_FromStringAndSize(<const char *>record.layout,
                                                       record.head.layout_bytes)
@@ -226,18 +223,16 @@ cdef class SampleCache:
         try:
             if cache_is_closed(&self.table):
                 return MISSING
-            return decode(&places, record.head.payload_bytes, layout, Unpickler)
+            return decode(&places, record.head.payload_bytes, layout)
         finally:
             drop_blocks(&places)
 
-    def keep(self, uint64_t index, sample, Pickler, Unpickler, has_room):
+    def keep(self, uint64_t index, sample, has_room):
         """
         Keep a sample for all processes, if there is room and none did so before.
 
         Args:
             index: Below `indices`; of any other one nothing is kept.
-            Pickler: Class of the pickler for objects that no layout can describe.
-            Unpickler: Class of what builds these again.
             has_room: Called with a number of bytes before pages are added: may they be?
 
         Returns:
@@ -247,12 +242,12 @@ cdef class SampleCache:
         Raises:
             Exception: The error of pickling a part of it, or of building it again.
         """
-        cdef Encoder encoder = walked(self.nowhere, sample, Pickler)
+        cdef Encoder encoder = walked(self.nowhere, sample, values_alone=True)
         cdef uint64_t payload = 0
         cdef bytes layout
         try:
             layout = layout_of(encoder, &payload)
-            copy = copy_of(encoder, payload, layout, Unpickler)
+            copy = copy_of(encoder, payload, layout)
             if self.takes(index):
                 keep_record(self, index, encoder, payload, layout, has_room)
             return copy

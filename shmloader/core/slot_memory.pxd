@@ -17,7 +17,7 @@ cdef enum:
 cdef class SlotMemory:
     cdef desk seat
     cdef policy policy         # the numbers by which pages come
-    cdef object room           # says how many pages may be added now, or why none
+    cdef Room room             # says how many pages may be added now, or why none
     cdef mapped_pages *mapped  # per range: what of it is in this process's page tables
     cdef huge_supply supply    # how well huge pages come by
     cdef uint64_t usual        # the length of the last batch here

@@ -10,7 +10,7 @@ from libc.string cimport memset
 from shmloader.core.csrc cimport (
     CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS,
     VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes, canary_damage,
-    canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
+    canary_write, desk, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
     doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
     lease_aliases, lease_block_new, lease_block_start, lease_drop,
     mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
@@ -32,7 +32,7 @@ class Stopping(BaseException):
 cdef class SlotMemory:
     """A worker's seat at a segment, and the memory of the slot that it has in hand."""
 
-    def __cinit__(self, object room):
+    def __cinit__(self, Room room):
         self.slot = -1
         self.room = room
 
@@ -237,7 +237,7 @@ cdef class SlotMemory:
         return 0
 
     cdef int add_pieces(self, uint64_t wanted, uint64_t target) except -1:
-        """Add pages up to target, or to what is wanted if room is scarce: memory/room.py says."""
+        """Add pages up to target, or to what is wanted if room is scarce: room.pyx says."""
         cdef uint64_t page = self.seat.geometry.page_bytes
         cdef uint64_t piece
         while self.pages < target:
@@ -252,7 +252,7 @@ cdef class SlotMemory:
     cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0:
         """Returns how many bytes to add now; 0: no more, and what is wanted is there."""
         cdef uint64_t needed = wanted - min(self.pages, wanted)
-        cdef uint64_t piece = self.room.piece(needed, target - self.pages)
+        cdef uint64_t piece = self.room.look_for(needed, target - self.pages)
         if needed > 0 and self.hinted < wanted and self.room.is_tight(wanted, needed):
             self.hint(wanted)
         return piece if piece > 0 or needed == 0 else self.look_again(wanted, target)
@@ -285,9 +285,9 @@ cdef class SlotMemory:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
-                raise self.room.refusal(wanted, needed)
+                raise self.room.make_refusal(wanted, needed)
             self.park(<int64_t>self.policy.look_again_ns)
-            piece = self.room.piece(needed, target - self.pages)
+            piece = self.room.look_for(needed, target - self.pages)
         self.end_wait(started)
         return piece
 
@@ -361,28 +361,17 @@ cdef class SlotMemory:
     cdef int ask(self, uint64_t wanted) except -1:
         """Ask the trainer for a larger grant and wait for its answer."""
         cdef slot_header *header = segment_header(self.seat.base, &self.seat.geometry, self.slot)
-        cdef doorbell *bell = &self.seat.block.doorbell
         cdef int64_t started = self.begin_wait()
-        cdef uint32_t armed
-        cdef int outcome = 0
         if order_refused(&header.order) == wanted:
             # User code that tries again: the answer is known, and each want takes a cell.
-            raise self.room.too_large(wanted)
+            raise self.room.make_too_large(wanted)
         self.tell_want(wanted)
         while self.read_grant() < wanted:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
-                raise self.room.too_large(wanted)
-            with nogil:
-                armed = doorbell_arm(bell)
-                if (order_grant(&header.order) < wanted
-                        and order_refused(&header.order) != wanted
-                        and not desk_stopping(&self.seat)):
-                    outcome = doorbell_park(bell, armed, SLICE_NS)
-                doorbell_disarm(bell)
-            if outcome == -EINTR:
-                PyErr_CheckSignals()
+                raise self.room.make_too_large(wanted)
+            park_for_answer(&self.seat, &header.order, wanted)
         STEP("ask: granted")
         self.grant = self.read_grant()
         self.end_wait(started)
@@ -428,3 +417,19 @@ cdef class SlotMemory:
                     doorbell_park(bell, armed, FULL_NS)
                 doorbell_disarm(bell)
         return 0
+
+
+cdef int park_for_answer(desk *seat, slot_order *order, uint64_t wanted) except -1:
+    """Wait for a ring of a worker's doorbell, unless its want is answered by now."""
+    cdef doorbell *bell = &seat.block.doorbell
+    cdef uint32_t armed
+    cdef int outcome = 0
+    with nogil:
+        armed = doorbell_arm(bell)
+        if (order_grant(order) < wanted and order_refused(order) != wanted
+                and not desk_stopping(seat)):
+            outcome = doorbell_park(bell, armed, SLICE_NS)
+        doorbell_disarm(bell)
+    if outcome == -EINTR:
+        PyErr_CheckSignals()
+    return 0

@@ -12,9 +12,10 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from shmloader.core import MISSING, SampleCache
-from shmloader.core.pickling import Unpickler, ValuePickler, find_unsendable
+from shmloader.core.pickling import ValuePickler
+from shmloader.core.unsendable import find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, warn
-from shmloader.memory import limits, maker, policy, room, segment, ulimits
+from shmloader.memory import limits, maker, policy, segment, ulimits
 from shmloader.memory.account import account
 from shmloader.stats import CacheStats
 
@@ -97,7 +98,7 @@ class CacheMemory:
 
     def find(self, index: int) -> Any:
         """Return a copy of a sample, or `MISSING`; both are counted."""
-        return self._samples.find(index, Unpickler)
+        return self._samples.find(index)
 
     def keep(self, index: int, sample: Any) -> Any:
         """
@@ -107,7 +108,7 @@ class CacheMemory:
             A copy, as `find` will return it; the sample itself if it cannot be copied.
         """
         try:
-            return self._samples.keep(index, sample, ValuePickler, Unpickler, self._room)
+            return self._samples.keep(index, sample, self._room)
         except Exception as error:
             # Not the first of one that ends the loop: the sample itself is as good as without us.
             if self._samples.takes(index):
@@ -165,7 +166,7 @@ class _FreeMemory:
 
 def _reserve_bytes() -> int:
     worker = get_worker_info()
-    return 0 if worker is None else room.reserve_bytes(worker.num_workers)
+    return 0 if worker is None else policy.reserve_bytes(worker.num_workers)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 from shmloader import log
 from shmloader.core import RecordFile, RecordWriter
-from shmloader.core.pickling import Pickler, Unpickler
 from shmloader.memory.account import account
 from shmloader.memory.growing import Growing
 
@@ -177,7 +176,7 @@ def read_header(descriptor: int, name: str) -> Header:
 
 def _map(descriptor: int, name: str, header: Header) -> RecordFile:
     records, total_bytes, *parts = header
-    return RecordFile(descriptor, name, Unpickler, total_bytes, records, *parts)
+    return RecordFile(descriptor, name, total_bytes, records, *parts)
 
 
 def _write(
@@ -186,7 +185,7 @@ def _write(
     progress: Progress | None,
     of_each: int = 1,
 ) -> Header:
-    writer = RecordWriter(append, Pickler)
+    writer = RecordWriter(append)
     told = _Told(progress)
     for record in records:
         try:

@@ -24,7 +24,7 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from shmloader import log
-from shmloader.core import Lent, copy_tensor, pickling
+from shmloader.core import Lent, copy_tensor
 from shmloader.device.backend import Backend
 from shmloader.device.blocks import BLOCK_BYTES, Blocks
 from shmloader.device.registry import Registry
@@ -203,7 +203,7 @@ class Copies:
             backend.copy(there, source)
             return there
 
-        batch = lent.decode(pickling.Unpickler, move)
+        batch = lent.decode(move)
         blocks.send()
         return batch
 

@@ -181,6 +181,8 @@ WARN_AFTER_SPILLS = 16
 # What csrc/policy.h takes, by its names.
 OF_CORE = {
     "retired_part": RETIRED_PART,
+    "few_spares_part": FEW_SPARES_PART,
+    "few_spares_min": FEW_SPARES_MIN,
     "comebacks_to_grow": COMEBACKS_TO_GROW,
     "late_rounds": LATE_ROUNDS,
     "few_pages_bytes": FEW_PAGES_BYTES,
@@ -192,6 +194,10 @@ OF_CORE = {
     "steady_part": STEADY_PART,
     "mean_part": MEAN_PART,
     "grown_part": GROWN_PART,
+    "piece_max_bytes": PIECE_MAX_BYTES,
+    "reserve_bytes": RESERVE_BYTES,
+    "private_bytes": PRIVATE_BYTES,
+    "shares_each": SHARES_EACH,
     "huge_at_once": HUGE_AT_ONCE,
     "huge_dear_ns": HUGE_DEAR_NS,
     "huge_faults": HUGE_FAULTS,
@@ -257,6 +263,11 @@ def reserved_batches(ring_bytes: int, batch_bytes: int, reserved: int) -> int:
     """
     fitting = ring_bytes // batch_bytes
     return min(fitting - IN_TURNS_SLOTS if fitting >= 2 * IN_TURNS_SLOTS else 1, reserved)
+
+
+def reserve_bytes(workers: int) -> int:
+    """Count the most that a batch leaves to the other workers of a loader, in bytes."""
+    return RESERVE_BYTES + (workers - 1) * PRIVATE_BYTES
 
 
 def spares_of(slots: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy
 
 from shmloader import log
-from shmloader.core import BatchLog, Ledger, generation, view_layout
+from shmloader.core import BatchLog, Figures, Ledger, generation, view_layout
 from shmloader.memory import maker
 from shmloader.memory.account import account
 from shmloader.memory.segment import Segment, Shape, first_shape
@@ -105,7 +105,7 @@ class SegmentPool:
             segment.shape.slots,
             segment.shape.spares,
             segment.shape.range_bytes / 1e6,
-            segment.ledger.resident_bytes / 1e6,
+            Figures(segment.ledger).resident_bytes / 1e6,
         )
         return segment
 
@@ -129,7 +129,7 @@ class SegmentPool:
         self._lent.pop(id(segment), None)
         self._resting.pop(id(segment), None)
         segment.ledger.restart()
-        if not self.keeps_pages or segment.ledger.counts()["retired"]:
+        if not self.keeps_pages or Figures(segment.ledger).counts()["retired"]:
             self._close(segment)
         else:
             self._rest(segment.ledger, keeps_pages=True)
@@ -152,7 +152,7 @@ class SegmentPool:
     @property
     def idle_bytes(self) -> int:
         """Bytes of pages that wait for an epoch."""
-        return sum(ledger.resident_bytes for ledger in _ledgers_of(self._waiting()))
+        return sum(Figures(ledger).resident_bytes for ledger in _ledgers_of(self._waiting()))
 
     def give_back(self, *, while_running: bool) -> None:
         """
@@ -175,9 +175,10 @@ class SegmentPool:
 
     def rest_ledger(self, ledger: Ledger, reason: str, keeps_pages: bool) -> None:
         """Give back pages of free slots, as `Ledger.rest` does, and tell if they are many."""
-        before_bytes = ledger.resident_bytes
+        figures = Figures(ledger)
+        before_bytes = figures.resident_bytes
         ledger.rest(keeps_pages)
-        after_bytes = ledger.resident_bytes
+        after_bytes = figures.resident_bytes
         if before_bytes - after_bytes >= log.NOTABLE_BYTES:
             log.tell(
                 "%s: %.1f MB of pages given back, %.1f MB are left, because %s",
@@ -250,7 +251,7 @@ class SegmentPool:
 
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments."""
-        return [Held(*record) for ledger in self._ledgers() for record in ledger.held()]
+        return [Held(*record) for ledger in self._ledgers() for record in Figures(ledger).held()]
 
 
 def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
@@ -261,21 +262,22 @@ def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
 
 def _stats_of(ledger: Ledger) -> Stats:
     """Read what one segment's ledger and workers have counted."""
-    counts = ledger.counts()
+    figures = Figures(ledger)
+    counts = figures.counts()
     workers = workers_of(BatchLog(ledger))
     return Stats(
-        batches=ledger.batches,
-        bytes=ledger.bytes,
-        wait_s=ledger.waited_ns / 1e9,
+        batches=figures.batches,
+        bytes=figures.bytes,
+        wait_s=figures.waited_ns / 1e9,
         worker_busy_s=sum(worker.fetching_s + worker.collating_s for worker in workers),
         worker_starved_s=sum(worker.starved_s for worker in workers),
         worker_blocked_s=sum(worker.blocked_s for worker in workers),
-        spilled=ledger.spilled,
-        restarts=ledger.restarts,
+        spilled=figures.spilled,
+        restarts=figures.restarts,
         retired=counts["retired"],
-        resident_bytes=ledger.resident_bytes,
-        pickled_bytes=ledger.pickled_bytes,
-        pickled_batches=ledger.pickled_batches,
+        resident_bytes=figures.resident_bytes,
+        pickled_bytes=figures.pickled_bytes,
+        pickled_batches=figures.pickled_batches,
         slots=counts,
         workers=tuple(workers),
     )

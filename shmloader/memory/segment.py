@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from multiprocessing import reduction
 from typing import Any
 
-from shmloader.core import Desk, Ledger, segment_bytes
+from shmloader.core import Desk, Ledger, segment_bytes, slots_within
 from shmloader.errors import REFUSALS, OutOfSharedMemory, if_allowed, naming
 from shmloader.memory import forks, limits, policy, ulimits
 from shmloader.memory.account import account
-from shmloader.memory.room import Room
 
 forks.install()
 
@@ -22,14 +21,6 @@ DEBUG_VARIABLE = "SHMLOADER_DEBUG"
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
 _TOO_LONG_A_NAME = "x" * 250  # for a memfd: no file is made, and a refusal is told from that
 _HUGE_BYTES = 2 << 20  # csrc's: no page is longer than the unit of which ranges are made
-
-
-def _slots_within(total_bytes: int, batch_bytes: int) -> int:
-    """Count the slots for batches of that size, with the fewest spares, in so many bytes; or 0."""
-    ranges = total_bytes // (-(-batch_bytes // _HUGE_BYTES) * _HUGE_BYTES)
-    part = policy.FEW_SPARES_PART
-    # The most slots that leave the fewest spares.
-    return max(0, min(ranges - policy.FEW_SPARES_MIN, (part * (ranges + 1) - 1) // (part + 1)))
 
 
 @dataclass(frozen=True)
@@ -47,10 +38,6 @@ class Shape:
     def spares(self) -> int:
         """Ranges that replace retired slots."""
         return policy.fewest_spares(self.slots) if self.bound else policy.spares_of(self.slots)
-
-    def slots_for(self, batch_bytes: int) -> int:
-        """Count the slots for batches of that size, if the segment must not be longer than now."""
-        return _slots_within(self.ranges * self.range_bytes, batch_bytes)
 
     @property
     def ranges(self) -> int:
@@ -124,9 +111,8 @@ def fewer_slots(slots: int, fewest: int, batch_bytes: int | None) -> int:
     bound = ulimits.file_bound()
     if bound is None:
         return slots
-    return min(
-        slots, max(fewest, _slots_within(bound.bytes, batch_bytes or policy.RANGE_AIM_BYTES))
-    )
+    enough_bytes = batch_bytes or policy.RANGE_AIM_BYTES
+    return min(slots, max(fewest, slots_within(bound.bytes, enough_bytes, policy.OF_CORE)))
 
 
 def _bounded(shape: Shape, total_bytes: int) -> Shape:
@@ -344,4 +330,4 @@ class Handle:
 
     def sit_down(self, worker: int) -> Desk:
         """Map the segment in this process and return one worker's end of it."""
-        return Desk(self._descriptor, self.shape, policy.OF_CORE, worker, Room(self.shape))
+        return Desk(self._descriptor, self.shape, policy.OF_CORE, worker, limits.available)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data._utils import signal_handling
 
-from shmloader.core import Indices, Progress
+from shmloader.core import Indices, Past
 from shmloader.worker import client, replacement, snapshot
 from shmloader.worker.client import WorkerSpec
 
@@ -48,7 +48,7 @@ class LoaderClient:
         self.leaves = spec.worker_bytes is not None
         self._is_watched = False
 
-    def program(self, worker: int, progress: Progress | None) -> tuple[Callable[..., None], Any]:
+    def program(self, worker: int, progress: Past | None) -> tuple[Callable[..., None], Any]:
         """Return what a worker runs, and its arguments."""
         if progress is None:
             return client.run, (replace(self.spec, worker_id=worker),)

@@ -141,7 +141,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._num_yielded = epoch.delivered.count
             epoch.base_seed = int(self._base_seed)
             epoch.shared_seed = shared_seed if first_iter else self._shared_seed
-            epoch.snapshots = transport.snapshots if transport.ledger.follows else []
+            epoch.snapshots = transport.snapshots if transport.ledger.progress.follows else []
             for begun in self.parts.begun:
                 begun(epoch)
 

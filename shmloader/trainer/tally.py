@@ -28,7 +28,7 @@ class Tally:
             pids: Lists the iterator's workers now.
         """
         self._pool = pool
-        self._ledger, self._notes = transport.ledger, transport.notes
+        self._figures, self._notes = transport.figures, transport.notes
         self._spills = transport.budget.spills
         self._pids = pids
         self._runs = False
@@ -67,7 +67,7 @@ class Tally:
             epoch.wait_s,
             spilled,
             restarts,
-            self._ledger.resident_bytes / 1e6,
+            self._figures.resident_bytes / 1e6,
         )
 
     over = closed = end
@@ -115,7 +115,7 @@ class Tally:
         return tuple(done)
 
     def _counts(self) -> tuple[int, int]:
-        return self._ledger.spilled, self._ledger.restarts
+        return self._figures.spilled, self._figures.restarts
 
     def _counts_since(self) -> tuple[int, int]:
         (spilled, restarts), (spilled_before, restarts_before) = self._counts(), self._before

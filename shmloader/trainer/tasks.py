@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import Delivered, Kind, Order, Progress, Verb
+from shmloader.core import Delivered, Kind, Order, Past, Verb
 from shmloader.errors import WorkerBroken
 from shmloader.transport.received import Answer
 from shmloader.transport.transport import Transport
@@ -77,7 +77,7 @@ class Tasks:
     # Epochs
 
     def resume(
-        self, epoch: int, snapshots: list[bytes | None], progress: list[Progress | None]
+        self, epoch: int, snapshots: list[bytes | None], progress: list[Past | None]
     ) -> None:
         """
         Go on after another run, in the epoch after this one.
@@ -88,7 +88,7 @@ class Tasks:
         """
         self.epoch = epoch
         self._transport.snapshots[:] = snapshots
-        self._transport.progress[:] = progress
+        self._transport.pasts[:] = progress
 
     def begin_epoch(self, delivered: Delivered) -> None:
         """Begin an epoch whose batches are numbered by `delivered`; the last one's are let go."""

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 
 from shmloader import log
-from shmloader.core import Ledger
+from shmloader.core import Figures, Ledger
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.pool import SegmentPool
@@ -35,7 +35,13 @@ class Budget:
     """
 
     def __init__(
-        self, ledger: Ledger, pool: SegmentPool, slots: int, reserve: int, grows: bool = False
+        self,
+        ledger: Ledger,
+        figures: Figures,
+        pool: SegmentPool,
+        slots: int,
+        reserve: int,
+        grows: bool = False,
     ) -> None:
         """
         Apply the rules to a ledger.
@@ -47,16 +53,17 @@ class Budget:
         """
         self.reserve = reserve
         self._ledger = ledger
+        self._figures = figures
         self._pool = pool
         self._slots = slots
         self._grows = grows
-        self._ring_bytes = ledger.ring_bytes
+        self._ring_bytes = figures.ring_bytes
         self.spills: Counter[str] = Counter()
         self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short_ticket = -1  # of the oldest batch, while it is short of memory
         self._short_since = self._short_seen = 0.0
         ledger.scarce_slots = policy.scarce_slots(slots, reserve)
-        self._most_retired = policy.most_retired(slots, ledger.spares)
+        self._most_retired = policy.most_retired(slots, figures.spares)
 
     def copies_in(self) -> bool:
         """
@@ -64,7 +71,7 @@ class Budget:
 
         Every slot on its way then may still be retired, so spares must be left over for them.
         """
-        return self._ledger.retired > self._most_retired
+        return self._figures.retired > self._most_retired
 
     def reason_to_copy_out(self, slot: int) -> Spill | None:
         """
@@ -72,27 +79,27 @@ class Budget:
 
         Few slots or bytes are no reason: they come back by themselves once its copies are done.
         """
-        if self._ledger.is_time_to_look():
+        if self._figures.is_time_to_look():
             self._look_at_memory()
-        return Spill.KEPT_BY_WORKER if self._ledger.is_kept(slot) else None
+        return Spill.KEPT_BY_WORKER if self._figures.is_kept(slot) else None
 
     def reason_to_spill(self, slot: int) -> Spill | None:
         """Why a batch must not stay in its slot; None if it may."""
-        if self._ledger.is_time_to_look():
+        if self._figures.is_time_to_look():
             self._look_at_memory()
         # Nearly always, and this runs for each batch.
-        return None if self._ledger.has_plenty(slot, self.reserve) else self._shortage(slot)
+        return None if self._figures.has_plenty(slot, self.reserve) else self._shortage(slot)
 
     def _shortage(self, slot: int) -> Spill | None:
-        ledger = self._ledger
-        if ledger.is_kept(slot):
+        figures = self._figures
+        if figures.is_kept(slot):
             # The trainer may work in place, and the worker's copy must not change.
             return Spill.KEPT_BY_WORKER
-        if ledger.is_cyclic(slot):
+        if figures.is_cyclic(slot):
             return None if self._has_plenty_once_collected(slot) else Spill.CYCLIC
-        if ledger.idle_slots() <= self.reserve and not (self._grows and self._grow()):
+        if figures.idle_slots() <= self.reserve and not (self._grows and self._grow()):
             return Spill.TOO_FEW_SLOTS
-        if ledger.wanting or not self._leaves_the_reserve(ledger.pages_bytes(slot) + 1):
+        if figures.wanting or not self._leaves_the_reserve(figures.pages_bytes(slot) + 1):
             return Spill.TOO_FEW_BYTES
         return None
 
@@ -103,7 +110,7 @@ class Budget:
         # Not the old generation, which takes long: of the last batches there are few in it.
         for generation in (0, 1):
             gc.collect(generation)
-            if self._ledger.has_plenty(slot, self.reserve):
+            if self._figures.has_plenty(slot, self.reserve):
                 return True
         return False
 
@@ -112,7 +119,7 @@ class Budget:
         if not self._ledger.grow():
             return False
         if log.is_heard():
-            counts = self._ledger.counts()
+            counts = self._figures.counts()
             slots = sum(counts.values()) - counts["spare"]
             name, held = self._pool.name, counts["leased"]
             log.tell("%s: batches are dropped late: %d slots now, %d held", name, slots, held)
@@ -135,7 +142,7 @@ class Budget:
     def _look_at_memory(self) -> None:
         """Where memory is short, keep fewer pages for later, here and in idle segments."""
         available_bytes = limits.available_bytes()
-        resident_bytes, before_bytes = self._ledger.resident_bytes, self._seen_bytes
+        resident_bytes, before_bytes = self._figures.resident_bytes, self._seen_bytes
         if abs(resident_bytes - before_bytes) >= log.NOTABLE_BYTES:
             self._seen_bytes = resident_bytes
             name, available_mb = self._pool.name, (available_bytes or 0) / 1e6
@@ -148,19 +155,19 @@ class Budget:
             )
         if available_bytes is not None:
             # Samples are made in private memory: as much as batches lately needed is left to them.
-            spare_bytes = max(0, available_bytes - self._ledger.peak_bytes)
+            spare_bytes = max(0, available_bytes - self._figures.peak_bytes)
             self._ledger.slack_bytes = spare_bytes // policy.SLACK_PART
             account().make_room(self._pool, available_bytes)
 
     def _leaves_the_reserve(self, batch_bytes: int) -> bool:
         """Returns True if the workers have bytes enough without those of a batch."""
-        left_bytes = self._ring_bytes - self._ledger.kept_bytes
+        left_bytes = self._ring_bytes - self._figures.kept_bytes
         others = policy.reserved_batches(self._ring_bytes, batch_bytes, self.reserve)
         return (1 + others) * batch_bytes <= left_bytes
 
     def can_ever_fit(self, want_bytes: int) -> bool:
         """Returns True if a batch of that size fits the budget and a slot's range."""
-        return want_bytes <= min(self._ring_bytes, self._ledger.range_bytes)
+        return want_bytes <= min(self._ring_bytes, self._figures.range_bytes)
 
     def fits(self, slot: int, want_bytes: int) -> bool:
         """Returns True if the budget has room for that grant; free slots give up pages for it."""
@@ -187,7 +194,7 @@ class Budget:
         )
 
     def _cure(self, reason: Spill) -> str:
-        forked = self._ledger.counts()["forked"]
+        forked = self._figures.counts()["forked"]
         if reason is Spill.TOO_FEW_SLOTS and forked > 0:
             reason = Spill.FOR_CHILDREN
         text = f"{reason.why}: {reason.cure}"

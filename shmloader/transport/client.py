@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from shmloader.core import Progress
+from shmloader.core import Past
 
 
 class Client(Protocol):
@@ -24,11 +24,11 @@ class Client(Protocol):
 
     kind: str
     spec: Any
-    succeed: Callable[[Any, int, Progress], None]
+    succeed: Callable[[Any, int, Past], None]
     leaves: bool
     unsendable: str
 
-    def program(self, worker: int, progress: Progress | None) -> tuple[Callable[..., None], Any]:
+    def program(self, worker: int, progress: Past | None) -> tuple[Callable[..., None], Any]:
         """
         Return what a worker runs, and its arguments.
 

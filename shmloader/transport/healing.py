@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 from shmloader import log
-from shmloader.core import Progress
+from shmloader.core import Past
 from shmloader.errors import RestartWarning, warn
 from shmloader.memory import shortages
 from shmloader.processes import starting
@@ -64,7 +64,7 @@ class Healer:
         self._used = 0
         self._is_told = False  # of a new nursery
         # Worker -> its snapshot when the last one in its place left, or another run's worker.
-        self._left_at = [progress.latest for progress in transport.ledger.progress]
+        self._left_at = [past.latest for past in transport.ledger.progress.pasts]
 
     def begin_epoch(self) -> None:
         """Have all restarts again."""
@@ -99,7 +99,7 @@ class Healer:
         return self._used < self._restarts and self._is_known(worker_id)
 
     def _is_known(self, worker_id: int) -> bool:
-        progress = self._transport.ledger.progress[worker_id]
+        progress = self._transport.ledger.progress.pasts[worker_id]
         if not progress.is_known:
             return False
         return progress.begun is None or self._client.is_whole(progress.begun)
@@ -107,7 +107,7 @@ class Healer:
     def has_left(self, worker_id: int) -> bool:
         """Returns True if a dead worker left and can be replaced: its memory grew too much."""
         self._transport.drain()  # its last answer, which says so, may still be in its ring
-        latest = self._transport.ledger.progress[worker_id].latest
+        latest = self._transport.ledger.progress.pasts[worker_id].latest
         if not latest or latest is self._left_at[worker_id]:
             return False
         return self._client.says_that_it_leaves(latest)
@@ -115,7 +115,7 @@ class Healer:
     def replace(self, worker_id: int) -> None:
         """Replace a worker that has left; it costs no restart, and there is no warning."""
         transport = self._transport
-        latest = transport.ledger.progress[worker_id].latest
+        latest = transport.ledger.progress.pasts[worker_id].latest
         assert latest is not None, "it said that it leaves"
         pid = self._workers[worker_id].pid
         self._start_another(worker_id, transport.recall(worker_id))
@@ -130,7 +130,7 @@ class Healer:
             *((0.0, 0) if grown is None else (grown[0] / 1e6, grown[1])),
         )
 
-    def _start_another(self, worker_id: int, progress: Progress) -> None:
+    def _start_another(self, worker_id: int, progress: Past) -> None:
         # In its place before it starts: an interrupt must not leave a process that is not listed.
         self._workers[worker_id] = Replacement(self.nursery, worker_id, progress)
         self._workers[worker_id].start()
@@ -148,7 +148,7 @@ class Healer:
         index = self._transport.in_hand(worker_id)
         self._start_another(worker_id, progress)
         self._used += 1
-        self._transport.ledger.restarts += 1
+        self._transport.figures.note_restart()
         self._transport.pump()
         message = (
             f"{self._client.kind} {worker_id}{pid} {cause or describe_end(dead)} with "

@@ -9,7 +9,7 @@ and an interrupt, after which the client may never ask for an answer again.
 from collections.abc import Callable, Collection
 from typing import Any
 
-from shmloader.core import BatchLog, Kind, Ledger, Verb, pickling
+from shmloader.core import BatchLog, Kind, Ledger, Verb
 from shmloader.stats.record import Spill
 from shmloader.transport.budget import Budget
 from shmloader.way_out import Failure
@@ -63,6 +63,7 @@ class Received:
         self.mover: Callable[[Any], Any] | None = None
         self.is_closed = False
         self._ledger = ledger
+        self._progress = ledger.progress
         self._budget = budget
         self._notes = notes
 
@@ -129,8 +130,8 @@ class Received:
 
     def _decode(self, answer: Answer, reason: Spill | None) -> None:
         answer.in_slot = False
-        if self._ledger.follows:
-            answer.snapshot = self._ledger.snapshot_of(answer.slot)
+        if self._progress.follows:
+            answer.snapshot = self._progress.note_of(answer.slot)
         try:
             spill = 0 if reason is None else reason.number
             if self.lends:
@@ -138,9 +139,7 @@ class Received:
                 # The slot is the way's, not the user's: the log is not to find it held.
                 answer.log = self._notes.put_aside()
             else:
-                answer.batch = self._ledger.deliver(
-                    answer.slot, spill, pickling.Unpickler, self.mover
-                )
+                answer.batch = self._ledger.deliver(answer.slot, spill, self.mover)
         except Exception as error:
             answer.batch = Failure(error)
         if reason is not None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any
 
-from shmloader.core import Ledger, Order
+from shmloader.core import Figures, Ledger, Order
 from shmloader.errors import WorkerBroken
 from shmloader.transport.budget import Budget
 
@@ -27,11 +27,13 @@ class Requests:
         next_ticket: That of the next request.
     """
 
-    def __init__(self, ledger: Ledger, budget: Budget) -> None:
+    def __init__(self, ledger: Ledger, figures: Figures, budget: Budget) -> None:
         self.waiting: deque[tuple[int, Any, int | None]] = deque()
         self.unanswered: dict[int, Request] = {}
         self.not_sent: deque[tuple[int, Exception]] = deque()
         self._ledger = ledger
+        self._figures = figures
+        self._progress = ledger.progress
         self._budget = budget
         self.next_ticket = 0
 
@@ -39,7 +41,7 @@ class Requests:
         """Queue a request. Returns its ticket."""
         ticket = self.next_ticket
         self.next_ticket += 1
-        if self._ledger.heals:
+        if self._progress.heals:
             self.unanswered[ticket] = request
         self.waiting.append((worker, request, ticket))
         return ticket
@@ -50,7 +52,7 @@ class Requests:
 
     def send(self) -> None:
         """Place what waits while there are free slots, what dead workers left first."""
-        if self._ledger.heals and not self._resend():
+        if self._progress.heals and not self._resend():
             return
         try:
             while self.waiting:
@@ -66,10 +68,10 @@ class Requests:
 
     def _resend(self) -> bool:
         """Resend the unanswered requests of dead workers. Returns True if all were sent."""
-        for ticket, worker in sorted(self._ledger.recalled.items()):
+        for ticket, worker in sorted(self._progress.recalled.items()):
             request = self.unanswered.get(ticket)
             if request is None:  # the client has forgotten it
-                del self._ledger.recalled[ticket]
+                del self._progress.recalled[ticket]
             elif not self._place(worker, ticket, request):
                 return False
         self._ledger.tell_resumes_again()
@@ -89,7 +91,7 @@ class Requests:
             return self._ledger.place(worker, ticket, index, copies_in, numbers)
         except Exception as error:
             # Such as an index that cannot be pickled: the client would wait for its batch for ever.
-            self._ledger.recalled.pop(ticket, None)
+            self._progress.recalled.pop(ticket, None)
             self.unanswered.pop(ticket, None)
             self.not_sent.append((ticket, error))
             return True
@@ -110,7 +112,7 @@ class Requests:
 
     def by_load(self) -> list[int]:
         """List the workers, those with the fewest unanswered requests first, then by their id."""
-        loads = self._ledger.loads()
+        loads = self._figures.loads()
         for worker, _, _ in self.waiting:
             loads[worker] += 1
         return sorted(range(len(loads)), key=loads.__getitem__)
@@ -118,4 +120,4 @@ class Requests:
     def untaken(self, worker: int) -> int:
         """Count the requests that wait for a worker, here and in its ring."""
         waiting = sum(1 for item in self.waiting if item[0] == worker)
-        return waiting + self._ledger.untaken(worker)
+        return waiting + self._figures.untaken(worker)

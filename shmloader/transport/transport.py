@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from shmloader.core import BatchLog, Kind, News, Order, Progress, Verb
+from shmloader.core import BatchLog, Figures, Kind, News, Order, Past, Verb
 from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment
@@ -33,9 +33,10 @@ class Transport:
     Attributes:
         name: What messages call it.
         received: Answers that were received and not delivered.
-        snapshots: By worker, that of the last answer that was received; None before it, and
-            always if the ledger does not follow.
-        progress: By worker, where it begins; None: where any worker begins.
+        figures: What its ledger counts.
+        heals: True if dead workers are replaced.
+        snapshots: By worker, the note of the last answer that was received, if notes are kept.
+        pasts: By worker, where it begins; None: where any worker begins.
     """
 
     def __init__(
@@ -63,13 +64,16 @@ class Transport:
         self.segment = segment
         self.name = pool.name
         self.ledger = ledger = segment.ledger
-        ledger.heals, ledger.follows, ledger.publishes = heals, follows, publishes
+        self.figures = Figures(ledger)
+        self.heals = heals
+        progress = ledger.progress
+        progress.heals, progress.follows, progress.publishes = heals, follows, publishes
         self.notes = BatchLog(ledger)
-        self.budget = Budget(ledger, pool, segment.shape.slots, reserve, grows)
+        self.budget = Budget(ledger, self.figures, pool, segment.shape.slots, reserve, grows)
         self.received = Received(ledger, self.budget, self.notes)
-        self.requests = Requests(ledger, self.budget)
-        self.snapshots: list[bytes | None] = [None] * segment.shape.workers
-        self.progress: list[Progress | None] = [None] * segment.shape.workers
+        self.requests = Requests(ledger, self.figures, self.budget)
+        self.snapshots = progress.last_notes
+        self.pasts: list[Past | None] = [None] * segment.shape.workers
         self._growth = pool.growth  # of the client's whole life
         self._keys: dict[int, Any] = {}  # by ticket, of requests whose answers are wanted
         self._again: deque[Answer] = deque()  # to be taken before those in the rings
@@ -100,10 +104,10 @@ class Transport:
 
     def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
-        if self.ledger.has_demands:
+        if self.figures.has_demands:
             self._settle_demands()
         requests = self.requests
-        if requests.waiting or self.ledger.heals:
+        if requests.waiting or self.heals:
             requests.send()
         if requests.not_sent:
             self._settle_not_sent()
@@ -145,7 +149,7 @@ class Transport:
         self.requests.forget_worker(worker)
         self.ledger.reclaim(worker)
 
-    def recall(self, worker: int) -> Progress:
+    def recall(self, worker: int) -> Past:
         """
         Take back the unanswered requests of a reaped worker, to be sent to its replacement.
 
@@ -154,9 +158,9 @@ class Transport:
         """
         self.drain()
         self.ledger.recall(worker)
-        if self.ledger.answer_resume(worker):
+        if self.ledger.progress.answer_resume(worker):
             self._again.append(Answer(_TOLD, worker))
-        return replace(self.ledger.progress[worker])
+        return replace(self.ledger.progress.pasts[worker])
 
     def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
         """Count a worker that was replaced because it grew by so much in so many batches."""
@@ -170,7 +174,7 @@ class Transport:
         owing = []
         for worker in range(self.segment.shape.workers):
             tickets = self.ledger.unanswered(worker)
-            if tickets or self.ledger.is_resuming(worker):
+            if tickets or self.ledger.progress.is_resuming(worker):
                 owing.append((tickets[0] if tickets else self.requests.next_ticket, worker))
         return min(owing)[1] if owing else None
 
@@ -218,8 +222,6 @@ class Transport:
             return self._accept_message(news)
         ticket = news.ticket
         self.requests.unanswered.pop(ticket, None)
-        if self.ledger.follows:
-            self.snapshots[news.worker] = self.ledger.snapshot_of(news.slot)
         key = self._keys.get(ticket, _ABANDONED)
         if key is _ABANDONED:
             self.ledger.discard(news.slot)
@@ -279,7 +281,7 @@ class Transport:
         if self.received.forget(expected):
             self.pump()
         known = self.received.slots()
-        if self.ledger.ready == len(known) or not self._recover(known):
+        if self.figures.ready == len(known) or not self._recover(known):
             self.ledger.wait(timeout_s)
 
     def _recover(self, known: set[int]) -> bool:
@@ -302,13 +304,13 @@ class Transport:
     # Grants
 
     def _settle_demands(self) -> None:
-        if self.ledger.wanting:
+        if self.figures.wanting:
             self._settle_wants()
-        if self.ledger.shorts:
+        if self.figures.shorts:
             self._settle_shorts()
 
     def _settle_wants(self) -> None:
-        for slot, ticket, want_bytes in self.ledger.wants():
+        for slot, ticket, want_bytes in self.figures.wants():
             self._settle(slot, ticket, want_bytes)
 
     def _settle(self, slot: int, ticket: int, want_bytes: int) -> None:
@@ -333,7 +335,7 @@ class Transport:
         """
         self.budget.make_room()
         oldest = self.ledger.oldest()
-        for slot, ticket in self.ledger.short_slots():
+        for slot, ticket in self.figures.short_slots():
             if ticket == oldest and self.budget.waited_in_vain(ticket):
                 self.ledger.refuse(slot)
 
@@ -345,4 +347,4 @@ class Transport:
     def ready(self) -> int:
         """Number of answers that wait: received, not taken, and in the rings."""
         untaken = sum(1 for answer in self._again if answer.key not in self.received.by_key)
-        return len(self.received.by_key) + untaken + self.ledger.unread
+        return len(self.received.by_key) + untaken + self.figures.unread

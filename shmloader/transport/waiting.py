@@ -26,7 +26,7 @@ class Waiting:
         self.is_closing = False
         self._transport = transport
         self._processes = processes
-        self._heals = transport.ledger.heals
+        self._heals = transport.heals
         self._replayed = 0, 0  # by the worker that owed the oldest answer, at the last look
 
     # What a client may do meanwhile
@@ -103,7 +103,7 @@ class Waiting:
             queue.Empty: One is dead.
         """
         self.parked()
-        if self._transport.ledger.unread:
+        if self._transport.figures.unread:
             return False
         has_got_on = self._has_got_on()
         dead = self._processes.dead(active)

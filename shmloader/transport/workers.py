@@ -72,14 +72,14 @@ class Workers:
             restarts: How many deaths are healed in each epoch.
         """
         self._client = client
-        for worker_id, known in enumerate(transport.progress):
+        for worker_id, known in enumerate(transport.pasts):
             if known is not None:
-                transport.ledger.progress[worker_id] = known
+                transport.ledger.progress.pasts[worker_id] = known
         if client.leaves:
             self.slice_s = self._longest_slice_s = _SHORT_SLICE_S
         if restarts > 0 or client.leaves:
             self._start_nursery(context, client, transport, restarts)
-        for worker_id, known in enumerate(transport.progress):
+        for worker_id, known in enumerate(transport.pasts):
             target, arguments = client.program(worker_id, known)
             process = context.Process(target=target, args=arguments)
             process.daemon = True

@@ -17,14 +17,14 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from shmloader.core import Progress, Samples
+from shmloader.core import Past, Samples
 from shmloader.worker import restoring, snapshot
 from shmloader.worker.client import Worker, WorkerSpec, work_as
 from shmloader.worker.seeds import listed, number_of_attempt
 from shmloader.worker.snapshot import Position
 
 
-def run(spec: WorkerSpec, worker_id: int, progress: Progress, /) -> None:
+def run(spec: WorkerSpec, worker_id: int, progress: Past, /) -> None:
     """Be a worker from where a dead one left off, until the trainer says quit, or is gone."""
     spec.worker_id = worker_id
     work_as(ReplacementWorker, spec, progress)
@@ -33,7 +33,7 @@ def run(spec: WorkerSpec, worker_id: int, progress: Progress, /) -> None:
 class ReplacementWorker(Worker):
     """A worker that takes over."""
 
-    def __init__(self, spec: WorkerSpec, progress: Progress) -> None:
+    def __init__(self, spec: WorkerSpec, progress: Past) -> None:
         super().__init__(spec)
         self._progress = progress
 

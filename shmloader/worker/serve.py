@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from torch._utils import ExceptionWrapper
 
-from shmloader.core import Desk, Order, pickling
+from shmloader.core import Desk, Order, unsendable
 from shmloader.errors import ShmloaderError, UnsendableBatch, leave_out_levels
 
 _PLACE = Order.PLACE  # found faster than an attribute of the enum's class
@@ -137,7 +137,7 @@ class Server:
 
     def _write(self, batch: Any) -> ExceptionWrapper | None:
         try:
-            self._desk.write(batch, False, pickling.Pickler)
+            self._desk.write(batch, False)
         except Exception as error:
             return self._wrap_write_error(batch, error)
         return None
@@ -158,13 +158,13 @@ class Server:
 
     def _write_error(self, wrapper: ExceptionWrapper) -> None:
         try:
-            self._desk.write(wrapper, True, pickling.Pickler)
+            self._desk.write(wrapper, True)
         except Exception:
             # A class that cannot be sent by name, such as one made in a function, or no room for
             # the text: keep what fits into the page that held the request.
             wrapper.exc_type = RuntimeError
             wrapper.exc_msg = wrapper.exc_msg[-_LAST_WORDS:]
-            self._desk.write(wrapper, True, pickling.Pickler)
+            self._desk.write(wrapper, True)
 
     def _write_note(self, request: Any) -> bool:
         """Write what another worker would go on from. Returns False if there is no such thing."""
@@ -192,9 +192,9 @@ class Server:
 
 def _explain(batch: Any, error: Exception) -> UnsendableBatch:
     """Make an error that names the leaf that could not be written."""
-    found = pickling.find_unsendable(batch)
+    found = unsendable.find_unsendable(batch)
     if found is None and isinstance(error, RecursionError):
-        found = pickling.find_deepest(batch)  # an object and its state are two levels
+        found = unsendable.find_deepest(batch)  # an object and its state are two levels
     if found is None:
         return UnsendableBatch(f"the batch cannot be sent to the trainer: {error}")
     path, leaf = found

@@ -20,7 +20,7 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 import shmloader
 from shmloader import DataLoader, cached, draws
 from shmloader.data import cache_memory
-from shmloader.memory import limits, policy, room
+from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.worker import seeds
@@ -484,7 +484,7 @@ def test_a_worker_leaves_room_for_the_batches_of_others(monkeypatch):
     """In a worker a cache stops before the batches of the other workers would be refused."""
     dataset = cached(Fetched(40), ROOM)
     workers = 8
-    needed = room.reserve_bytes(workers)
+    needed = policy.reserve_bytes(workers)
     monkeypatch.setattr(policy, "CACHE_LOOK_AGAIN_S", 0.0)
     monkeypatch.setattr(dataset._memory._room, "_left_bytes", 0)
     monkeypatch.setattr(limits, "available_bytes", lambda: needed)

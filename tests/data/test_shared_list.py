@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 import shmloader
 from shmloader import DataLoader, OutOfSharedMemory, SharedList
 from shmloader.core import PackedRecord, unpack_record
-from shmloader.core.pickling import Pickler, Unpickler
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
@@ -500,10 +499,10 @@ def test_a_column_of_a_table_is_a_record():
 def test_a_record_by_itself():
     """One that was packed into a buffer comes out as private copies; damage is an error."""
     value = {"a": numpy.arange(100), "b": [torch.ones(3), "x"], "c": b"y" * 5000}
-    packed = PackedRecord(value, Pickler)
+    packed = PackedRecord(value)
     buffer = bytearray(packed.length + 128)
     packed.write(buffer, 64)
-    found = unpack_record(buffer, 64, packed.length, Unpickler)
+    found = unpack_record(buffer, 64, packed.length)
     buffer[:] = bytes(len(buffer))
 
     numpy.testing.assert_array_equal(value["a"], found["a"])
@@ -513,9 +512,9 @@ def test_a_record_by_itself():
     with pytest.raises(ValueError, match="in a buffer of"):
         packed.write(bytearray(10), 0)
     with pytest.raises(ValueError, match="in a buffer of"):
-        unpack_record(b"x", 0, 2, Unpickler)
+        unpack_record(b"x", 0, 2)
     with pytest.raises(shmloader.core.DamagedRecord):
-        unpack_record(b"\xff\xff", 0, 2, Unpickler)
+        unpack_record(b"\xff\xff", 0, 2)
 
 
 def touch(value):
@@ -538,7 +537,7 @@ def test_no_bytes_of_a_record_crash(part, request):
     chance = random.Random(f"{request.config.option.seed} {part}")
     values = [*PLAIN, *ARRAYS, *TENSORS, [*ARRAYS[:3], {"t": TENSORS[0]}], list(range(300))]
     for value in values[part::8]:
-        packed = PackedRecord([value, {"key": value}], Pickler)
+        packed = PackedRecord([value, {"key": value}])
         raw = bytearray(packed.length)
         packed.write(raw, 0)
         for _ in range(500):
@@ -549,7 +548,7 @@ def test_no_bytes_of_a_record_crash(part, request):
                     forged[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
             with contextlib.suppress(Exception), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                touch(unpack_record(forged, 0, len(forged), Unpickler))
+                touch(unpack_record(forged, 0, len(forged)))
 
 
 def test_read_only_where_the_kernel_counts_all(monkeypatch):

@@ -71,11 +71,11 @@ def test_without_restarts_nothing_is_added(tmp_path):
     with open_loader(DataLoader, Mortal(Script(tmp_path))) as loader:
         iterator = iter(loader)
         next(iterator)
-        ledger = iterator._transport.ledger
+        progress = iterator._transport.ledger.progress
 
         assert set(iterator._workers) == set(multiprocessing.active_children())
-        assert [None, None] == [progress.latest for progress in ledger.progress]
-        assert ({}, {}) == (iterator._transport.requests.unanswered, ledger.recalled)
+        assert [None, None] == [past.latest for past in progress.pasts]
+        assert ({}, {}) == (iterator._transport.requests.unanswered, progress.recalled)
 
 
 # The budget

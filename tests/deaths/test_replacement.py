@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from shmloader.core import Progress
-from shmloader.core.progress import LOST
+from shmloader.core import Past
+from shmloader.core.past import LOST
 from shmloader.worker import snapshot
 from shmloader.worker.replacement import ReplacementWorker
 from shmloader.worker.snapshot import Position
@@ -95,7 +95,7 @@ def test_without_an_answer_it_begins_as_the_dead_worker_did():
     random.seed(5)
     expected = f"{random.random():.3f}"
     random.seed(5)
-    worker = initialised(Progress())
+    worker = initialised(Past())
 
     assert (["init", f"begin {expected}"], Position()) == (worker.steps, worker._position)
     assert [] == worker.seeds  # but the one that any worker begins with
@@ -105,7 +105,7 @@ def test_an_epoch_begins_with_the_random_states_of_then():
     """The epoch is entered with the states of its beginning, and left with those of the answer."""
     began, at_begin = taken(1)
     latest, after = taken(2, has_begun=True, attempts=3)
-    worker = initialised(Progress(begun=began, seeds=(7,), latest=latest))
+    worker = initialised(Past(begun=began, seeds=(7,), latest=latest))
 
     assert (["init", f"begin {at_begin[0]}"], 3) == (worker.steps, worker._position.attempts)
     assert [7] == worker.seeds
@@ -115,7 +115,7 @@ def test_an_epoch_begins_with_the_random_states_of_then():
 def test_what_was_answered_is_fetched_again():
     """An iterable dataset without a state is brought to its place by as many fetches."""
     latest, _ = taken(2, has_begun=True, attempts=3, index=[None, None])
-    worker = initialised(Progress(latest=latest), is_iterable=True)
+    worker = initialised(Past(latest=latest), is_iterable=True)
 
     assert ["fetch [None, None]"] * 3 == worker.steps[2:]
     assert [(0, 3), (1, 3), (2, 3)] == worker.shown
@@ -125,7 +125,7 @@ def test_errors_of_repeated_fetches_are_old_news():
     """A fetch that fails again was answered with its error; the end of the data ends them all."""
     latest, _ = taken(2, has_begun=True, attempts=3, index=0)
     for error, count in ((ValueError(), 3), (StopIteration(), 1)):
-        progress = Progress(latest=latest)
+        progress = Past(latest=latest)
         worker = initialised(progress, is_iterable=True, fails={"fetch 0": error})
 
         assert (["fetch 0"] * count, None) == (worker.steps[2:], worker._init_error)
@@ -136,7 +136,7 @@ def test_a_dataset_goes_back_to_its_state(kind, place):
     """A state is restored before iter(), or after it if the dataset is its own iterator."""
     latest, _ = taken(2, has_begun=True, attempts=3, dataset={"at": 3})
     dataset = kind("dataset")
-    worker = initialised(Progress(latest=latest), dataset=dataset, is_iterable=True)
+    worker = initialised(Past(latest=latest), dataset=dataset, is_iterable=True)
 
     assert "dataset at {'at': 3}" == worker.steps[place]
     assert 3 == len(worker.steps)
@@ -145,7 +145,7 @@ def test_a_dataset_goes_back_to_its_state(kind, place):
 def test_an_iterators_state_saves_the_fetches():
     """If the iterator can tell its state, nothing is fetched again."""
     latest, _ = taken(2, has_begun=True, attempts=3, iterator={"at": 3})
-    worker = initialised(Progress(latest=latest), is_iterable=True)
+    worker = initialised(Past(latest=latest), is_iterable=True)
 
     assert "iterator at {'at': 3}" == worker.steps[-1]
     assert 3 == len(worker.steps)
@@ -155,8 +155,8 @@ def test_an_iterators_state_saves_the_fetches():
 def test_error_of_the_init_function(has_answered):
     """Only if the dead worker had not answered with that error is it the replacement's answer."""
     latest, _ = taken(2, has_begun=False)
-    told = Progress(latest=latest, has_answered=True)
-    progress = told if has_answered else Progress()
+    told = Past(latest=latest, has_answered=True)
+    progress = told if has_answered else Past()
     worker = initialised(progress, fails={"init": ValueError("no")})
 
     assert (has_answered, ["init"]) == (worker._init_error is None, worker.steps)
@@ -166,7 +166,7 @@ def test_error_of_the_init_function(has_answered):
 def test_an_epoch_begins_behind_the_one_before(kind, place):
     """Without an answer in an epoch, it is begun where the last answer before it was."""
     began, at_begin = taken(1, has_begun=True, attempts=3, dataset={"at": 3})
-    progress = Progress(begun=began, seeds=(7,), has_answered=True)
+    progress = Past(begun=began, seeds=(7,), has_answered=True)
     worker = initialised(progress, dataset=kind("dataset"), is_iterable=True)
 
     assert "dataset at {'at': 3}" == worker.steps[place]
@@ -178,7 +178,7 @@ def test_the_last_fetch_of_an_epoch_that_was_broken_off_is_repeated():
     """A generator must have begun there, from the answer before, with the random states of then."""
     before, _ = taken(1, has_begun=True, attempts=2, index=0, dataset={"at": 2})
     began, at_begin = taken(2, has_begun=True, attempts=3, index=0, dataset={"at": 3})
-    progress = Progress(begun=began, seeds=(7,), before=before)
+    progress = Past(begun=began, seeds=(7,), before=before)
     worker = initialised(progress, dataset=Restored("dataset"), is_iterable=True)
 
     assert ["init", "dataset at {'at': 2}"] == worker.steps[:2]
@@ -188,7 +188,7 @@ def test_the_last_fetch_of_an_epoch_that_was_broken_off_is_repeated():
 def test_what_has_no_state_is_only_begun():
     """Nothing is fetched again of an epoch that is over."""
     began, at_begin = taken(1, has_begun=True, attempts=3, index=0)
-    worker = initialised(Progress(begun=began, seeds=(None,)), is_iterable=True)
+    worker = initialised(Past(begun=began, seeds=(None,)), is_iterable=True)
 
     assert ["init", f"begin {at_begin[0]}"] == worker.steps
 
@@ -197,7 +197,7 @@ def test_a_state_that_was_not_told_is_fetched_again_from_the_epochs_beginning():
     """That beginning is where the last answer before it was, if the dataset told a state there."""
     began, at_begin = taken(1, has_begun=True, attempts=3, dataset={"at": 3})
     latest, _ = taken(2, has_begun=True, attempts=1, index=0, lacks_state=True)
-    progress = Progress(begun=began, seeds=(None,), latest=latest)
+    progress = Past(begun=began, seeds=(None,), latest=latest)
     worker = initialised(progress, dataset=Restored("dataset"), is_iterable=True)
 
     assert ["init", "dataset at {'at': 3}"] == worker.steps[:2]
@@ -206,7 +206,7 @@ def test_a_state_that_was_not_told_is_fetched_again_from_the_epochs_beginning():
 
 def test_a_beginning_that_was_broken_off_is_repeated():
     """A worker that was told twice to begin an epoch, and answered nothing, has begun two."""
-    worker = initialised(Progress(seeds=(7, 8)), is_iterable=True)
+    worker = initialised(Past(seeds=(7, 8)), is_iterable=True)
 
     assert (["init", "begin", "begin", "begin"], [7, 8]) == (
         [step.split()[0] for step in worker.steps],
@@ -219,5 +219,5 @@ def test_a_lost_snapshot_is_no_place(lost):
     """Without the snapshot of its last answer, or of the last before its epoch, none can go on."""
     known = {"begun": b"begun", "latest": b"latest"}
 
-    assert Progress(**known).is_known
-    assert not Progress(**{**known, lost: LOST}).is_known
+    assert Past(**known).is_known
+    assert not Past(**{**known, lost: LOST}).is_known

@@ -159,7 +159,7 @@ def test_copies_start_before_they_are_asked_for(monkeypatch):
         loader = loader_of(monkeypatch, backend, device=device, prefetch_factor=4)
         with loader:
             iterator = iter(loader)
-            while iterator._transport.ledger.unread < 8:
+            while iterator._transport.figures.unread < 8:
                 pass
             next(iterator)
             copies = 2  # of each batch: its image, and the block with its label

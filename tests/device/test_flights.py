@@ -28,7 +28,7 @@ class Lent:
         self.has_ended = False
         backend.register(self.memory.data_ptr(), self.memory.nbytes)
 
-    def decode(self, Unpickler, mover):
+    def decode(self, mover):
         assert not self.has_ended, "decoded behind its end"
         return moved([self.memory, *self.labels], mover)
 

@@ -12,7 +12,7 @@ import os
 import struct
 from pathlib import Path
 
-from shmloader.core import pickling
+from shmloader.core import Figures
 from shmloader.memory.segment import Segment, first_shape
 
 LINE = 64
@@ -135,7 +135,7 @@ class Forger:
             The slot it lies in.
         """
         if not self.ledger.place(0, next(self._tickets), [0]):
-            raise AssertionError(f"no free slot: {self.ledger.counts()}")
+            raise AssertionError(f"no free slot: {Figures(self.ledger).counts()}")
         return self.write_next(batch)
 
     def write_next(self, batch):
@@ -146,7 +146,7 @@ class Forger:
             The slot it lies in.
         """
         self.desk.take(1.0)
-        self.desk.write(batch, False, pickling.Pickler)
+        self.desk.write(batch, False)
         self.desk.commit()
         self._pushed += 1
         return self.last_cell() & ((1 << SLOT_BITS) - 1)
@@ -154,7 +154,7 @@ class Forger:
     def read(self, spill=False):
         """Receive the next answer and turn it into a batch."""
         slot = self.ledger.receive().slot
-        return self.ledger.deliver(slot, spill, pickling.Unpickler)
+        return self.ledger.deliver(slot, spill)
 
     def cell_position(self, back=0):
         """The offset of the cell that was pushed last, or of one some cells before it."""

@@ -19,6 +19,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
 from shmloader import DataLoader
+from shmloader.core import Figures
 from shmloader.errors import WorkerBroken
 from shmloader.memory import forks
 from tests.helpers.datasets import Computed, Numbered, batch
@@ -356,7 +357,7 @@ def test_overrun_after_the_commit_is_refused(guarded, copy_in):
     forger = Forger()
     forger.ledger.place(0, 0, [0], copy_in)
     forger.desk.take(1.0)
-    forger.desk.write(torch.ones(5), False, shmloader.core.pickling.Pickler)
+    forger.desk.write(torch.ones(5), False)
     forger.desk.commit()
     answer = forger.answer(0)
     forger.memory[forger.geometry.slot(0) + answer["layout_offset"] + answer["layout_bytes"]] ^= 1
@@ -373,7 +374,7 @@ def test_free_slots_are_poisoned(guarded):
     held = forger.read()
     assert bytes(held.numpy().tobytes()) == forger.memory[start : start + 20]
     del held
-    forger.ledger.counts()
+    Figures(forger.ledger).counts()
     assert b"\xdb" * 20 == forger.memory[start : start + 20]
     forger.close()
 

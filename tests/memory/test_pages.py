@@ -175,7 +175,7 @@ import signal
 import torch
 from tests.helpers.forgery import Forger
 from tests.memory.test_pages import existing_bytes
-from shmloader.core import pickling
+from shmloader.core import Figures
 
 calls = []
 def handler(number, frame):
@@ -194,12 +194,12 @@ try:
         forger.desk.empty((30 << 20,), torch.uint8)
     except TimeoutError:
         print("raised")
-    forger.desk.write(torch.ones(1), False, pickling.Pickler)
+    forger.desk.write(torch.ones(1), False)
     forger.desk.commit()
     forger.ledger.receive()
     made = existing_bytes(forger.segment.descriptor) - table(forger)
     # After 30 MB come two more: what is written behind them asks for an eighth ahead.
-    print(made == forger.ledger.resident_bytes, made >> 20, len(calls) > 0)
+    print(made == Figures(forger.ledger).resident_bytes, made >> 20, len(calls) > 0)
 except BaseException as error:
     print(type(error).__name__)
 """

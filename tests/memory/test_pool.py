@@ -2,6 +2,7 @@
 
 import pytest
 
+from shmloader.core import Figures
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape
 from shmloader.stats import Stats
@@ -67,7 +68,8 @@ def test_counts_outlive_their_segment():
     """The counts of a segment outlive it, its pages do not."""
     pool = SegmentPool()
     segment = pool.acquire(SHAPE)
-    segment.ledger.restarts += 3
+    for _ in range(3):
+        Figures(segment.ledger).note_restart()
     before = pool.stats()
     pool.discard(segment)
     after = pool.stats()

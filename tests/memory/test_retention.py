@@ -249,7 +249,7 @@ def test_what_has_plenty_would_not_spill(options, monkeypatch):
 
     def reason(self, slot):
         closer = look(self, slot)
-        has_plenty = self._ledger.has_plenty(slot, self.reserve)
+        has_plenty = self._figures.has_plenty(slot, self.reserve)
         answers.append((has_plenty, closer))
         return closer
 

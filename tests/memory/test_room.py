@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from shmloader import DataLoader, OutOfSharedMemory
-from shmloader.memory import limits
-from shmloader.memory.room import Room
+from shmloader.core import Room
+from shmloader.memory import limits, policy
 from shmloader.memory.segment import Shape
 from tests.helpers.datasets import Computed
 
@@ -16,7 +16,8 @@ MEGABYTE = 1 << 20
 
 
 def room_of(workers):
-    return Room(Shape(workers, 2 * workers, 1 << 40, 1 << 40))
+    shape = Shape(workers, 2 * workers, 1 << 40, 1 << 40)
+    return Room(shape, policy.OF_CORE, limits.available)
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ CLOCKS = numpy.array(
 def stats(monkeypatch):
     """What is read of a ledger with two workers."""
     monkeypatch.setattr(pool, "BatchLog", lambda ledger: SimpleNamespace(clocks=lambda: CLOCKS))
+    monkeypatch.setattr(pool, "Figures", lambda ledger: ledger)
     return pool._stats_of(LEDGER)
 
 

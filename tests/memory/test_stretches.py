@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader
 
 from shmloader import DataLoader, WorkerBroken, empty
+from shmloader.core import Figures
 from tests.helpers.datasets import Computed, state
 from tests.helpers.forgery import Forger
 from tests.helpers.programs import run
@@ -58,9 +59,9 @@ def test_small_leaf_holds_no_slot(forger, name, first):
     kept, image = (one, other) if first else (other, one)
 
     assert torch.equal(large, image)
-    assert 1 == forger.ledger.held()[0][2]
+    assert 1 == Figures(forger.ledger).held()[0][2]
     del one, other, image
-    assert 0 == forger.ledger.counts()["leased"]
+    assert 0 == Figures(forger.ledger).counts()["leased"]
     assert read(leaf) == read(kept)
 
 
@@ -70,9 +71,9 @@ def test_large_leaf_holds_its_slot(forger):
     image, label = forger.read()
 
     del label
-    assert 1 == forger.ledger.counts()["leased"]
+    assert 1 == Figures(forger.ledger).counts()["leased"]
     del image
-    assert 0 == forger.ledger.counts()["leased"]
+    assert 0 == Figures(forger.ledger).counts()["leased"]
 
 
 @pytest.mark.parametrize("spill", [False, True])
@@ -84,7 +85,7 @@ def test_small_leaves_between_large_ones(forger, spill):
     assert [i for i in range(MANY) if batch[i][0][-1] != i] == []
     labels = [label for _, label in batch]
     del batch
-    assert 0 == forger.ledger.counts()["leased"]
+    assert 0 == Figures(forger.ledger).counts()["leased"]
     assert list(range(MANY)) == [int(label) for label in labels]
 
 
@@ -134,7 +135,7 @@ def test_leaves_made_in_any_order(forger, spill):
         tensor.fill_(value)
     batch = [made[4], made[0], made[2], made[5], torch.arange(3)]
     expected = [leaf.clone() for leaf in batch]
-    forger.desk.write(batch, False, None)
+    forger.desk.write(batch, False)
     del made, batch, tensor
     forger.desk.commit()
 
@@ -148,7 +149,7 @@ def test_leaves_stay_aligned(forger, spill):
     forger.desk.take(1.0)
     made = forger.desk.empty((400_000,), torch.uint8)
     batch = [made[:200_000], made[200_040:250_000], made[250_011:250_020]]
-    forger.desk.write(batch, False, None)
+    forger.desk.write(batch, False)
     del made, batch
     forger.desk.commit()
 
@@ -317,7 +318,7 @@ def test_broken_list_is_refused(forger, name, spill):
     forger.forge_layout(slot, BROKEN[name])
     with pytest.raises(WorkerBroken):
         forger.read(spill)
-    counts = forger.ledger.counts()
+    counts = Figures(forger.ledger).counts()
 
     assert (0, 0) == (counts["leased"], counts["ready"])
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from shmloader import WorkerBroken
+from shmloader.core import Figures
 from shmloader.core import _core as core
 from shmloader.memory.pool import SegmentPool
 from shmloader.trainer.tasks import Tasks
@@ -244,9 +245,9 @@ def test_last_alias_frees_the_slot(forger):
     tensor, array = forger.read()
 
     del tensor
-    assert 1 == forger.ledger.counts()["leased"]
+    assert 1 == Figures(forger.ledger).counts()["leased"]
     del array
-    assert 0 == forger.ledger.counts()["leased"]
+    assert 0 == Figures(forger.ledger).counts()["leased"]
 
 
 def size(forger, batch):
@@ -454,7 +455,7 @@ def test_broken_layout_is_refused(forger, name):
     try:
         with pytest.raises(WorkerBroken):
             forger.read()
-        counts = forger.ledger.counts()
+        counts = Figures(forger.ledger).counts()
     finally:
         gc.enable()
 
@@ -550,12 +551,12 @@ BROKEN_CELLS = {
 def test_broken_cell_is_refused(forger, name):
     """A cell that means nothing raises WorkerBroken, and no slot changes hands."""
     forger.write(torch.zeros(10))
-    before = forger.ledger.counts()
+    before = Figures(forger.ledger).counts()
     struct.pack_into("<I", forger.memory, forger.cell_position(), BROKEN_CELLS[name])
 
     with pytest.raises(WorkerBroken):
         forger.read()
-    assert before == forger.ledger.counts()
+    assert before == Figures(forger.ledger).counts()
 
 
 # What a worker may find in its task ring, and why it refuses it.
@@ -585,7 +586,7 @@ def test_broken_task_is_refused(forger, name):
     assert torch.equal(torch.arange(100), held)
     assert before == forger.memory[forger.geometry.table : forger.geometry.table_end]
     with pytest.raises(RuntimeError, match="no order in hand"):
-        forger.desk.write(1, False, pickle.dumps)
+        forger.desk.write(1, False)
 
 
 def test_task_that_comes_twice_is_refused(forger):
@@ -694,8 +695,8 @@ def test_worker_that_was_sent_a_forged_task_ends(tmp_path, cells, restarts):
 
 
 WRONG_MOVES = {
-    "deliver": lambda ledger, slot: ledger.deliver(slot, False, pickle.loads),
-    "spill": lambda ledger, slot: ledger.deliver(slot, True, pickle.loads),
+    "deliver": lambda ledger, slot: ledger.deliver(slot, False),
+    "spill": lambda ledger, slot: ledger.deliver(slot, True),
     "discard": lambda ledger, slot: ledger.discard(slot),
     "grant": lambda ledger, slot: ledger.grant(slot, 1 << 20),
     "refuse": lambda ledger, slot: ledger.refuse(slot),
@@ -708,12 +709,12 @@ def test_move_from_a_wrong_state_is_refused(forger, move, slot):
     """A slot that is leased, free or missing is not moved, and the error says what it is."""
     forger.write(torch.ones(2))
     held = forger.read()
-    before = forger.ledger.counts()
+    before = Figures(forger.ledger).counts()
 
     with pytest.raises(RuntimeError, match=f"slot {slot} "):
         WRONG_MOVES[move](forger.ledger, slot)
 
-    assert before == forger.ledger.counts()
+    assert before == Figures(forger.ledger).counts()
     assert torch.equal(torch.ones(2), held)
 
 
@@ -725,7 +726,7 @@ def test_slot_is_discarded_once(forger):
 
     with pytest.raises(RuntimeError, match=f"slot {slot} cannot do that: it is free"):
         forger.ledger.discard(slot)
-    assert 2 == forger.ledger.counts()["free"]
+    assert 2 == Figures(forger.ledger).counts()["free"]
 
 
 @pytest.mark.parametrize("worker", [1, 1000])
@@ -776,7 +777,7 @@ def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
 def test_requests_behind_the_end_are_answered_with_nothing(forger):
     """Requests that a worker skips because its dataset is exhausted are not reported to torch."""
     assert [0] == receive_kinds(forger, True, [END, NOTHING])
-    assert 0 == forger.ledger.counts()["ready"]
+    assert 0 == Figures(forger.ledger).counts()["ready"]
 
 
 def test_end_that_an_interrupt_lost_counts(forger):
@@ -808,13 +809,13 @@ def test_late_writes_change_nothing(forger):
     forger.forge_answer(slot, payload_bytes=1 << 62, layout_bytes=1 << 62, ticket=9, kind=0)
 
     assert received == slot
-    assert same([torch.ones(3), "text"], forger.ledger.deliver(slot, False, pickle.loads))
+    assert same([torch.ones(3), "text"], forger.ledger.deliver(slot, False))
 
 
 FUZZ = """
 import gc, random, resource, struct, warnings
 import numpy, torch
-from shmloader.core import Verb, pickling
+from shmloader.core import Figures, Verb
 from tests.helpers.forgery import ANSWER, ANSWER_FIELDS, Forger
 from tests.protocol.test_layout import BATCHES
 warnings.simplefilter("ignore")
@@ -899,7 +900,7 @@ def step(count):
         if news.verb is Verb.READY:
             payload_bytes = forger.answer(news.slot)["payload_bytes"]
             spill = random.random() < 0.3
-            value = forger.ledger.deliver(news.slot, spill, pickling.Unpickler)
+            value = forger.ledger.deliver(news.slot, spill)
             if news.slot in starts:
                 look(value, starts[news.slot], starts[news.slot] + payload_bytes)
             return "delivered"
@@ -912,7 +913,7 @@ forger, starts, segment = sit_down()
 outcomes = {{}}
 for count in range({steps}):
     # An answer that was refused stays the worker's: its slot comes back when that is reaped.
-    if forger.ledger.counts()["free"] < 4:
+    if Figures(forger.ledger).counts()["free"] < 4:
         gc.collect()
         forger.close()
         forger, starts, segment = sit_down()
@@ -922,7 +923,7 @@ for count in range({steps}):
         outcome = "RecursionError"
     outcomes[outcome] = outcomes.get(outcome, 0) + 1
 gc.collect()
-counts = forger.ledger.counts()
+counts = Figures(forger.ledger).counts()
 enough = [outcomes.get(name, 0) > 100 for name in ("delivered", "WorkerBroken")]
 print(sum(outcomes.values()), *enough)
 print(counts["leased"], counts["ready"])

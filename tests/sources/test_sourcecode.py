@@ -231,7 +231,7 @@ def known_module(name: str) -> str:
 
 def compiled_imports() -> set[str]:
     """List the modules of this package that the parts of the extension import."""
-    pattern = re.compile(r"^\s*from\s+(shmloader[\w.]*)\s+import\b", re.MULTILINE)
+    pattern = re.compile(r"^\s*(?:from|import)\s+(shmloader[\w.]*)\s+(?:import|as)\b", re.MULTILINE)
     sources = [path for path in COMPILED["core._core"] if path.suffix != ".pyi"]
     return {known_module(name) for path in sources for name in pattern.findall(path.read_text())}
 

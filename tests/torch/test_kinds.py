@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
 from shmloader import DataLoader
-from shmloader.core import Kind, Order, Verb, pickling
+from shmloader.core import Figures, Kind, Order, Verb
 from shmloader.memory.segment import Segment, first_shape
 from tests.helpers.datasets import Computed
 
@@ -416,14 +416,14 @@ class Direct:
         assert ledger.place(0, self.ticket, [self.ticket])
         self.ticket += 1
         assert self.desk.take(1.0) == (Order.PLACE, [self.ticket - 1])
-        self.desk.write(batch, False, pickling.Pickler)
+        self.desk.write(batch, False)
         self.desk.commit()
         news = ledger.receive()
         assert (news.verb, news.kind) == (Verb.READY, Kind.BATCH)
-        return ledger.deliver(news.slot, False, pickling.Unpickler)
+        return ledger.deliver(news.slot, False)
 
     def counts(self):
-        return self.segment.ledger.counts()
+        return Figures(self.segment.ledger).counts()
 
 
 tensors = st.builds(

@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from shmloader.core import pickling
+from shmloader.core import pickling, unsendable
 
 
 class Layout:
@@ -119,12 +119,14 @@ BAD = type("Local", (), {})()  # its class is found under no name
 )
 def test_unsendable_leaf_is_found(batch, path):
     """The first leaf that cannot be pickled is found by the path that Python would write."""
-    assert (path, BAD) == pickling.find_unsendable(batch)
+    assert (path, BAD) == unsendable.find_unsendable(batch)
 
 
 def test_sendable_batches_have_no_culprit():
     """A batch that can be pickled has no unsendable leaf, whatever it consists of."""
-    assert pickling.find_unsendable({"a": [1, "text", b"", Record(), {"b": torch.ones(1)}]}) is None
+    assert (
+        unsendable.find_unsendable({"a": [1, "text", b"", Record(), {"b": torch.ones(1)}]}) is None
+    )
 
 
 def test_truncated_pickle_is_an_error():
@@ -160,4 +162,4 @@ def test_an_unsendable_leaf_of_a_cycle_is_found():
     batch[1]["back"] = batch
     batch[1]["bad"] = BAD
 
-    assert ("batch[1]['bad']", BAD) == pickling.find_unsendable(batch)
+    assert ("batch[1]['bad']", BAD) == unsendable.find_unsendable(batch)

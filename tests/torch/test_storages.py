@@ -13,7 +13,6 @@ from torch.utils.data import default_collate
 
 import shmloader
 from shmloader import BatchTooLarge, DataLoader
-from shmloader.core import pickling
 from shmloader.worker import storages
 from tests.helpers.collates import (
     KINDS,
@@ -233,7 +232,7 @@ def test_a_thread_that_collates_gets_private_memory(forger):
 
 def test_without_a_slot_memory_is_private(forger):
     """A collate function that runs between two batches gets memory that no slot holds."""
-    forger.desk.write(1, False, pickling.Pickler)
+    forger.desk.write(1, False)
     forger.desk.commit()
 
     assert "private" == collated_here(lambda: where(new_shared()))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from shmloader.core import Kind, Stopping
-from shmloader.memory.policy import reserved_slots
+from shmloader.memory import policy
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import shape_of
 from shmloader.processes.watching import ParentWatch
@@ -117,7 +117,7 @@ class Squares:
         self.pool = SegmentPool()
         shape = shape_of(workers, 2, slots, None, ring_bytes)
         self.segment = self.pool.acquire(shape)
-        reserve = reserved_slots(2 * workers, workers, slots)
+        reserve = policy.reserved_slots(2 * workers, workers, slots)
         heals = restarts > 0 or leaves_after is not None
         self.transport = Transport(self.segment, reserve, self.pool, heals=heals, publishes=True)
         self.processes = Workers(0)

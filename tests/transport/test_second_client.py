@@ -61,7 +61,7 @@ def test_an_answer_lies_in_its_slot():
         taken(squares, 20)
 
         assert squared(7) == kept.tolist()
-        assert 1 == squares.transport.ledger.counts()["leased"]
+        assert 1 == squares.transport.figures.counts()["leased"]
         del kept
 
 
@@ -74,7 +74,7 @@ def test_more_that_is_kept_than_slots_spills():
             kept.append(squares.take()[1])
 
         assert [squared(number) for number in range(12)] == [each.tolist() for each in kept]
-        assert 0 < squares.transport.ledger.spilled < 12
+        assert 0 < squares.transport.figures.spilled < 12
         del kept
 
 
@@ -104,7 +104,7 @@ def test_deaths_are_healed():
         os.kill(squares.processes.by_id[0].pid, signal.SIGKILL)
 
         assert {n: squared(n) for n in range(1, 4)} == taken(squares, 3)
-        assert 1 == squares.transport.ledger.restarts
+        assert 1 == squares.transport.figures.restarts
 
 
 def test_a_death_without_restarts_is_an_error_that_names_the_request():
@@ -144,9 +144,9 @@ def test_abandoned_answers_are_discarded():
         squares.send("next", (9, LENGTH))
         assert {"next": squared(9)} == taken(squares, 1)
 
-        counts = squares.transport.ledger
-        assert wait_until(lambda: squares.transport.receive() is None and not counts.loads()[0])
-        assert 0 == counts.counts()["ready"]
+        figures = squares.transport.figures
+        assert wait_until(lambda: squares.transport.receive() is None and not figures.loads()[0])
+        assert 0 == figures.counts()["ready"]
 
 
 def test_forgotten_requests_are_not_asked_again():
@@ -159,7 +159,7 @@ def test_forgotten_requests_are_not_asked_again():
         squares.send("well", (2, LENGTH))
 
         assert {"well": squared(2)} == taken(squares, 1)
-        assert 1 == squares.transport.ledger.restarts
+        assert 1 == squares.transport.figures.restarts
 
 
 def test_the_end_of_a_dismissed_worker_is_no_death():
@@ -171,7 +171,7 @@ def test_the_end_of_a_dismissed_worker_is_no_death():
         squares.send("other", (3, LENGTH), worker=1)
 
         assert {"other": squared(3)} == taken(squares, 1)
-        assert 0 == squares.transport.ledger.restarts
+        assert 0 == squares.transport.figures.restarts
 
 
 def test_a_worker_that_leaves_is_replaced():
@@ -183,4 +183,4 @@ def test_a_worker_that_leaves_is_replaced():
 
         assert {n: squared(n) for n in range(8)} == taken(squares, 8)
         assert first != squares.processes.by_id[0].pid
-        assert 0 == squares.transport.ledger.restarts
+        assert 0 == squares.transport.figures.restarts

@@ -14,7 +14,7 @@ from shmloader.cli.attach.running import process
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
-from shmloader.core import BatchLog
+from shmloader.core import BatchLog, Figures
 from shmloader.stats.layout import in_order, read_log, read_struct
 from shmloader.views import live
 from shmloader.views.trace import Traced, events_of
@@ -52,7 +52,7 @@ def test_names_are_those_of_the_ledger():
     with DataLoader(range(8), 4, num_workers=1) as loader:
         list(loader)
         (ledger,) = loader._service.pool._ledgers()
-        assert [*ledger.counts()] == list(live.SLOT_STATES)
+        assert [*Figures(ledger).counts()] == list(live.SLOT_STATES)
         assert LAYOUT.values("trainer_view", BatchLog(ledger).view())[
             "state"
         ] == live.TRAINER_STATES.index("between")

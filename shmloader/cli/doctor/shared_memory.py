@@ -13,7 +13,7 @@ from shmloader.memory import limits, segment, ulimits
 _HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 _FAULTS = "without them large batches take more page faults"
 _COLLAPSE_FROM = (6, 1)  # the first kernel with MADV_COLLAPSE
-_SCARCE_BYTES = 64 << 20  # two workers' private pages, and what memory/room.py keeps free of them
+_SCARCE_BYTES = 64 << 20  # two workers' private pages, and what core/room.pyx keeps free of them
 _LITTLE_BYTES = 1 << 30
 _SHORT_BYTES = 64 << 20
 _SANDBOX = "the sandbox or its seccomp profile"

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import IterDataPipe
 from torch.utils.data.graph_settings import apply_random_seed
 
-from shmloader.core import Delivered, Progress
+from shmloader.core import Delivered, Past
 from shmloader.errors import warn
 from shmloader.options.record import BY_BATCH, Options
 from shmloader.order import samplers
@@ -326,18 +326,18 @@ class Resumption:
         """By worker, its last snapshot."""
         return [known.published or known.begun for known in self._worker_states]
 
-    def progress(self) -> list[Progress | None]:
+    def progress(self) -> list[Past | None]:
         """By worker, where it goes on; None: where any worker begins."""
         return [self._progress_of(number) for number in range(self._workers)]
 
-    def _progress_of(self, number: int) -> Progress | None:
+    def _progress_of(self, number: int) -> Past | None:
         known = self._worker_states[number]
         published = known.published
         if published is None and self.replays[number]:
             published = snapshot.make(self._position_of(number), None)
         if published is None and known.begun is None:
             return None
-        return Progress(
+        return Past(
             begun=known.begun,
             seeds=() if known.begun is None else (self.shared_seed,),
             latest=published,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shmloader.core.progress import LOST
+from shmloader.core.past import LOST
 from shmloader.order.resuming import generators
 from shmloader.worker import snapshot
 from shmloader.worker.snapshot import Position

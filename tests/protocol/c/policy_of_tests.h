@@ -7,6 +7,8 @@
 /* The policy of these tests, which need no Python. A test compares it with memory/policy.py. */
 static const struct policy policy_of_tests = {
     .retired_part = 2,
+    .few_spares_part = 8,
+    .few_spares_min = 2,
     .comebacks_to_grow = 2,
     .late_rounds = 4,
     .few_pages_bytes = UINT64_C(32) << 20,
@@ -18,6 +20,10 @@ static const struct policy policy_of_tests = {
     .steady_part = 2,
     .mean_part = 8,
     .grown_part = 8,
+    .piece_max_bytes = UINT64_C(32) << 20,
+    .reserve_bytes = UINT64_C(32) << 20,
+    .private_bytes = UINT64_C(8) << 20,
+    .shares_each = 2,
     .huge_at_once = 4,
     .huge_dear_ns = 1000000,
     .huge_faults = 8,

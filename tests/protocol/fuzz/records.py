@@ -57,7 +57,7 @@ def unpack(data):
 def written(record):
     """Write a record into a file and return its names and bytes there."""
     file = bytearray()
-    writer = RecordWriter(file.extend, pickling.Pickler)
+    writer = RecordWriter(file.extend)
     writer.append(record)
     end = writer.position
     at, length, *_ = writer.finish()
@@ -66,7 +66,7 @@ def written(record):
 
 def alone(record):
     """Write a record by itself."""
-    packed = PackedRecord(record, pickling.Pickler)
+    packed = PackedRecord(record)
     buffer = bytearray(packed.length)
     packed.write(buffer, 0)
     return bytes(buffer)
@@ -77,7 +77,6 @@ class Reader:
 
     def __init__(self):
         names.restrict(pickle, pickling)
-        record_file.Unpickler = pickling.Unpickler
         warnings.simplefilter("ignore")
         self._fence = Fence()
         # Ours: where this array lies tells where the file is mapped.
@@ -97,7 +96,7 @@ class Reader:
         try:
             if mode & ALONE:
                 # A buffer of its very length, so that AddressSanitizer sees a read beside it.
-                read_all(unpack_record(bytearray(record), 0, len(record), pickling.Unpickler))
+                read_all(unpack_record(bytearray(record), 0, len(record)))
             else:
                 self._read_file(fields, packed_names, record)
         except Exception as error:

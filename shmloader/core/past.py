@@ -1,4 +1,4 @@
-"""Where a replacement of a worker goes on; the ledger keeps one record for each worker."""
+"""Where a replacement of a worker goes on; `Progress` keeps one record for each worker."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ LOST = b""
 
 
 @dataclass
-class Progress:
+class Past:
     """
     What the trainer knows of a worker: where its replacement would go on.
 

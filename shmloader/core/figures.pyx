@@ -1,0 +1,226 @@
+# What a segment's trainer has counted: for stats(), for viewers, and for the rules of what may
+# stay. Nothing here moves a slot, but for those whose last alias died: they are collected first.
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from shmloader.core.csrc cimport (
+    ANSWER_CYCLIC, ANSWER_KEPT, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED,
+    children_look, demand_peak, lease_aliases, ledger_collect, ledger_entry, ledger_unread,
+    ledger_unread_of, ledger_untaken, platform_now_ns,
+)
+
+
+@cython.final
+cdef class Figures:
+    """The counts and sums of a ledger."""
+
+    cdef Ledger ledger
+    cdef int64_t looked_ns   # when is_time_to_look() said so
+
+    def __init__(self, Ledger ledger):
+        """Tell what a ledger has counted and counts."""
+        self.ledger = ledger
+
+    @property
+    def waited_ns(self):
+        """Nanoseconds parked in `Ledger.wait`."""
+        return self.ledger.sums.waited_ns
+
+    @property
+    def batches(self):
+        """Batches delivered."""
+        return self.ledger.sums.batches
+
+    @property
+    def bytes(self):
+        """Bytes of the payload of the batches delivered."""
+        return self.ledger.sums.bytes
+
+    @property
+    def spilled(self):
+        """Batches that were copied to private memory when they were delivered."""
+        return self.ledger.sums.spilled
+
+    @property
+    def restarts(self):
+        """Workers that were replaced."""
+        return self.ledger.sums.restarts
+
+    @property
+    def pickled_bytes(self):
+        """Bytes of the pickles in batches."""
+        return self.ledger.sums.pickled_bytes
+
+    @property
+    def pickled_batches(self):
+        """Batches that had a pickle."""
+        return self.ledger.sums.pickled_batches
+
+    def note_restart(self):
+        """Count a worker that was replaced."""
+        self.ledger.sums.restarts += 1
+
+    # Slots
+
+    def counts(self):
+        """Count the slots in each state, by its name."""
+        ledger_collect(self.ledger.table)
+        children_look()
+        return {name: self.ledger.table.counts[i] for i, name in enumerate(STATE_NAMES)}
+
+    def held(self):
+        """List the slots that users hold: (ticket, seconds since delivery, aliases) each."""
+        cdef uint64_t now = platform_now_ns()
+        cdef ledger_entry *entries = self.ledger.table.entries
+        cdef dict lending = self.ledger.lending
+        ledger_collect(self.ledger.table)
+        return [
+            (entries[slot].ticket, (now - entries[slot].leased_ns) / 1e9,
+             lease_aliases(&entries[slot].lease))
+            for slot in range(self.ledger.table.geometry.ranges)
+            if entries[slot].state == SLOT_LEASED
+            and lending.get(slot) != entries[slot].ticket
+        ]
+
+    def idle_slots(self):
+        """Count the slots that keep the workers busy: free, placed or ready."""
+        ledger_collect(self.ledger.table)
+        return count_idle(self.ledger.table)
+
+    @property
+    def ready(self):
+        """Number of answers that were received and are still in their slots."""
+        return self.ledger.table.counts[<int>SLOT_READY]
+
+    @property
+    def retired(self):
+        """Number of slots that were taken out of use."""
+        return self.ledger.table.counts[<int>SLOT_RETIRED]
+
+    @property
+    def spares(self):
+        """Number of ranges that replace retired slots, used ones included."""
+        return self.ledger.table.geometry.ranges - self.ledger.slots
+
+    def pages_bytes(self, uint32_t slot):
+        """Bytes of pages that a slot has."""
+        return self.ledger.table.entries[slot].pages_bytes
+
+    def is_kept(self, uint32_t slot):
+        """Returns True if the worker that wrote a ready slot still has an alias of it."""
+        return (self.ledger.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
+
+    def is_cyclic(self, uint32_t slot):
+        """Returns True if the batch in a ready slot contains itself."""
+        return (self.ledger.table.entries[slot].answer.flags & ANSWER_CYCLIC) != 0
+
+    def has_plenty(self, uint32_t slot, uint32_t reserve):
+        """
+        Returns True if a ready slot may be leased without a closer look.
+
+        Args:
+            reserve: So many slots must be left to the workers, and room for as many batches of this
+                size.
+        """
+        cdef const ledger *table = self.ledger.table
+        cdef ledger_entry *entry = &table.entries[slot]
+        ledger_collect(self.ledger.table)
+        return ((entry.answer.flags & ANSWER_KEPT) == 0 and table.wanting == 0
+                and count_idle(table) > reserve
+                and table.kept_bytes + (1 + <uint64_t>reserve) * (entry.pages_bytes + 1)
+                <= table.ring_bytes)
+
+    # What workers wait for, and what waits for workers
+
+    @property
+    def wanting(self):
+        """Number of workers that wait for a larger grant."""
+        return self.ledger.table.wanting
+
+    def wants(self):
+        """List the wants for a larger grant: (slot, ticket, bytes) each."""
+        cdef const ledger *table = self.ledger.table
+        cdef uint32_t slot
+        return [
+            (slot, table.entries[slot].ticket, table.entries[slot].want_bytes)
+            for slot in range(table.geometry.ranges) if table.entries[slot].want_bytes != 0
+        ]
+
+    @property
+    def shorts(self):
+        """Number of workers that find no memory for pages which they were granted."""
+        return self.ledger.table.shorts
+
+    @property
+    def has_demands(self):
+        """True if workers wait for a larger grant, or find no memory for what they were granted."""
+        return self.ledger.table.wanting + self.ledger.table.shorts > 0
+
+    def short_slots(self):
+        """List the slots of those workers: (slot, ticket) each."""
+        cdef const ledger *table = self.ledger.table
+        cdef uint32_t slot
+        return [
+            (slot, table.entries[slot].ticket)
+            for slot in range(table.geometry.ranges) if table.entries[slot].short_bytes != 0
+        ]
+
+    def untaken(self, uint32_t worker):
+        """Count the orders that a worker has not taken yet."""
+        return ledger_untaken(self.ledger.table, worker)
+
+    def loads(self):
+        """List for each worker how many of its orders are neither answered nor taken back."""
+        cdef const ledger *table = self.ledger.table
+        cdef uint32_t workers = table.geometry.workers, slot, worker
+        cdef list loads = [0] * workers
+        for slot in range(table.geometry.ranges):
+            if table.entries[slot].state == SLOT_PLACED:
+                loads[table.entries[slot].worker] += 1
+        for worker in range(workers):
+            loads[worker] -= ledger_unread_of(self.ledger.table, worker)
+        return loads
+
+    @property
+    def unread(self):
+        """Number of answers that wait in the rings."""
+        return ledger_unread(self.ledger.table)
+
+    # Bytes
+
+    @property
+    def kept_bytes(self):
+        """Bytes of pages in slots that the workers cannot have: leased, retired or forked."""
+        return self.ledger.table.kept_bytes
+
+    @property
+    def resident_bytes(self):
+        """Bytes of pages that the slots are known to have."""
+        return self.ledger.table.existing_bytes
+
+    @property
+    def peak_bytes(self):
+        """The most bytes that batches in use needed at once lately."""
+        return demand_peak(&self.ledger.table.demand)
+
+    @property
+    def ring_bytes(self):
+        """Ceiling in bytes for what the slots keep."""
+        return self.ledger.table.ring_bytes
+
+    @property
+    def range_bytes(self):
+        """Length in bytes of each slot's range."""
+        return self.ledger.table.geometry.range_bytes
+
+    def is_time_to_look(self):
+        """Returns True now and then while there are many pages: is there memory for them?"""
+        cdef int64_t now
+        if self.ledger.table.existing_bytes < self.ledger.table.policy.look_from_bytes:
+            return False
+        now = platform_now_ns()
+        if now - self.looked_ns < <int64_t>self.ledger.table.policy.look_ns:
+            return False
+        self.looked_ns = now
+        return True

@@ -1,0 +1,119 @@
+# The room for pages: how many bytes a worker may add to its slot, so that no process is killed.
+#
+# A memfd has no size limit and a control group kills without an error, so the refusal is ours.
+# Workers do not see what the others are about to add. Key invariant: what they all add between two
+# looks is no more than was left at the first one, if they proceed at about the same pace. Each adds
+# at most its part of what is left, then looks again. When little is left, parts stop shrinking, and
+# the room for one of each other worker is kept free: less than policy.reserve_bytes for any number
+# of workers. So is room for the private memory that each of them takes besides, above all in its
+# first batches.
+#
+# The limits are numbers of the segment's shape and of the policy. What is left changes at any time,
+# so it is asked for: by a function that returns numbers and knows nothing of this part.
+
+import os
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from shmloader.core.csrc cimport policy
+
+from shmloader.errors import BatchTooLarge, OutOfSharedMemory
+
+
+@cython.final
+cdef class Room:
+    """The room that one of a segment's workers finds for its pages."""
+
+    def __init__(self, shape, policy numbers, available):
+        """
+        Share the room with the other workers of a segment of this shape.
+
+        Args:
+            numbers: As for `Ledger`.
+            available: Called at each look: how many bytes this process could take now, and what
+                bounds them, in words; None if the system does not say.
+        """
+        self.policy, self.available = numbers, available
+        self.workers, self.slots = shape.workers, shape.slots
+        self.ring_bytes, self.range_bytes, self.bound = (shape.ring_bytes, shape.range_bytes,
+                                                         shape.bound)
+        self.ranges_bytes = (self.slots + <uint64_t>shape.spares) * self.range_bytes
+        self.piece_min = <int64_t>(numbers.reserve_bytes // self.workers)
+
+    def piece(self, int64_t needed_bytes, int64_t wished_bytes):
+        """
+        Choose how many bytes to add now.
+
+        Args:
+            needed_bytes: What the batch in hand lacks.
+            wished_bytes: What it lacks and probably will; it is not asked for if room is scarce.
+
+        Returns:
+            From 1 to wished_bytes. 0: there is no room for what is needed, or nothing is needed.
+        """
+        return self.look_for(needed_bytes, wished_bytes)
+
+    cdef int64_t look_for(self, int64_t needed_bytes, int64_t wished_bytes) except -1:
+        """Choose a piece, as `piece` says."""
+        cdef int64_t most = <int64_t>self.policy.piece_max_bytes
+        cdef int64_t room, part
+        found = self.available()
+        self.is_known = found is not None
+        if not self.is_known:
+            return min(wished_bytes, most)
+        self.left_bytes, self.where = found
+        room = self.left_bytes - self.reserve(wished_bytes)
+        if room < needed_bytes:
+            return 0
+        part = self.left_bytes // <int64_t>(self.policy.shares_each * self.workers)
+        part = max(self.piece_min, part)
+        return min(wished_bytes if wished_bytes <= room else needed_bytes, min(part, most))
+
+    cdef bint is_tight(self, int64_t batch_bytes, int64_t needed_bytes) noexcept:
+        """
+        Returns True if what waits for later batches should go now, though there is room.
+
+        That is if, at the last look, no room was left for as large a sample in each other worker:
+        samples are made in private memory, where the kernel kills without an error.
+        """
+        cdef int64_t others = (<int64_t>self.workers - 1) * batch_bytes
+        return self.is_known and self.left_bytes < needed_bytes + others
+
+    cdef int64_t reserve(self, int64_t wished_bytes) noexcept:
+        """Count the bytes that must be left to the other workers."""
+        cdef int64_t each = min(wished_bytes, self.piece_min) + <int64_t>self.policy.private_bytes
+        return (<int64_t>self.workers - 1) * each
+
+    cdef object make_too_large(self, uint64_t batch_bytes):
+        """Make the error for a batch of at least batch_bytes, which no slot can ever hold."""
+        cdef int64_t fitting
+        batch = f"batch of {batch_bytes / 1e6:.1f} MB"
+        if batch_bytes > self.ring_bytes:
+            return BatchTooLarge(
+                f"{batch} does not fit ring_bytes of {self.ring_bytes / 1e6:.1f} MB: raise "
+                f"ring_bytes to at least {batch_bytes} or lower batch_size"
+            )
+        batch += f" does not fit a slot's range of {self.range_bytes / 1e6:.1f} MB"
+        if not self.bound:
+            return BatchTooLarge(f"{batch}: lower slots, prefetch_factor or batch_size")
+        fitting = count_slots(self.ranges_bytes, batch_bytes, &self.policy)
+        slots = f"slots from {self.slots} to {fitting}" if fitting else "batch_size"
+        return BatchTooLarge(f"{batch}, because {self.bound}: raise that limit, or lower {slots}")
+
+    def refusal(self, uint64_t batch_bytes, uint64_t needed_bytes):
+        """Make the error for a batch of at least batch_bytes, which lacks needed_bytes of them."""
+        return self.make_refusal(batch_bytes, needed_bytes)
+
+    cdef object make_refusal(self, uint64_t batch_bytes, uint64_t needed_bytes):
+        left = "too few MB are left"
+        if self.is_known:
+            left = f"{self.left_bytes / 1e6:.1f} MB are left to process {os.getpid()} {self.where}"
+        if self.workers > 1:
+            reserve = self.reserve(<int64_t>needed_bytes) / 1e6
+            left += f", {reserve:.1f} MB of them for the other workers"
+        return OutOfSharedMemory(
+            f"a batch of {batch_bytes / 1e6:.1f} MB lacks {needed_bytes / 1e6:.1f} MB of shared "
+            f"memory, but {left}: lower batch_size, slots, prefetch_factor or num_workers, set "
+            "ring_bytes, or raise the memory limit"
+        )

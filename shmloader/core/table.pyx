@@ -1,0 +1,179 @@
+# The table behind a ledger: made over a segment that is mapped here; what is counted beside it, and
+# what it refuses.
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINVAL, EPERM, EPROTO
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from posix.mman cimport munmap
+from posix.unistd cimport close
+
+from shmloader.core.csrc cimport (
+    SLOT_FREE, SLOT_PLACED, SLOT_READY, STEP, STEP_WORDS, geometry, ledger, ledger_entry,
+    ledger_free, ledger_is_copy, ledger_new, ledger_open, news, platform_reserve, policy,
+    segment_worker, slot_answer, worker_block, worker_resume,
+)
+
+from shmloader.errors import OutOfSharedMemory, WorkerBroken
+
+cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
+
+
+# What the moves count, and `Figures` tells.
+cdef struct Sums:
+    uint64_t waited_ns
+    uint64_t batches
+    uint64_t bytes
+    uint64_t spilled
+    uint64_t restarts
+    uint64_t pickled_bytes
+    uint64_t pickled_batches
+
+
+cdef inline void count_batch(Sums *sums, const slot_answer *answer) noexcept:
+    sums.batches += 1
+    sums.bytes += answer.payload_bytes
+    sums.pickled_bytes += answer.pickled_bytes
+    sums.pickled_batches += answer.pickled_bytes != 0
+
+
+cdef inline uint32_t count_idle(const ledger *table) noexcept:
+    """Count the slots that keep the workers busy."""
+    return (table.counts[<int>SLOT_FREE] + table.counts[<int>SLOT_PLACED]
+            + table.counts[<int>SLOT_READY])
+
+
+cdef uint64_t part_to_move(const ledger *table, uint32_t scarce_slots) noexcept:
+    """Returns n: up to an n-th of a batch that is leased now is moved out of its slot."""
+    if count_idle(table) > scarce_slots:
+        return table.policy.moved_part
+    return table.policy.moved_of_last_part
+
+
+cdef ledger *open_table(int fd, shape, const policy *numbers) except NULL:
+    """Map a segment, and make the ledger that owns the mapping and a duplicate of the file."""
+    cdef geometry measured
+    cdef void *base
+    cdef ledger *table
+    cdef int own_fd
+    measure_shape(&measured, shape)
+    own_fd = duplicate(fd)
+    base = map_segment(own_fd, &measured)
+    if base == NULL:
+        raise_mapping_error(own_fd, measured.total_bytes)
+    STEP("map: mapped")
+    try:
+        reserve_table(own_fd, &measured)
+        table = ledger_new(<uint8_t *>base, own_fd, &measured, numbers, shape.slots,
+                           shape.ring_bytes)
+        STEP("map: ledger made")
+        if table == NULL:
+            raise MemoryError(f"no memory for a ledger of {measured.ranges} slots")
+    except BaseException:
+        munmap(base, measured.total_bytes)
+        close(own_fd)
+        raise
+    return table
+
+
+cdef int reserve_table(int fd, const geometry *measured) except -1:
+    """Make the pages of the segment's table exist; signals' handlers run meanwhile."""
+    cdef uint64_t done = 0
+    cdef int64_t added
+    while done < measured.table_end:
+        added = platform_reserve(fd, done, measured.table_end - done, measured.page_bytes)
+        if added < 0:
+            raise OSError(-added, f"no room for the segment's table ({errno_name(-added)})")
+        done += <uint64_t>added
+        PyErr_CheckSignals()
+    return 0
+
+cdef int write_resume(ledger *table, uint32_t worker, seed) except -1:
+    """Write what a worker reads when it is told to begin the next epoch."""
+    cdef worker_block *block = segment_worker(table.base, &table.geometry, worker)
+    cdef worker_resume resume
+    resume.has_seed = seed is not None
+    resume.seed = seed if seed is not None else 0
+    STEP_WORDS("resume: half", &block.resume, &resume, sizeof(worker_resume))
+    STEP("resume: written")
+    return 0
+
+
+# A mistake of ours: whatever it is, no slot is freed twice, and no batch is handed out twice.
+
+cdef char *open_slot(ledger *table, uint32_t slot) except NULL:
+    cdef char *start = <char *>ledger_open(table, slot)
+    if start == NULL:
+        raise_wrong_state(table, slot)
+    return start
+
+
+cdef int free_slot(ledger *table, uint32_t slot) except -1:
+    if not ledger_free(table, slot):
+        raise_wrong_state(table, slot)
+    return 0
+
+
+cdef int check_slot(ledger *table, uint32_t slot) except -1:
+    if slot >= table.geometry.ranges:
+        raise RuntimeError(f"no slot {slot} in a segment of {table.geometry.ranges}")
+    return 0
+
+
+cdef int raise_wrong_state(ledger *table, uint32_t slot) except -1:
+    check_owner(table)
+    check_slot(table, slot)
+    raise RuntimeError(
+        f"slot {slot} cannot do that: it is {STATE_NAMES[table.entries[slot].state]}, and "
+        f"was granted {table.entries[slot].grant_bytes} bytes"
+    )
+
+
+cdef int check_owner(ledger *table) except -1:
+    """Refuse to change what belongs to the process from which this one was forked."""
+    if ledger_is_copy(table):
+        raise RuntimeError(
+            "this segment belongs to the process that made it, and this one was forked from "
+            "that: call iter(loader) here"
+        )
+    return 0
+
+
+cdef int raise_unplaced(ledger *table, int64_t outcome, uint32_t worker, uint64_t length) except -1:
+    if outcome == -EPERM:
+        check_owner(table)
+    if outcome == -EPROTO:
+        raise WorkerBroken(f"the ring of worker {worker} was overwritten")
+    if outcome == -EINVAL:
+        raise_no_worker(table, worker)
+    raise OutOfSharedMemory(
+        f"no room for a request of {length} bytes in shared memory "
+        f"({errno_name(-outcome)}): free memory or lower batch_size"
+    )
+
+
+cdef int raise_no_worker(ledger *table, uint32_t worker) except -1:
+    raise RuntimeError(f"no worker {worker} in a segment of {table.geometry.workers}")
+
+
+cdef int raise_broken(ledger *table, const news *heard) except -1:
+    """Say what a worker sent, and for which ticket, if it writes the slot that it names."""
+    cdef ledger_entry *entry
+    cdef str ticket = ""
+    if heard.slot < table.geometry.ranges:
+        entry = &table.entries[heard.slot]
+        if entry.state == SLOT_PLACED and entry.worker == heard.worker:
+            ticket = f" (ticket {entry.ticket})"
+    raise WorkerBroken(
+        f"worker {heard.worker} sent slot {heard.slot}: {heard.broken.decode()}{ticket}; its "
+        "memory was overwritten, perhaps by native code of the dataset"
+    )
+
+
+cdef list placed_with(ledger *table, uint32_t worker):
+    """List the tickets that were placed with a worker and not answered."""
+    cdef uint32_t slot
+    return [
+        table.entries[slot].ticket for slot in range(table.geometry.ranges)
+        if table.entries[slot].state == SLOT_PLACED
+        and table.entries[slot].worker == worker
+    ]
