@@ -161,9 +161,21 @@ class Life:
         self._take(iter(open_loader(self.case, self.is_ours, generation=500)), event)
 
     def _draw_before_the_sampler(self) -> None:
-        """Without workers it draws for its first batch: what draws before that, no state has."""
-        if self.case.workers == 0 and self.iterator is not None and not self.trace.epochs[-1]:
+        if self._is_before_the_sampler():
             self._lose_place()
+
+    def _is_before_the_sampler(self) -> bool:
+        """Without workers it draws for its first batch: what draws before that, no state has."""
+        has_begun = self.iterator is not None and not self.trace.epochs[-1]
+        return has_begun and self.case.workers == 0
+
+    def _draws_after(self, event: Event) -> bool:
+        """Returns True if something draws after an event, before the next batch."""
+        later = self.case.events[self.case.events.index(event) + 1 :]
+        return any(
+            each.what in ("draw", "again", "other") and (each.epoch, each.batch) == (event.epoch, 0)
+            for each in later
+        )
 
     def _take(self, iterator: Any, event: Event) -> None:
         batches: list[Any] = []
@@ -191,6 +203,8 @@ class Life:
         if self.has_left and self._may_be_empty():
             return
         is_within = self.iterator is not None and event.batch <= len(self.trace.epochs[-1])
+        if is_within and self._is_before_the_sampler() and self._draws_after(event):
+            return
         if is_within:
             self._go_on_elsewhere(event)
             self._begin(event.epoch)
@@ -204,8 +218,7 @@ class Life:
 
     def _may_be_empty(self) -> bool:
         """Returns True if what was left may have been the rest of this epoch, too (resume.md)."""
-        is_begun = self.iterator is not None and not self.trace.epochs[-1]
-        return is_begun and not self.case.workers and self.case.sampler.startswith("stateful")
+        return self._is_before_the_sampler() and self.case.sampler.startswith("stateful")
 
     def _go_on_elsewhere(self, event: Event) -> None:
         self.resuming = None
