@@ -77,7 +77,7 @@ def open_files():
 
 
 def bytes_besides(others):
-    """Bytes of the open segments that are not among ``others``: other tests may have left theirs."""
+    """Bytes of the open segments but ``others``, which other tests may have left."""
     return sum(size for number, size in open_files().items() if number not in others)
 
 
