@@ -3,9 +3,10 @@
 import torch
 
 from shmloader.device.backend import Backend
+from shmloader.memory import policy
 
-# As much as small leaves share in private memory: a kept leaf costs at most so much beside its own.
-BLOCK_BYTES = 8 << 10
+# A leaf that is kept on the device costs at most so much beside its own, as in private memory.
+BLOCK_BYTES = policy.SHARED_BYTES
 _APART = 64  # bytes, from which any type can be read by any kernel
 
 

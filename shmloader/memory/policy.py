@@ -158,7 +158,7 @@ SHARED_BYTES = 8 << 10
 
 # Pages above which there is a look at the machine's memory while an epoch runs. Chosen: twice
 # FEW_PAGES_BYTES, which is what may go then.
-LOOK_FROM_BYTES = 64 * MIB
+LOOK_FROM_BYTES = 2 * FEW_PAGES_BYTES
 # Between two of them. Measured: reading the figures takes 0.2 ms of a core that a worker may want.
 LOOK_NS = 250_000_000
 # Between two looks for children that are gone, while slots are free and while none is. Measured: a
@@ -178,42 +178,8 @@ HINT_NS = 20_000_000
 # Spills of a loader's life that are worth a warning, once. Chosen: fewer may be chance.
 WARN_AFTER_SPILLS = 16
 
-# What csrc/policy.h takes, by its names.
-OF_CORE = {
-    "retired_part": RETIRED_PART,
-    "few_spares_part": FEW_SPARES_PART,
-    "few_spares_min": FEW_SPARES_MIN,
-    "comebacks_to_grow": COMEBACKS_TO_GROW,
-    "late_rounds": LATE_ROUNDS,
-    "few_pages_bytes": FEW_PAGES_BYTES,
-    "waiting_part": WAITING_PART,
-    "given_ahead_part": GIVEN_AHEAD_PART,
-    "window_batches": WINDOW_BATCHES,
-    "judged_batches": JUDGED_BATCHES,
-    "smaller_part": SMALLER_PART,
-    "steady_part": STEADY_PART,
-    "mean_part": MEAN_PART,
-    "grown_part": GROWN_PART,
-    "piece_max_bytes": PIECE_MAX_BYTES,
-    "reserve_bytes": RESERVE_BYTES,
-    "private_bytes": PRIVATE_BYTES,
-    "shares_each": SHARES_EACH,
-    "huge_at_once": HUGE_AT_ONCE,
-    "huge_dear_ns": HUGE_DEAR_NS,
-    "huge_faults": HUGE_FAULTS,
-    "few_workers": FEW_WORKERS,
-    "cache_piece_max_bytes": CACHE_PIECE_MAX_BYTES,
-    "cache_pieces_part": CACHE_PIECES_PART,
-    "moved_part": MOVED_PART,
-    "moved_of_last_part": MOVED_OF_LAST_PART,
-    "shared_bytes": SHARED_BYTES,
-    "look_from_bytes": LOOK_FROM_BYTES,
-    "look_ns": LOOK_NS,
-    "children_seldom_ns": CHILDREN_SELDOM_NS,
-    "children_often_ns": CHILDREN_OFTEN_NS,
-    "look_again_ns": LOOK_AGAIN_NS,
-    "hint_ns": HINT_NS,
-}
+# Of these the core takes what csrc/policy.h names.
+OF_CORE = {name.lower(): number for name, number in list(globals().items()) if name.isupper()}
 
 
 # The rules that are formulas
