@@ -17,7 +17,7 @@ import numpy
 import pytest
 import torch
 
-from shmloader.memory import forks
+from shmloader.core import look_for_children
 from tests.helpers.belongings import belongings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -158,4 +158,4 @@ def children_are_forgotten() -> Iterator[None]:
     yield
     gc.collect()
     multiprocessing.active_children()
-    forks.poll()
+    look_for_children()

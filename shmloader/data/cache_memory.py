@@ -49,7 +49,7 @@ class CacheMemory:
             **maker.this_process(),
         }
         with _bounded("made", most_bytes):
-            descriptor = segment.BACKINGS[segment.backing_name()](most_bytes)
+            descriptor = segment.create_object(most_bytes)
         with _bounded("mapped", most_bytes):
             self._open(descriptor, indices, most_bytes, described)
         account().enter_keeper(self)

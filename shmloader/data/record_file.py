@@ -72,11 +72,10 @@ def build(records: Iterable[Any], progress: Progress | None, *, of_each: int = 1
         OutOfSharedMemory: There is no room for them.
         Exception: What the iterator or the reduction of an object raises.
     """
-    growing = Growing("a list")
+    growing = Growing()
     try:
         header = _write(records, growing.write, progress, of_each)
-        growing.write_header(header.pack())
-        growing.seal()
+        growing.seal(header.pack())
         made = _map(growing.descriptor, IN_MEMORY, header)
     except BaseException:
         growing.close()

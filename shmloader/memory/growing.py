@@ -7,7 +7,6 @@ before each step there is a look at what is left, and the refusal is ours.
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 
@@ -15,29 +14,19 @@ from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import limits, policy, segment
 from shmloader.memory.account import account
 
-# All that the kernel lets be sealed, so that no process changes what others read.
-_SEALS = "F_SEAL_WRITE", "F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL"
-
 
 class Growing:
     """
     A memory file that is being written.
 
     Attributes:
-        descriptor: Of the file; whoever has sealed it owns it.
-        written_bytes: Its length so far.
+        descriptor: Of the file; who has sealed it owns it.
     """
 
-    def __init__(self, what: str) -> None:
-        """
-        Make an empty file.
-
-        Args:
-            what: Names it in errors, as in "a list".
-        """
-        self._what = what
+    def __init__(self) -> None:
+        """Make an empty file."""
         self.descriptor = segment.open_object("shmloader-list")
-        self.written_bytes = 0
+        self._written_bytes = 0
         self._room_until = 0  # as far as there was room at the last look
 
     def write(self, part: memoryview) -> None:
@@ -48,21 +37,18 @@ class Growing:
             OutOfSharedMemory: There is no room for them.
         """
         while part:
-            if self.written_bytes + len(part) > self._room_until:
+            if self._written_bytes + len(part) > self._room_until:
                 self._look(len(part))
             with self._refusing():
                 count = os.write(self.descriptor, part)
-            self.written_bytes += count
+            self._written_bytes += count
             part = part[count:]
 
-    def write_header(self, header: bytes) -> None:
-        """Write over the beginning."""
+    def seal(self, header: bytes) -> None:
+        """Write over the beginning, and have no process change the file any more."""
         with self._refusing():
             os.pwrite(self.descriptor, header, 0)
-
-    def seal(self) -> None:
-        """Have no process change it any more."""
-        segment.seal(self.descriptor, sum(getattr(fcntl, name) for name in _SEALS))
+        segment.seal(self.descriptor, "WRITE", "SHRINK", "GROW", "SEAL")
 
     def close(self) -> None:
         """Give the memory up."""
@@ -70,7 +56,7 @@ class Growing:
 
     def _look(self, needed_bytes: int) -> None:
         floor_bytes = needed_bytes + min(
-            policy.LIST_RESERVE_BYTES, self.written_bytes + needed_bytes
+            policy.LIST_RESERVE_BYTES, self._written_bytes + needed_bytes
         )
         least = limits.available()
         if least is not None and least.bytes < floor_bytes:
@@ -79,7 +65,7 @@ class Growing:
         if least is not None and least.bytes < floor_bytes:
             raise self._refusal(f"{least.bytes / 1e6:.1f} MB are left {least.where}")
         is_ample = least is None or least.bytes > floor_bytes + policy.LIST_STEP_BYTES
-        self._room_until = self.written_bytes + max(
+        self._room_until = self._written_bytes + max(
             needed_bytes, policy.LIST_STEP_BYTES if is_ample else 0
         )
 
@@ -94,7 +80,7 @@ class Growing:
 
     def _refusal(self, reason: str) -> OutOfSharedMemory:
         return OutOfSharedMemory(
-            f"{self._what} of {self.written_bytes / 1e6:.1f} MB so far needs more shared memory, "
+            f"a list of {self._written_bytes / 1e6:.1f} MB so far needs more shared memory, "
             f"but {reason}: write it to a file with SharedList.pack(), which may be larger than "
             "memory, or raise the limit"
         )

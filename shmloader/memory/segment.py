@@ -8,15 +8,26 @@ from dataclasses import dataclass, replace
 from multiprocessing import reduction
 from typing import Any
 
-from shmloader.core import Desk, Ledger, segment_bytes, slots_within
+from shmloader.core import (
+    Desk,
+    Ledger,
+    after_fork,
+    before_fork,
+    in_forked_child,
+    segment_bytes,
+    slots_within,
+)
 from shmloader.errors import REFUSALS, OutOfSharedMemory, if_allowed, naming
-from shmloader.memory import forks, limits, policy, ulimits
+from shmloader.memory import limits, policy, ulimits
 from shmloader.memory.account import account
 
-forks.install()
+# The slots that a forked child may read stay out of use while it lives. The hooks are the core's:
+# an interrupt in one that is written in Python would leave a fork without its marks.
+os.register_at_fork(before=before_fork, after_in_parent=after_fork, after_in_child=in_forked_child)
 
 BACKING_VARIABLE = "SHMLOADER_BACKING"
 DEBUG_VARIABLE = "SHMLOADER_DEBUG"
+_BACKINGS = "memfd", "posix"
 
 _MFD_NOEXEC_SEAL = getattr(os, "MFD_NOEXEC_SEAL", 0x8)
 _TOO_LONG_A_NAME = "x" * 250  # for a memfd: no file is made, and a refusal is told from that
@@ -138,24 +149,16 @@ def open_memfd(name: str) -> int:
             raise
 
 
-def _create_memfd(total_bytes: int) -> int:
-    descriptor = open_memfd("shmloader")
-    try:
+def seal(descriptor: int, *changes: str) -> None:
+    """
+    Refuse changes of a memfd, such as "SHRINK", as a guard against mistakes.
+
+    Other files and some systems have no seals, and Pythons without memfds may not know them.
+    """
+    if hasattr(fcntl, "F_ADD_SEALS"):
         with if_allowed():
-            os.fchmod(descriptor, 0o600)
-        with naming("ftruncate"):
-            os.ftruncate(descriptor, total_bytes)
-        seal(descriptor, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def seal(descriptor: int, seals: int) -> None:
-    """Seal a memfd, as a guard against mistakes; other files and some systems have no seals."""
-    with if_allowed():
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+            seals = sum(getattr(fcntl, f"F_SEAL_{change}") for change in changes)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
 
 
 def open_posix() -> int:
@@ -178,25 +181,26 @@ def open_posix() -> int:
     return descriptor
 
 
-def _create_posix(total_bytes: int) -> int:
-    descriptor = open_posix()
+def create_object(total_bytes: int) -> int:
+    """Make a shared-memory object of that length, of the kind that is used here."""
+    descriptor = open_object("shmloader")
     try:
+        with if_allowed():
+            os.fchmod(descriptor, 0o600)
         with naming("ftruncate"):
             os.ftruncate(descriptor, total_bytes)
+        seal(descriptor, "SHRINK", "GROW", "SEAL")
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-BACKINGS = {"memfd": _create_memfd, "posix": _create_posix}
-
-
 def backing_name() -> str:
     """The backing to use: $SHMLOADER_BACKING if set, otherwise memfd if it is allowed, or posix."""
     name = os.environ.get(BACKING_VARIABLE) or ("memfd" if has_memfd() else "posix")
-    if name not in BACKINGS:
-        raise ValueError(f"{BACKING_VARIABLE}={name}: choose one of {', '.join(BACKINGS)}")
+    if name not in _BACKINGS:
+        raise ValueError(f"{BACKING_VARIABLE}={name}: choose one of {', '.join(_BACKINGS)}")
     return name
 
 
@@ -260,11 +264,11 @@ class Segment:
 
 
 def _create_and_map(shape: Shape) -> tuple[Shape, Ledger]:
-    create, guarded = BACKINGS[backing_name()], is_guarded()
+    guarded = is_guarded()
     while True:
         descriptor: int | None = None
         try:
-            descriptor = create(shape.total_bytes)
+            descriptor = create_object(shape.total_bytes)
             shape = replace(shape, page_bytes=page_bytes(descriptor))
             return shape, _map(shape, descriptor, guarded)
         except OSError as error:

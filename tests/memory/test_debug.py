@@ -19,9 +19,8 @@ from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.core import Figures
+from shmloader.core import Figures, look_for_children
 from shmloader.errors import WorkerBroken
-from shmloader.memory import forks
 from tests.helpers.datasets import Computed, Numbered, batch
 from tests.helpers.forgery import Forger
 from tests.helpers.programs import run
@@ -289,7 +288,7 @@ def guarded(monkeypatch):
     yield
     gc.collect()
     multiprocessing.active_children()
-    forks.poll()  # closes the pipes that tell of children
+    look_for_children()  # closes the pipes that tell of children
 
 
 def overrun(tensor, count=1):

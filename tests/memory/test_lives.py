@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from shmloader import DataLoader
-from shmloader.memory import forks
+from shmloader.core import look_for_children
 from tests.helpers.datasets import Numbered, batch, state
 
 SIZE = 4
@@ -135,7 +135,7 @@ def test_a_child_that_drops_batches_changes_nothing():
         assert len(held) == BATCHES
         assert_intact(held)
         del batches
-    forks.poll()
+    look_for_children()
 
 
 def test_a_child_may_have_its_own_loader():
@@ -154,7 +154,7 @@ def test_a_child_may_have_its_own_loader():
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert sum(1 for _ in batches) == BATCHES - 1
         del batches
-    forks.poll()
+    look_for_children()
 
 
 @pytest.mark.thorough

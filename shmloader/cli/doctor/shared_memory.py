@@ -49,7 +49,7 @@ def object_kind() -> Finding:
     except ValueError as error:  # the variable's text is wrong
         return Finding("shared memory", "problem", str(error), f"unset {segment.BACKING_VARIABLE}")
     try:
-        descriptor = segment.BACKINGS[name](mmap.PAGESIZE)
+        descriptor = segment.create_object(mmap.PAGESIZE)
     except (OSError, ImportError) as error:
         return _no_object(name, error)
     is_sealed = name != "memfd" or _is_sealed(descriptor)
