@@ -1,28 +1,9 @@
 """Which accelerator an option names."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
-
 import torch
 
 from shmloader.device.backend import Backend
 from shmloader.device.cuda import Cuda
-
-
-class Wanted(Protocol):
-    """The option `device`, as `shmloader.Device` says it."""
-
-    @property
-    def name(self) -> str | torch.device:
-        """Such as "cuda"."""
-
-    @property
-    def prefetch(self) -> int:
-        """How many batches are copied ahead."""
-
-    @property
-    def transform(self) -> Callable[[Any], Any] | None:
-        """What is called on each batch on the device."""
 
 
 def backend_for(device: str | torch.device) -> Backend:

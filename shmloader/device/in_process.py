@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from shmloader.device.choosing import Wanted, backend_for
+from shmloader.device.choosing import backend_for
 from shmloader.device.walk import moved
+from shmloader.options.record import Device
 from shmloader.way_out import transformed
 
 
-def bringing_to(wanted: Wanted) -> Callable[[Any], Any]:
+def bringing_to(wanted: Device) -> Callable[[Any], Any]:
     """
     Return what brings a batch to the device of a loader without workers.
 

@@ -2,45 +2,23 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from shmloader.core import Ledger, Lent
-from shmloader.device.choosing import Wanted, backend_for
+from shmloader.device.choosing import backend_for
 from shmloader.device.copies import Copies, Flight
 from shmloader.device.registry import Registry
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import is_guarded
+from shmloader.options.record import Device
+from shmloader.transport.received import Answer, Received
 from shmloader.way_out import Failure
 
 _LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
 
 
-class Lender(Protocol):
-    """
-    The answers that were received, as this way needs them.
-
-    Attributes:
-        lends: True: an answer becomes a `Lent` when it leaves its slot.
-    """
-
-    lends: bool
-
-    def in_slots(self) -> list[Any]:
-        """List the answers that are in their slots, in the order in which they came."""
-
-    @property
-    def taken_out(self) -> int:
-        """Number of answers that are not in their slots any more, and not delivered."""
-
-    def lend(self, answer: Any) -> None:
-        """Take an answer out of its slot: its `batch` is a `Lent` then, or an error."""
-
-    def deliver(self, answer: Any) -> Any:
-        """Forget an answer, and return its `batch`, which is lent first if it is in its slot."""
-
-
 def copies_to(
-    device: Wanted, ledger: Ledger, pool: SegmentPool, *, lock_bytes: int | None, in_order: bool
+    device: Device, ledger: Ledger, pool: SegmentPool, *, lock_bytes: int | None, in_order: bool
 ) -> Copies:
     """
     Prepare the copies of an iterator.
@@ -69,7 +47,7 @@ def copies_to(
 class DeviceWay:
     """Delivers batches on a device: a `WayOut`."""
 
-    def __init__(self, received: Lender, drain: Callable[[], bool], copies: Copies) -> None:
+    def __init__(self, received: Received, drain: Callable[[], bool], copies: Copies) -> None:
         """
         Have answers lent.
 
@@ -100,7 +78,7 @@ class DeviceWay:
             return 0.0
         return _LOOK_S if copies.in_flight else math.inf
 
-    def deliver(self, answer: Any) -> Any:
+    def deliver(self, answer: Answer) -> Any:
         """Hand out a batch on the device, or what went wrong with it or an earlier one."""
         answer.batch = self._received.deliver(answer)
         self._start(answer)
@@ -128,7 +106,7 @@ class DeviceWay:
     def _left(self) -> int:
         return self._copies.ahead - self._received.taken_out
 
-    def _start(self, answer: Any) -> None:
+    def _start(self, answer: Answer) -> None:
         """Start the copies of a batch that is lent to them, unless that was done."""
         if isinstance(answer.batch, Lent):
             self._copies.start(answer)
