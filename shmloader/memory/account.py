@@ -7,10 +7,12 @@ the pages go that wait for later batches of running epochs, too.
 """
 
 import weakref
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shmloader.core import generation
 from shmloader.memory import limits, policy
+
+_Value = TypeVar("_Value")
 
 
 class SegmentOwner(Protocol):
@@ -37,17 +39,17 @@ class Keeper(Protocol):
 
 
 class Account:
-    """Knows every owner of segments in this process, and whatever keeps data beside them."""
+    """
+    Knows every owner of segments in this process, and whatever keeps data beside them.
+
+    Attributes:
+        generation: Of the process that it is of; in a forked child the segments are its parent's.
+    """
 
     def __init__(self) -> None:
-        self._generation = generation()
+        self.generation = generation()
         self._owners: weakref.WeakValueDictionary[int, SegmentOwner] = weakref.WeakValueDictionary()
         self._keepers: weakref.WeakValueDictionary[int, Keeper] = weakref.WeakValueDictionary()
-
-    @property
-    def is_of_another_process(self) -> bool:
-        """True in a forked child: the segments are its parent's."""
-        return self._generation != generation()
 
     def enter(self, owner: SegmentOwner) -> None:
         """Count an owner's segments for as long as the owner lives."""
@@ -57,25 +59,19 @@ class Account:
         """Count what a keeper may take for as long as it lives."""
         self._keepers[id(keeper)] = keeper
 
-    def _keepers_alive(self) -> list[Keeper]:
-        living = (reference() for reference in self._keepers.valuerefs())
-        return [keeper for keeper in living if keeper is not None]
-
     @property
     def kept_bytes(self) -> int:
         """All that the keepers may ever take, in bytes."""
-        return sum(keeper.most_bytes for keeper in self._keepers_alive())
+        return sum(keeper.most_bytes for keeper in _living(self._keepers))
 
     @property
     def coming_bytes(self) -> int:
         """What the keepers may still take, in bytes."""
-        return sum(
-            max(0, keeper.most_bytes - keeper.taken_bytes) for keeper in self._keepers_alive()
-        )
+        keepers = _living(self._keepers)
+        return sum(max(0, keeper.most_bytes - keeper.taken_bytes) for keeper in keepers)
 
     def _others(self, owner: SegmentOwner | None) -> list[SegmentOwner]:
-        living = (reference() for reference in self._owners.valuerefs())
-        return [other for other in living if other is not None and other is not owner]
+        return [other for other in _living(self._owners) if other is not owner]
 
     def make_room(self, owner: SegmentOwner, available_bytes: int | None = None) -> None:
         """
@@ -100,12 +96,18 @@ class Account:
             other.give_back(while_running=True)
 
 
+def _living(values: "weakref.WeakValueDictionary[int, _Value]") -> list[_Value]:
+    # Listed by one step of the interpreter: another thread may add one meanwhile.
+    living = (reference() for reference in values.valuerefs())
+    return [value for value in living if value is not None]
+
+
 _account = Account()
 
 
 def account() -> Account:
     """The account of this process."""
     global _account
-    if _account.is_of_another_process:
+    if _account.generation != generation():
         _account = Account()
     return _account

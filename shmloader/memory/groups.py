@@ -9,7 +9,6 @@ Shared memory is on the kernel's lists of anonymous pages, so it is never counte
 
 import functools
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -38,68 +37,54 @@ def read_fields(path: str) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
 
 
-class Group(ABC):
-    """One memory control group, by its folder."""
+class Group:
+    """
+    One memory control group of version 2, by its folder.
+
+    Nothing is kept of what its files say: limits may be changed while they apply.
+    """
+
+    _limit = "memory.max"
 
     def __init__(self, folder: str) -> None:
-        """Read nothing yet: limits may be changed while they apply."""
         self.folder = folder
 
     @property
-    @abstractmethod
     def total_bytes(self) -> int | None:
         """What its processes should ever use, in bytes; None if there is no limit."""
+        # Beyond memory.high processes are slowed down, not killed: a budget, but no refusal.
+        limits = (self.limit_bytes, self._number("memory.high"))
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
-    @abstractmethod
     def limit_bytes(self) -> int | None:
         """What its processes are killed for exceeding, in bytes; None if there is no limit."""
+        return self._number(self._limit)
 
-    @abstractmethod
     def left_bytes(self, limit_bytes: int, swap_bytes: int) -> int:
         """Count what it has left below its limit, if the machine has this much swap space left."""
-
-    def swap_left(self, swap_bytes: int) -> int:
-        """Count what is left of so much swap space for the processes of this group, in bytes."""
-        return swap_bytes
-
-    def _number(self, name: str) -> int | None:
-        text = read_text(f"{self.folder}/{name}").strip()
-        return int(text) if text.isdigit() and int(text) < _UNLIMITED else None
-
-
-class _GroupOfVersionTwo(Group):
-    @property
-    def total_bytes(self) -> int | None:
-        # Beyond memory.high processes are slowed down, not killed: a budget, but no refusal.
-        return _least(self._number("memory.max"), self._number("memory.high"))
-
-    @property
-    def limit_bytes(self) -> int | None:
-        return self._number("memory.max")
-
-    def left_bytes(self, limit_bytes: int, swap_bytes: int) -> int:
         used = self._number("memory.current") or 0
         fields = read_fields(f"{self.folder}/memory.stat")
         given_up = _clean_file_bytes(fields, "", "file_") + fields.get("slab_reclaimable", 0)
         return limit_bytes - used + given_up + swap_bytes
 
     def swap_left(self, swap_bytes: int) -> int:
+        """Count what is left of so much swap space for the processes of this group, in bytes."""
         limit = self._number("memory.swap.max")
         if swap_bytes == 0 or limit is None:
             return swap_bytes
         left = limit - (self._number("memory.swap.current") or 0)
         return max(0, min(swap_bytes, left))
 
+    def _number(self, name: str) -> int | None:
+        text = read_text(f"{self.folder}/{name}").strip()
+        return int(text) if text.isdigit() and int(text) < _UNLIMITED else None
+
 
 class _GroupOfVersionOne(Group):
-    @property
-    def total_bytes(self) -> int | None:
-        return self.limit_bytes
+    """The same of version 1, which has no files of the other names."""
 
-    @property
-    def limit_bytes(self) -> int | None:
-        return self._number("memory.limit_in_bytes")
+    _limit = "memory.limit_in_bytes"
 
     def left_bytes(self, limit_bytes: int, swap_bytes: int) -> int:
         fields = read_fields(f"{self.folder}/memory.stat")
@@ -132,10 +117,6 @@ def _clean_file_bytes(fields: dict[str, int], prefix: str, unclean: str) -> int:
     for name in ("dirty", "writeback"):
         files -= fields.get(f"{prefix}{unclean}{name}", 0)
     return max(0, files)
-
-
-def _least(*numbers: int | None) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)
 
 
 def groups() -> list[Group]:
@@ -198,7 +179,7 @@ class _Mount(NamedTuple):
         """List the memory groups from the mounted one down to the named one."""
         folders = self.folders(name)
         if self.kind == "cgroup2":
-            return [_GroupOfVersionTwo(folder) for folder in folders]
+            return [Group(folder) for folder in folders]
         ones = [_GroupOfVersionOne(folder) for folder in folders]
         # The named group counts in any case, those above it if they count their children.
         return [*(one for one in ones[:-1] if one.counts_children), ones[-1]]

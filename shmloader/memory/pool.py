@@ -90,6 +90,11 @@ class SegmentPool:
             how = "made"
             segment = Segment(first_shape(shape.workers, shape.slots, shape.ring_bytes))
         self._lent[id(segment)] = segment
+        self._tell_of(segment, how)
+        return segment
+
+    def _tell_of(self, segment: Segment, how: str) -> None:
+        """Tell viewers and the logger whose segment it is."""
         BatchLog(segment.ledger).name(
             {
                 "label": self.label.encode(errors="replace"),
@@ -107,7 +112,6 @@ class SegmentPool:
             segment.shape.range_bytes / 1e6,
             Figures(segment.ledger).resident_bytes / 1e6,
         )
-        return segment
 
     def _find(self, shape: Shape) -> Segment | None:
         wanted = (shape.workers, shape.slots, shape.ring_bytes)
@@ -126,8 +130,7 @@ class SegmentPool:
         One is enough for epochs that follow each other. None is kept if something may still read
         its retired slots.
         """
-        self._lent.pop(id(segment), None)
-        self._resting.pop(id(segment), None)
+        self._take_back(segment)
         segment.ledger.restart()
         if not self.keeps_pages or Figures(segment.ledger).counts()["retired"]:
             self._close(segment)
@@ -190,9 +193,12 @@ class SegmentPool:
 
     def discard(self, segment: Segment) -> None:
         """Never use a segment again: a worker that could write to it was not reaped."""
+        self._take_back(segment)
+        self._close(segment)
+
+    def _take_back(self, segment: Segment) -> None:
         self._lent.pop(id(segment), None)
         self._resting.pop(id(segment), None)
-        self._close(segment)
 
     def _close(self, segment: Segment) -> None:
         stats = _stats_of(segment.ledger)
