@@ -249,10 +249,7 @@ class _Search:
                 longest_s = self._seconds * (1 if count >= fewest else 2)
                 if time.monotonic() - begun > longest_s:
                     break
-            setting = loader._service.setting(loader, loader._options())
-            evidence = loader._service.last_epoch(setting)
-            if evidence is not None and len(evidence[1]) >= FEWEST_BATCHES:
-                best = case_of(*evidence)
+            best = _last_case(loader) or best
             if best is None:
                 raise TooFewBatches(
                     f"{count} batches came in {duration(time.monotonic() - started)}, too few to "
@@ -279,7 +276,12 @@ class _Search:
             options["assignment"] = DYNAMIC
         if self._threads:
             options["fetch_threads"] = self._threads
-        report = judged(cases[chosen])
+        reasons = self._reasons(cases[chosen], run)
+        curve = tuple(runs[key] for key in sorted(runs))
+        return Tuned(options, run.batches_per_s, run.wait_share, before, tuple(reasons), curve)
+
+    def _reasons(self, case: Case, run: Run) -> list[str]:
+        report = judged(case)
         # What is still advised would gain too little for its cost, or was tried.
         reasons = [*(report.lines[:1] if report.advice else report.lines)]
         if run.assignment == DYNAMIC:
@@ -288,8 +290,16 @@ class _Search:
             rates = self._rates_of_threads.items()
             tried = ", ".join(f"{rate(each)} with {count}" for count, each in rates)
             reasons.append(f"fetch_threads: {tried} batches/s")
-        curve = tuple(runs[key] for key in sorted(runs))
-        return Tuned(options, run.batches_per_s, run.wait_share, before, tuple(reasons), curve)
+        return reasons
+
+
+def _last_case(loader: Any) -> Case | None:
+    """Return what the loader's last epoch shows; None if it had too few batches."""
+    setting = loader._service.setting(loader, loader._options())
+    evidence = loader._service.last_epoch(setting)
+    if evidence is None or len(evidence[1]) < FEWEST_BATCHES:
+        return None
+    return case_of(*evidence)
 
 
 def _ran(case: Case) -> Run:

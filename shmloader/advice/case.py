@@ -112,14 +112,6 @@ class Case:
         epoch, timeline, setting = self.epoch, self.timeline, self.setting
         waiting_s, use_s = float(timeline.next.sum()), float(self.use.sum())
         span_s = float(timeline.returned[-1] - timeline.asked[0])
-        wall_s = max(epoch.wall_s, 1e-9)
-        busy_s = sum(worker.fetching_s + worker.collating_s for worker in epoch.workers)
-        cpu_s = sum(worker.cpu_s for worker in epoch.workers)
-        delayed_s = sum(worker.delayed_s for worker in epoch.workers)
-        if not setting.persistent and epoch.first_s is not None:
-            # The kernel counts the start in, which of many processes at once is full of it.
-            delayed_s = max(0.0, delayed_s - len(epoch.workers) * epoch.first_s)
-        used_s = cpu_s + epoch.trainer_cpu_s
         return {
             "batches_per_s": len(timeline) / max(waiting_s + use_s, 1e-9),
             "wait_share": _part(waiting_s, waiting_s + use_s),
@@ -131,13 +123,27 @@ class Case:
             "collating_s": float(timeline.collating.mean()),
             "blocked_s": float(timeline.blocked.mean()),
             "busy_share": _part(float(self.making.sum()), setting.workers * span_s),
+            "copy_share": _part(epoch.copy_s, epoch.next.total_s),
+            **self._facts_of_cores(),
+        }
+
+    def _facts_of_cores(self) -> dict[str, float]:
+        epoch = self.epoch
+        wall_s = max(epoch.wall_s, 1e-9)
+        busy_s = sum(worker.fetching_s + worker.collating_s for worker in epoch.workers)
+        cpu_s = sum(worker.cpu_s for worker in epoch.workers)
+        delayed_s = sum(worker.delayed_s for worker in epoch.workers)
+        if not self.setting.persistent and epoch.first_s is not None:
+            # The kernel counts the start in, which of many processes at once is full of it.
+            delayed_s = max(0.0, delayed_s - len(epoch.workers) * epoch.first_s)
+        used_s = cpu_s + epoch.trainer_cpu_s
+        return {
             "worker_cpu_share": _part(cpu_s, busy_s),
             "delayed_share": _part(delayed_s, busy_s),
             "cores_used": used_s / wall_s,
             "runnable": (used_s + delayed_s + epoch.trainer_delayed_s) / wall_s,
             "trainer_cores": epoch.trainer_cpu_s / wall_s,
             "step_delayed_share": _part(epoch.trainer_delayed_s, epoch.wall_s),
-            "copy_share": _part(epoch.copy_s, epoch.next.total_s),
         }
 
 

@@ -30,18 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         CommandError: There is no such training, it has returned no batch yet, or the file cannot
             be written.
     """
-    parser = argparse.ArgumentParser(
-        prog="shmloader trace",
-        description="Write what the workers and the trainer of a running training did for its last "
-        "batches.",
-        epilog=_EPILOG,
-        formatter_class=HelpFormatter,
-    )
-    parser.add_argument("pid", type=int, help="the training's process")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="PATH", help="the JSON file to write"
-    )
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
     path: Path = chosen.output
     require_folder_of(path)
     trainer = find(chosen.pid)
@@ -56,3 +45,18 @@ def main(arguments: Sequence[str]) -> int:
     where = sys.stdout if path.is_file() else sys.stderr
     print(f"{path}: the last {batches} batches; open it in https://ui.perfetto.dev", file=where)
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shmloader trace",
+        description="Write what the workers and the trainer of a running training did for its last "
+        "batches.",
+        epilog=_EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("pid", type=int, help="the training's process")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="PATH", help="the JSON file to write"
+    )
+    return parser

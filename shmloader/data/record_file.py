@@ -146,6 +146,18 @@ def read_header(descriptor: int, name: str) -> Header:
     """
     packed = os.pread(descriptor, _HEADER_BYTES, 0)
     found_bytes = os.fstat(descriptor).st_size
+    header = _unpacked(packed, found_bytes, name)
+    if header.total_bytes != found_bytes:
+        raise ValueError(
+            f"{name} has {found_bytes} bytes, and its header says {header.total_bytes}: it was cut "
+            "off, or something was appended"
+        )
+    if header.records > found_bytes:  # each has a tag
+        raise ValueError(f"{name} is damaged: {header.records} records in {found_bytes} bytes")
+    return header
+
+
+def _unpacked(packed: bytes, found_bytes: int, name: str) -> Header:
     if packed[: len(_MAGIC)] != _MAGIC:
         start = packed[: len(_MAGIC)]
         raise ValueError(f"{name} is no file of a SharedList: it begins with {start!r}")
@@ -162,15 +174,7 @@ def read_header(descriptor: int, name: str) -> Header:
     (checksum,) = _CHECKSUM.unpack_from(packed, _HEADER.size)
     if zlib.crc32(packed[: _HEADER.size]) != checksum:
         raise ValueError(f"{name} is damaged: its header does not match its checksum")
-    header = Header(*fields)
-    if header.total_bytes != found_bytes:
-        raise ValueError(
-            f"{name} has {found_bytes} bytes, and its header says {header.total_bytes}: it was cut "
-            "off, or something was appended"
-        )
-    if header.records > found_bytes:  # each has a tag
-        raise ValueError(f"{name} is damaged: {header.records} records in {found_bytes} bytes")
-    return header
+    return Header(*fields)
 
 
 def _map(descriptor: int, name: str, header: Header) -> RecordFile:

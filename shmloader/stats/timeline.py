@@ -69,8 +69,6 @@ def timeline_over(records: Records, layout: Layout, epoch: int) -> Timeline:
     is_seen = found["longest_position"] != layout.no_position
     index = numpy.where(found["longest_index"] == layout.no_index, -1, found["longest_index"])
     begun = found["asked_ns"][0] if len(found) else numpy.uint64(0)
-    step = numpy.zeros(len(found))
-    step[:-1] = _seconds(found["asked_ns"][1:], found["returned_ns"][:-1])
     held = _seconds(found["released_ns"], found["returned_ns"])
     collating = _seconds(found["written_ns"], found["fetched_ns"])
     blocked_later = _seconds(found["blocked_ns"], found["blocked_fetching_ns"])
@@ -82,7 +80,7 @@ def timeline_over(records: Records, layout: Layout, epoch: int) -> Timeline:
         blocked=found["blocked_ns"] / 1e9,
         next=_seconds(found["returned_ns"], found["asked_ns"]),
         parked=found["parked_ns"] / 1e9,
-        step=step,
+        step=_steps(found),
         held=numpy.where(found["released_ns"] > 0, held, numpy.nan),
         asked=_seconds(found["asked_ns"], begun),
         returned=_seconds(found["returned_ns"], begun),
@@ -91,6 +89,12 @@ def timeline_over(records: Records, layout: Layout, epoch: int) -> Timeline:
         longest_index=index.astype(numpy.int64),
         bytes=found["bytes"].astype(numpy.int64),
     )
+
+
+def _steps(found: Records) -> Column:
+    steps = numpy.zeros(len(found))  # what comes after the last batch is not known
+    steps[:-1] = _seconds(found["asked_ns"][1:], found["returned_ns"][:-1])
+    return steps
 
 
 def _seconds(later: Any, earlier: Any) -> Column:

@@ -263,9 +263,7 @@ def read_loader(
         now_ns: The monotonic clock.
         hangs_after_s: Seconds for one sample, below which no worker is said to hang.
     """
-    view = read_struct(read, layout, "trainer_view", layout.offset("control", "trainer"))
-    if view is not None and view["state"] >= len(TRAINER_STATES):
-        view = None
+    view = _trainer(read, layout)
     records = read_log(read, layout, plate.log_offset, plate.log_records)
     pace = pace_of(records, view, now_ns)
     workers = tuple(
@@ -290,6 +288,11 @@ def read_loader(
         spilled=view["spilled"],
         resident_bytes=view["resident_bytes"],
     )
+
+
+def _trainer(read: Read, layout: Layout) -> Any:
+    view = read_struct(read, layout, "trainer_view", layout.offset("control", "trainer"))
+    return None if view is None or view["state"] >= len(TRAINER_STATES) else view
 
 
 def _made(read: Read, plate: Plate, layout: Layout, slots: Mapping[str, int]) -> int | None:

@@ -31,6 +31,22 @@ _COLUMNS = 100
 
 def main(arguments: Sequence[str]) -> int:
     """Look at this machine, tell what was found, and return the exit status."""
+    chosen = _parser().parse_args(arguments)
+    # Only now: they import torch, which takes seconds.
+    if chosen.threads is not None:
+        from shmloader.cli import targets
+
+        made = targets.load(chosen.threads)()
+        from shmloader.cli.doctor.threads import compare_threads
+
+        return tell([compare_threads(made)], as_json=chosen.json)
+    from shmloader.cli.doctor.examination import examine
+    from shmloader.cli.doctor.machine import Machine
+
+    return tell(examine(Machine()), as_json=chosen.json)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shmloader doctor",
         description="Look at what a loader needs of this machine, as this process sees it: run it "
@@ -45,19 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         help="look at the dataset or loader that this function returns instead: are its samples "
         "the same with fetch_threads?",
     )
-    chosen = parser.parse_args(arguments)
-    # Only now: they import torch, which takes seconds.
-    if chosen.threads is not None:
-        from shmloader.cli import targets
-
-        made = targets.load(chosen.threads)()
-        from shmloader.cli.doctor.threads import compare_threads
-
-        return tell([compare_threads(made)], as_json=chosen.json)
-    from shmloader.cli.doctor.examination import examine
-    from shmloader.cli.doctor.machine import Machine
-
-    return tell(examine(Machine()), as_json=chosen.json)
+    return parser
 
 
 def tell(findings: Iterable[Finding], as_json: bool) -> int:

@@ -54,15 +54,21 @@ def object_kind() -> Finding:
         return _no_object(name, error)
     is_sealed = name != "memfd" or _is_sealed(descriptor)
     os.close(descriptor)
-    if name == "memfd":
-        fact = "segments are memfds: no name, no file in /dev/shm"
-        if is_sealed:
-            return Finding("shared memory", "ok", fact)
-        remedy = (
-            f"nothing, or let {_SANDBOX} allow fcntl with F_ADD_SEALS: a guard against mistakes "
-            "is off, and slots that a forked child may read are not used again"
-        )
-        return Finding("shared memory", "note", f"{fact}; they cannot be sealed", remedy)
+    return _of_memfd(is_sealed) if name == "memfd" else _of_posix()
+
+
+def _of_memfd(is_sealed: bool) -> Finding:
+    fact = "segments are memfds: no name, no file in /dev/shm"
+    if is_sealed:
+        return Finding("shared memory", "ok", fact)
+    remedy = (
+        f"nothing, or let {_SANDBOX} allow fcntl with F_ADD_SEALS: a guard against mistakes "
+        "is off, and slots that a forked child may read are not used again"
+    )
+    return Finding("shared memory", "note", f"{fact}; they cannot be sealed", remedy)
+
+
+def _of_posix() -> Finding:
     fact = "segments are POSIX objects, which /dev/shm bounds"
     remedy = f"unset {segment.BACKING_VARIABLE}"
     if not hasattr(os, "memfd_create"):

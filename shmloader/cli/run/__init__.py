@@ -71,18 +71,22 @@ def _parser() -> argparse.ArgumentParser:
         help="let torch iterate every second epoch of each loader, and compare the two; each has "
         "persistent workers of its own then, whose random numbers go on from its own last epoch",
     )
-    for name, option in OPTIONS.items():
-        reading: dict[str, Any] = {"type": _value, "metavar": "VALUE"}
-        if isinstance(option.default, bool):
-            reading = {"action": argparse.BooleanOptionalAction}
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, help=option.metadata["help"], default=None, **reading)
+    _add_options(parser)
     parser.add_argument("-m", dest="is_module", action="store_true", help="as with `python -m`")
     # All in one: of several, argparse would take a "--" for itself.
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, help="a script or module, and its own arguments"
     )
     return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    for name, option in OPTIONS.items():
+        reading: dict[str, Any] = {"type": _value, "metavar": "VALUE"}
+        if isinstance(option.default, bool):
+            reading = {"action": argparse.BooleanOptionalAction}
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, help=option.metadata["help"], default=None, **reading)
 
 
 def _value(text: str) -> int | str:

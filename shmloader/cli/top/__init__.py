@@ -18,9 +18,32 @@ exit status: 0 if it saw a training; 1 if there was none, or it may not be
 looked at; 2 for wrong options.
 """
 
+_SECONDS = (
+    ("--interval", 1.0, "seconds from one look to the next (default: %(default)s)"),
+    (
+        "--hangs-after",
+        HANGS_AFTER_S,
+        "a worker hangs if a sample takes it longer than this many seconds and 20 times as "
+        "long as usual (default: %(default)s)",
+    ),
+)
+
 
 def main(arguments: Sequence[str]) -> int:
     """Show trainings as the arguments say."""
+    chosen = _parser().parse_args(arguments)
+    from shmloader.cli.top.looks import show_trainings  # only now: it imports torch
+
+    return show_trainings(
+        chosen.pid,
+        once=chosen.once,
+        as_json=chosen.json,
+        interval_s=chosen.interval,
+        hangs_after_s=chosen.hangs_after,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shmloader top",
         description="Show what trainings that run wait for. It reads them from outside, and "
@@ -35,28 +58,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--json", action="store_true", help="print an object per look, each on a line of its own"
     )
-    parser.add_argument(
-        "--interval",
-        type=positive_number,
-        default=1.0,
-        metavar="S",
-        help="seconds from one look to the next (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--hangs-after",
-        type=positive_number,
-        default=HANGS_AFTER_S,
-        metavar="S",
-        help="a worker hangs if a sample takes it longer than this many seconds and 20 times as "
-        "long as usual (default: %(default)s)",
-    )
-    chosen = parser.parse_args(arguments)
-    from shmloader.cli.top.looks import show_trainings  # only now: it imports torch
-
-    return show_trainings(
-        chosen.pid,
-        once=chosen.once,
-        as_json=chosen.json,
-        interval_s=chosen.interval,
-        hangs_after_s=chosen.hangs_after,
-    )
+    for flag, default, meaning in _SECONDS:
+        parser.add_argument(flag, type=positive_number, default=default, metavar="S", help=meaning)
+    return parser
