@@ -239,8 +239,7 @@ class Transport:
         if news.verb is _TOLD:
             return Answer(_TOLD, news.worker)
         if news.verb is Verb.WANT:
-            self._settle_wants()
-            self._settle_shorts()
+            self._settle_demands()
         return None
 
     def discard(self, answer: Answer) -> None:
