@@ -5,7 +5,6 @@ A client asks when it asks; a request waits here, in ticket order, until a slot 
 """
 
 from collections import deque
-from collections.abc import Collection
 from typing import Any
 
 from shmloader.core import Figures, Ledger, Order
@@ -58,7 +57,7 @@ class Requests:
             while self.waiting:
                 worker, message, ticket = self.waiting[0]
                 if ticket is None:
-                    self._send(worker, *message)
+                    self._tell_now(worker, *message)
                 elif not self._place(worker, ticket, message):
                     break
                 self.waiting.popleft()
@@ -69,19 +68,15 @@ class Requests:
     def _resend(self) -> bool:
         """Resend the unanswered requests of dead workers. Returns True if all were sent."""
         for ticket, worker in sorted(self._progress.recalled.items()):
-            request = self.unanswered.get(ticket)
-            if request is None:  # the client has forgotten it
-                del self._progress.recalled[ticket]
-            elif not self._place(worker, ticket, request):
+            if not self._place(worker, ticket, self.unanswered[ticket]):
                 return False
         self._ledger.tell_resumes_again()
         return True
 
-    def _send(self, worker: int, order: Order, word: int | None) -> None:
+    def _tell_now(self, worker: int, order: Order, word: int | None) -> None:
         if order is Order.RESUME:
             self._ledger.tell_resume(worker, word)
         else:
-            assert order is Order.QUIT, "a request has a ticket"
             self._ledger.tell_quit(worker)
 
     def _place(self, worker: int, ticket: int, request: Request) -> bool:
@@ -99,16 +94,6 @@ class Requests:
     def forget_worker(self, worker: int) -> None:
         """Drop the requests of a reaped worker that it was not sent."""
         self.waiting = deque(item for item in self.waiting if item[0] != worker)
-
-    def forget(self, tickets: Collection[int]) -> None:
-        """Drop requests that were not sent, and do not send again those that a death loses."""
-        self.waiting = deque(item for item in self.waiting if item[2] not in tickets)
-        for ticket in tickets:
-            self.unanswered.pop(ticket, None)
-
-    def index_of(self, ticket: int) -> Any:
-        """The index of an unanswered request; None if it is not kept."""
-        return self.unanswered[ticket][0] if ticket in self.unanswered else None
 
     def by_load(self) -> list[int]:
         """List the workers, those with the fewest unanswered requests first, then by their id."""

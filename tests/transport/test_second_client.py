@@ -134,32 +134,18 @@ def test_what_was_told_is_told_again():
 
 
 def test_abandoned_answers_are_discarded():
-    """Only what is kept comes, and no slot stays in use."""
+    """None of them comes, and no slot stays in use."""
     with squaring(workers=2, slots=8) as squares:
         for number in range(6):
             squares.send(number, (number, LENGTH))
-        squares.transport.abandon(keep=[4])
-        squares.expected = {4}
-        assert {4: squared(4)} == taken(squares, 1)
+        squares.transport.abandon()
+        squares.expected = set()
         squares.send("next", (9, LENGTH))
         assert {"next": squared(9)} == taken(squares, 1)
 
         figures = squares.transport.figures
         assert wait_until(lambda: squares.transport.receive() is None and not figures.loads()[0])
         assert 0 == figures.counts()["ready"]
-
-
-def test_forgotten_requests_are_not_asked_again():
-    """A request that kills its worker is not given to the replacement once it is forgotten."""
-    with squaring(workers=1, restarts=3) as squares:
-        squares.send("deadly", "die")
-        assert wait_until(lambda: squares.processes.dead(squares.active))
-        squares.transport.forget(["deadly"])
-        squares.expected = set()
-        squares.send("well", (2, LENGTH))
-
-        assert {"well": squared(2)} == taken(squares, 1)
-        assert 1 == squares.transport.figures.restarts
 
 
 def test_the_end_of_a_dismissed_worker_is_no_death():
