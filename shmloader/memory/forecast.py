@@ -213,7 +213,7 @@ class _Epoch:
         """
         True if a batch is more than a slot's part of ring_bytes, so that workers ask for more.
 
-        Each time they do, the pages of free slots go.
+        Pages of free slots go then, as far as there is no other room.
         """
         return self.most_bytes > self.shape.ring_bytes // self.shape.slots
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.errors import at_users_line, warn
-from shmloader.memory import limits, sending
+from shmloader.memory import limits, policy, sending
 from shmloader.memory.pool import LAYOUT, SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes, shape_of
 from shmloader.options import rules
@@ -25,7 +25,6 @@ from shmloader.stats.timeline import Timeline, timeline_over
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
-from shmloader.transport import budget
 
 _RESUMING = "order/resuming"
 _RESUMES = has_room(_RESUMING)
@@ -175,6 +174,7 @@ class Service:
         shape = _shape_of(loader, options)
         by_default = _shape_of(loader, replace(options, slots=None))
         depth = int(loader.prefetch_factor)
+        ahead = shape.workers * depth
         return Setting(
             workers=shape.workers,
             prefetch_factor=depth,
@@ -184,8 +184,8 @@ class Service:
             may_have_threads=rules.may_have_threads(loader, options),
             slots=shape.slots,
             chosen_slots=options.slots,
-            extra_slots=max(0, by_default.slots - shape.workers * depth),
-            spare=budget.spare_slots(shape.workers, depth, shape.slots),
+            extra_slots=max(0, by_default.slots - ahead),
+            spare=shape.slots - policy.reserved_slots(ahead, shape.workers, shape.slots),
             ring_bytes=shape.ring_bytes,
             most_bytes=default_ring_bytes(),
             cores=scheduling.cores(),

@@ -76,19 +76,17 @@ class Tasks:
 
     # Epochs
 
-    def resume(
-        self, epoch: int, snapshots: list[bytes | None], progress: list[Past | None]
-    ) -> None:
+    def resume(self, epoch: int, snapshots: list[bytes | None], pasts: list[Past]) -> None:
         """
         Go on after another run, in the epoch after this one.
 
         Args:
             snapshots: By worker, the last one of that run.
-            progress: By worker, where it goes on; None: where any worker begins.
+            pasts: By worker, where it goes on.
         """
         self.epoch = epoch
         self._transport.snapshots[:] = snapshots
-        self._transport.pasts[:] = progress
+        self._transport.ledger.progress.pasts[:] = pasts
 
     def begin_epoch(self, delivered: Delivered) -> None:
         """Begin an epoch whose batches are numbered by `delivered`; the last one's are let go."""

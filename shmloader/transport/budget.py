@@ -20,11 +20,6 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.stats.record import Spill
 
 
-def spare_slots(workers: int, prefetch_factor: int, slots: int) -> int:
-    """Count the slots that may be leased."""
-    return slots - policy.reserved_slots(workers * prefetch_factor, workers, slots)
-
-
 class Budget:
     """
     The rules for one iterator's slots and bytes.
@@ -73,20 +68,18 @@ class Budget:
         """
         return self._figures.retired > self._most_retired
 
-    def reason_to_copy_out(self, slot: int) -> Spill | None:
+    def reason_to_spill(self, slot: int, stays: bool = True) -> Spill | None:
         """
-        Why a batch on its way to a device must leave its slot first; None if it need not.
+        Why a batch must leave its slot when it is delivered; None if it need not.
 
-        Few slots or bytes are no reason: they come back by themselves once its copies are done.
+        Args:
+            stays: False if it is copied on: few slots or bytes are no reason then, because they
+                come back by themselves once its copies are done.
         """
         if self._figures.is_time_to_look():
             self._look_at_memory()
-        return Spill.KEPT_BY_WORKER if self._figures.is_kept(slot) else None
-
-    def reason_to_spill(self, slot: int) -> Spill | None:
-        """Why a batch must not stay in its slot; None if it may."""
-        if self._figures.is_time_to_look():
-            self._look_at_memory()
+        if not stays:
+            return Spill.KEPT_BY_WORKER if self._figures.is_kept(slot) else None
         # Nearly always, and this runs for each batch.
         return None if self._figures.has_plenty(slot, self.reserve) else self._shortage(slot)
 

@@ -147,9 +147,8 @@ class Received:
 
     def _reason(self, slot: int) -> Spill | None:
         """Why a batch that is delivered now must be copied out first."""
-        if self.lends or self.mover is not None:
-            return self._budget.reason_to_copy_out(slot)
-        return self._budget.reason_to_spill(slot)
+        stays = not self.lends and self.mover is None
+        return self._budget.reason_to_spill(slot, stays)
 
     def spill_until(self, fits: Callable[[], bool]) -> None:
         """Copy answers out of their slots until there is room for an earlier batch."""

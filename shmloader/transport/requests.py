@@ -58,7 +58,7 @@ class Requests:
             while self.waiting:
                 worker, message, ticket = self.waiting[0]
                 if ticket is None:
-                    self._send(worker, *message)
+                    self._tell_now(worker, *message)
                 elif not self._place(worker, ticket, message):
                     break
                 self.waiting.popleft()
@@ -77,11 +77,10 @@ class Requests:
         self._ledger.tell_resumes_again()
         return True
 
-    def _send(self, worker: int, order: Order, word: int | None) -> None:
+    def _tell_now(self, worker: int, order: Order, word: int | None) -> None:
         if order is Order.RESUME:
             self._ledger.tell_resume(worker, word)
         else:
-            assert order is Order.QUIT, "a request has a ticket"
             self._ledger.tell_quit(worker)
 
     def _place(self, worker: int, ticket: int, request: Request) -> bool:
@@ -105,10 +104,6 @@ class Requests:
         self.waiting = deque(item for item in self.waiting if item[2] not in tickets)
         for ticket in tickets:
             self.unanswered.pop(ticket, None)
-
-    def index_of(self, ticket: int) -> Any:
-        """The index of an unanswered request; None if it is not kept."""
-        return self.unanswered[ticket][0] if ticket in self.unanswered else None
 
     def by_load(self) -> list[int]:
         """List the workers, those with the fewest unanswered requests first, then by their id."""

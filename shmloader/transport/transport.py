@@ -24,6 +24,7 @@ from shmloader.way_out import Failure
 # An attribute of an enum's class takes longer to find than a name of this module.
 _END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
 _ABANDONED = object()
+_NO_REQUEST = (None, None)
 
 
 class Transport:
@@ -36,7 +37,6 @@ class Transport:
         figures: What its ledger counts.
         heals: True if dead workers are replaced.
         snapshots: By worker, the note of the last answer that was received, if notes are kept.
-        pasts: By worker, where it begins; None: where any worker begins.
     """
 
     def __init__(
@@ -73,7 +73,6 @@ class Transport:
         self.received = Received(ledger, self.budget, self.notes)
         self.requests = Requests(ledger, self.figures, self.budget)
         self.snapshots = progress.last_notes
-        self.pasts: list[Past | None] = [None] * segment.shape.workers
         self._growth = pool.growth  # of the client's whole life
         self._keys: dict[int, Any] = {}  # by ticket, of requests whose answers are wanted
         self._again: deque[Answer] = deque()  # to be taken before those in the rings
@@ -181,7 +180,8 @@ class Transport:
     def in_hand(self, worker: int) -> Any:
         """What a worker was asked first that it has not answered; None if there is nothing."""
         tickets = self.ledger.unanswered(worker)
-        return self.requests.index_of(tickets[0]) if tickets else None
+        index, _ = self.requests.unanswered.get(tickets[0], _NO_REQUEST) if tickets else _NO_REQUEST
+        return index
 
     def close(self) -> None:
         """Deliver nothing from now on: the segment may go to another client."""
@@ -239,8 +239,7 @@ class Transport:
         if news.verb is _TOLD:
             return Answer(_TOLD, news.worker)
         if news.verb is Verb.WANT:
-            self._settle_wants()
-            self._settle_shorts()
+            self._settle_demands()
         return None
 
     def discard(self, answer: Answer) -> None:
@@ -304,23 +303,19 @@ class Transport:
     # Grants
 
     def _settle_demands(self) -> None:
-        if self.figures.wanting:
-            self._settle_wants()
+        for slot, ticket, want_bytes in self.figures.wants():
+            self._settle_want(slot, ticket, want_bytes)
         if self.figures.shorts:
             self._settle_shorts()
 
-    def _settle_wants(self) -> None:
-        for slot, ticket, want_bytes in self.figures.wants():
-            self._settle(slot, ticket, want_bytes)
-
-    def _settle(self, slot: int, ticket: int, want_bytes: int) -> None:
+    def _settle_want(self, slot: int, ticket: int, want_bytes: int) -> None:
         """Grant what a worker wants for the batch in hand, refuse it, or let it wait."""
         if not self.budget.can_ever_fit(want_bytes):
             self.ledger.refuse(slot)
             return
         is_oldest = ticket == self.ledger.oldest()
         if is_oldest:
-            self._spill_for(slot, want_bytes)
+            self.received.spill_until(lambda: self.budget.fits(slot, want_bytes))
         # Asked even for the oldest: looking for room gives back the pages of free slots.
         fits = self.budget.fits(slot, want_bytes)
         if is_oldest or fits:
@@ -338,10 +333,6 @@ class Transport:
         for slot, ticket in self.figures.short_slots():
             if ticket == oldest and self.budget.waited_in_vain(ticket):
                 self.ledger.refuse(slot)
-
-    def _spill_for(self, slot: int, want_bytes: int) -> None:
-        """Copy later answers out of their slots until the oldest ticket has what it needs."""
-        self.received.spill_until(lambda: self.budget.fits(slot, want_bytes))
 
     @property
     def ready(self) -> int:

@@ -14,6 +14,7 @@ from pickle import PicklingError
 from typing import Any
 
 from shmloader import log
+from shmloader.core import Past
 from shmloader.errors import warn
 from shmloader.processes import ending, starting
 from shmloader.processes.nursery import Nursery
@@ -66,21 +67,18 @@ class Workers:
 
     def start(self, context: Any, client: Client, transport: Transport, restarts: int) -> None:
         """
-        Start the processes with a context of multiprocessing, each where the transport says.
+        Start the processes with a context of multiprocessing, each where its past says.
 
         Args:
             restarts: How many deaths are healed in each epoch.
         """
         self._client = client
-        for worker_id, known in enumerate(transport.pasts):
-            if known is not None:
-                transport.ledger.progress.pasts[worker_id] = known
         if client.leaves:
             self.slice_s = self._longest_slice_s = _SHORT_SLICE_S
         if restarts > 0 or client.leaves:
             self._start_nursery(context, client, transport, restarts)
-        for worker_id, known in enumerate(transport.pasts):
-            target, arguments = client.program(worker_id, known)
+        for worker_id, past in enumerate(transport.ledger.progress.pasts):
+            target, arguments = client.program(worker_id, None if past == Past() else past)
             process = context.Process(target=target, args=arguments)
             process.daemon = True
             _start(functools.partial(starting.start, process), client.unsendable)

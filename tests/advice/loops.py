@@ -4,10 +4,10 @@ import numpy
 
 from shmloader.advice.model import play
 from shmloader.advice.report import report_on
+from shmloader.memory import policy
 from shmloader.stats import Epoch, Times, WorkerStats
 from shmloader.stats.setting import Setting
 from shmloader.stats.timeline import Timeline
-from shmloader.transport.budget import spare_slots
 
 BATCHES = 200
 MIB = 1 << 20
@@ -151,7 +151,7 @@ def loop(
         ring_bytes=ring_bytes,
         cores=cores,
         persistent=persistent,
-        spare=spare_slots(workers, prefetch_factor, chosen),
+        spare=chosen - policy.reserved_slots(workers * prefetch_factor, workers, chosen),
         most_bytes=most_bytes,
         ranks=ranks,
     )

@@ -10,6 +10,7 @@ from shmloader import DataLoader, OutOfSharedMemory
 from shmloader.core import Room
 from shmloader.memory import limits, policy
 from shmloader.memory.segment import Shape
+from shmloader.transport.budget import Budget
 from tests.helpers.datasets import Computed
 
 MEGABYTE = 1 << 20
@@ -139,6 +140,19 @@ def test_free_slots_give_way_in_a_shortage(monkeypatch):
     loader.close()
 
     assert [(4, 0), (4, 1), (4, 2), (4, 3), (16, 4), (1, 5)] == seen
+
+
+def test_a_larger_grant_takes_no_pages_from_others(monkeypatch):
+    """If memory is left, a worker that asks for more than its slot's part gets it, and no more."""
+    made = []
+    monkeypatch.setattr(Budget, "make_room", made.append)
+    options = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "fork"}
+    loader = DataLoader(sizes(*[3] * 6), **options, slots=4, prefetch_factor=1, ring_bytes=8 << 20)
+    seen = [int(batch[-1]) for batch in loader]
+    loader.close()
+
+    assert [0, 1, 2, 3, 4, 5] == seen
+    assert [] == made
 
 
 def test_a_batch_without_room_is_one_error(monkeypatch):

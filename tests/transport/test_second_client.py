@@ -99,6 +99,7 @@ def test_deaths_are_healed():
     with squaring(workers=1, restarts=3) as squares:
         squares.send(0, (0, LENGTH))
         assert {0: squared(0)} == taken(squares, 1)
+        os.kill(squares.processes.by_id[0].pid, signal.SIGSTOP)  # it answers none of the next
         for number in range(1, 4):
             squares.send(number, (number, LENGTH))
         os.kill(squares.processes.by_id[0].pid, signal.SIGKILL)

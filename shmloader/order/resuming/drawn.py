@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,7 +36,7 @@ class Apart:
                 torch.default_generator.set_state(outside)
 
 
-class Drawn:
+class Drawn(NamedTuple):
     """
     A sampler that was brought to a place.
 
@@ -45,15 +45,8 @@ class Drawn:
         iterator: torch's own iterator of requests.
     """
 
-    def __init__(self, requests: Iterator[Any], iterator: Any) -> None:
-        self.requests = requests
-        self.iterator = iterator
-
-    def __iter__(self) -> "Drawn":
-        return self
-
-    def __next__(self) -> Any:
-        return next(self.requests)
+    requests: Iterator[Any]
+    iterator: Any
 
 
 def chained(kept: list[Any], requests: Iterator[Any]) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 import binascii
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -98,23 +98,33 @@ class Pinned:
     not put back: it advances as it does without us.
     """
 
-    def __init__(self, generators: Generators, noted: dict[str, torch.Tensor | None]) -> None:
+    def __init__(
+        self,
+        generators: Generators,
+        noted: dict[str, torch.Tensor | None],
+        keeps_draws: bool,
+    ) -> None:
+        """
+        Set nothing yet.
+
+        Args:
+            keeps_draws: What is drawn meanwhile is the training's own draws.
+        """
         self._generators = generators
         self._noted = noted
-        self._outside: torch.Tensor | None = None
-        self._is_outside = False
+        self._keeps_draws = keeps_draws
 
-    def enter(self) -> None:
+    def __enter__(self) -> Self:
         """Set all to what was noted."""
         self._outside = _default.get_state()
-        noted = self._noted.get(DEFAULT)
-        self._is_outside = noted is not None and torch.equal(noted, self._outside)
         self.rewind()
+        return self
 
     @property
     def is_apart(self) -> bool:
         """True if the default generator was noted elsewhere than where it is outside."""
-        return self._noted.get(DEFAULT) is not None and not self._is_outside
+        noted = self._noted.get(DEFAULT)
+        return noted is not None and not torch.equal(noted, self._outside)
 
     def rewind(self) -> None:
         """Set all to what was noted, and the default one, if that was not, to where it was."""
@@ -125,7 +135,6 @@ class Pinned:
             if state is not None:
                 generator.set_state(state)
 
-    def leave(self, keeps_draws: bool) -> None:
-        """Put the default generator back, unless what was drawn is the training's own draws."""
-        if not keeps_draws or self.is_apart:
+    def __exit__(self, *_: object) -> None:
+        if not self._keeps_draws or self.is_apart:
             _default.set_state(self._outside)

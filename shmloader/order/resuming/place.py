@@ -55,12 +55,8 @@ class Place(NoPlace):
         loaded.finish(self._sampler, self.record.stateful, self._generator)
         if not self._has_workers:
             loaded.tell_epoch(self._sampler)  # before its only iterator is made
-        self._pinned = pinned = loaded.pinned()
-        pinned.enter()
-        try:
+        with loaded.pinned(keeps_draws=not loaded.is_in_epoch) as self._pinned:
             yield
-        finally:
-            pinned.leave(keeps_draws=not loaded.is_in_epoch)
 
     def watch(self, iterator: Any) -> Any:
         """Find out if the sampler or its iterator has a state, before anything is drawn."""
@@ -97,7 +93,7 @@ class Place(NoPlace):
         loaded.tell_epoch(self._sampler)
         drawn = loaded.draw(self._sampler, self.record.stateful, loader.generator)
         if drawn is not None:
-            order.restore(drawn.requests, drawn.iterator)
+            order.restore(*drawn)
         elif not self._has_workers and not loaded.is_in_epoch and pinned.is_apart:
             # It may draw at its first index, when the default generator is put back.
             requests = iter(order)
@@ -107,7 +103,7 @@ class Place(NoPlace):
         """Have the workers go on from the state."""
         loaded = self._loaded
         if loaded is not None:
-            tasks.resume(loaded.epoch_before, loaded.latest(), loaded.progress())
+            tasks.resume(loaded.epoch_before, loaded.latest(), loaded.pasts())
             waiting.replaying.update(loaded.replaying)
 
     def begin(self, epoch: Any) -> None:

@@ -22,7 +22,7 @@ from shmloader.order.resuming.drawing import draw_again, is_drawn_out
 from shmloader.order.resuming.drawn import Drawn
 from shmloader.order.resuming.record import SAME, facts_of
 from shmloader.order.resuming.stateful import Stateful
-from shmloader.order.resuming.states import END, EPOCH, OF_SAMPLER, START, State, WorkerState
+from shmloader.order.resuming.states import END, EPOCH, OF_SAMPLER, START, State
 from shmloader.stats.setting import DYNAMIC
 from shmloader.worker import snapshot
 from shmloader.worker.restoring import has_to_replay
@@ -63,8 +63,12 @@ class Resumption:
         self._noted = self._noted_generators()
         if not self.is_in_epoch:
             self._check_generators(loader)
-        self._worker_states = self._states_of_workers()
-        self.replays = [self._replays_of(number) for number in range(max(self._workers, 1))]
+        count = max(self._workers, 1)
+        if self._has_same_workers and self._is_own:
+            self._pasts = [state.worker(number, self._index) for number in range(count)]
+        else:
+            self._pasts = [Past()] * count
+        self.replays = [self._replays_of(number) for number in range(count)]
         has_rest = self.is_in_epoch and not is_drawn_out(loader._index_sampler, state)
         # Workers have drawn of what goes on here: the rest of an epoch, or they live on.
         self._has_drawn = bool(state.drawn) and (has_rest or self._lives_on)
@@ -76,13 +80,6 @@ class Resumption:
         state = self.state
         is_persistent = bool(loader.persistent_workers) and bool(state.persistent)
         return is_persistent and bool(state.base_seed >= 0) and self._workers > 0
-
-    def _states_of_workers(self) -> list[WorkerState]:
-        has_snapshots = self._has_same_workers and self._is_own
-        return [
-            self.state.worker(number, self._index) if has_snapshots else WorkerState()
-            for number in range(max(self._workers, 1))
-        ]
 
     @property
     def _has_same_workers(self) -> bool:
@@ -198,9 +195,9 @@ class Resumption:
         if is_known and samplers.epoch_of(sampler) == 0:
             samplers.tell_epoch(sampler, int(epoch or 0))
 
-    def pinned(self) -> generators.Pinned:
+    def pinned(self, *, keeps_draws: bool) -> generators.Pinned:
         """The generators as they were noted, for as long as an iterator is made."""
-        return generators.Pinned(self._generators, self._noted)
+        return generators.Pinned(self._generators, self._noted, keeps_draws)
 
     def _noted_generators(self) -> dict[str, torch.Tensor | None]:
         noted = dict(self.state.generators)
@@ -234,14 +231,9 @@ class Resumption:
         Raises:
             ValueError: It has no state.
         """
-        if not self._has_sampler_state:
-            return
-        pinned = self.pinned()
-        pinned.enter()
-        try:
-            draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
-        finally:
-            pinned.leave(keeps_draws=False)
+        if self._has_sampler_state:
+            with self.pinned(keeps_draws=False):
+                draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
 
     @property
     def sampler_epoch(self) -> int | None:
@@ -306,8 +298,8 @@ class Resumption:
             known = pickle.dumps([state.raw[name] for name in OF_SAMPLER], protocol=5)
             made.start(known, state.sampler_at)
         made.trust(self._checksum)
-        for worker, where in enumerate(self._worker_states[:workers]):
-            made.snapshots[worker] = where.published
+        for worker, past in enumerate(self._pasts[:workers]):
+            made.snapshots[worker] = past.latest
         return made
 
     @property
@@ -320,29 +312,22 @@ class Resumption:
 
     def begun(self) -> list[bytes | None]:
         """By worker, the snapshot with which its epoch began."""
-        return [known.begun for known in self._worker_states]
+        return [past.begun for past in self._pasts]
 
     def latest(self) -> list[bytes | None]:
         """By worker, its last snapshot."""
-        return [known.published or known.begun for known in self._worker_states]
+        return [past.latest or past.begun for past in self._pasts]
 
-    def progress(self) -> list[Past | None]:
-        """By worker, where it goes on; None: where any worker begins."""
-        return [self._progress_of(number) for number in range(self._workers)]
+    def pasts(self) -> list[Past]:
+        """By worker, where it goes on."""
+        return [self._past_of(number) for number in range(self._workers)]
 
-    def _progress_of(self, number: int) -> Past | None:
-        known = self._worker_states[number]
-        published = known.published
-        if published is None and self.replays[number]:
-            published = snapshot.make(self._position_of(number), None)
-        if published is None and known.begun is None:
-            return None
-        return Past(
-            begun=known.begun,
-            seeds=() if known.begun is None else (self.shared_seed,),
-            latest=published,
-            has_answered=published is not None,
-        )
+    def _past_of(self, number: int) -> Past:
+        begun, latest = self._pasts[number].begun, self._pasts[number].latest
+        if latest is None and self.replays[number]:
+            latest = snapshot.make(self._position_of(number), None)
+        seeds = () if begun is None else (self.shared_seed,)
+        return Past(begun, seeds, latest, has_answered=latest is not None)
 
     @property
     def replaying(self) -> set[int]:
@@ -352,10 +337,10 @@ class Resumption:
     def _replays_of(self, number: int) -> int:
         if not self._is_iterable or not self.is_in_epoch:
             return 0
-        published = self._worker_states[number].published
-        if published is None:
+        latest = self._pasts[number].latest
+        if latest is None:
             return self._batches_of(number)
-        position = snapshot.position_of(published)
+        position = snapshot.position_of(latest)
         return position.attempts if has_to_replay(position) else 0
 
     def _batches_of(self, number: int) -> int:
@@ -372,10 +357,10 @@ class Resumption:
 
     def position_here(self) -> Position:
         """Where the dataset of an iterator without workers was."""
-        published = self._worker_states[0].published
-        if published is None:
+        latest = self._pasts[0].latest
+        if latest is None:
             return self._position_of(0) if self.replays[0] else Position()
-        position = snapshot.position_of(published)
+        position = snapshot.position_of(latest)
         if self._is_iterable and self.is_in_epoch:
             position.attempts, position.index = self._batches_of(0), self._index
         return position

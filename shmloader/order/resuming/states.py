@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shmloader.core.past import LOST
+from shmloader.core.past import LOST, Past
 from shmloader.order.resuming import generators
 from shmloader.worker import snapshot
 from shmloader.worker.snapshot import Position
@@ -151,17 +151,9 @@ def pack_here(dataset: Any, iterator: Any, has_ended: bool) -> dict[str, Any]:
     return {**_NOWHERE, "has_ended": has_ended, "dataset": dataset, "iterator": iterator}
 
 
-@dataclass(frozen=True)
-class WorkerState:
-    """Where a worker was: the arguments of `pack_worker`."""
-
-    published: bytes | None = None
-    begun: bytes | None = None
-
-
-def _unpack_worker(described: Any, index: Any) -> WorkerState:
+def _unpack_worker(described: Any, index: Any) -> Past:
     if described is None:
-        return WorkerState()
+        return Past()
     latest = described["snapshot"]
     if latest is None:
         known = {name: described[name] for name in _OF_POSITION}
@@ -171,7 +163,7 @@ def _unpack_worker(described: Any, index: Any) -> WorkerState:
     begun = described["begun"]
     if begun is not None:
         begun = snapshot.make(Position(has_begun=True), begun)
-    return WorkerState(None, latest) if described["is_begun"] else WorkerState(latest, begun)
+    return Past(begun=latest) if described["is_begun"] else Past(begun=begun, latest=latest)
 
 
 @dataclass(frozen=True)
@@ -212,7 +204,7 @@ class State:
         """The dictionary again, as it was loaded."""
         return {key: self.raw[key] for key in self.raw}
 
-    def worker(self, number: int, index: Any) -> WorkerState:
+    def worker(self, number: int, index: Any) -> Past:
         """
         Where a worker was.
 
