@@ -1,6 +1,5 @@
 """What to change about a cause: the options to set, and lines for people."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ OF_DRAWS = (
     'seed_by="batch" too, or the draws depend on which worker happens to be free'
 )
 _KEPT_MOST = 256  # batches: who keeps more of them wants a list of results
+_ENDLESS = _KEPT_MOST + 1  # of an epoch whose length is not known
 
 
 def more_workers(case: Case, slow: tuple[int, float] | None = None) -> Advice:
@@ -74,14 +74,14 @@ def more_ahead(case: Case) -> Advice:
 def more_slots(case: Case) -> Advice:
     """Make room for the batches that are held; there may be too few workers even then."""
     setting, tuner = case.setting, Tuner(case, has_room=True)
-    less, held = "drop batches sooner", math.ceil(case.facts["held_batches"])
+    less, held = "drop batches sooner", tuner.held
     if case.timeline.spilled.all() and setting.spare > 0:
         kept = f"none of the {setting.spare} batches that kept their slots came back"
-        less, held = f"keep parts or results of batches: {kept}", case.epoch.length or math.inf
+        less, held = f"keep parts or results of batches: {kept}", case.epoch.length or _ENDLESS
     if held > _KEPT_MOST:
         return {}, [less]
     found = tuner.choose(counts_from(setting.workers))
-    slots = found.setting.ahead + max(setting.extra_slots, int(held) + 2)
+    slots = tuner.slots_for(found.setting.ahead, held)
     if not tuner.fits(slots):
         return {}, [f"{less}; there is no memory for {slots} of {size(tuner.batch_bytes)}"]
     advice, (line, *_) = _changed(case, tuner, found, slots=slots)

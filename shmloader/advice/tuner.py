@@ -7,6 +7,7 @@ a core it costs workers and trainer, which bounds all of them together. The smal
 comes near the best is taken, among those for whose batches there is memory.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,7 @@ class Tuner:
         worker_cpu_s, trainer_cpu_s: Processor time that a batch costs a worker and the trainer.
         cores_bound_s: The shortest possible time of a batch, if cores were all that limits it.
         batch_bytes: Of the largest batch.
+        held: How many batches are held at once.
         assignments: Those to try: what the user chose, or both.
     """
 
@@ -85,7 +87,7 @@ class Tuner:
         # They have done as much already.
         self.cores_bound_s = min((self.worker_cpu_s + self.trainer_cpu_s) / self.cores, now_s)
         self.batch_bytes = int(case.timeline.bytes.max())
-        self._held = round(facts["held_batches"])
+        self.held = math.ceil(facts["held_batches"])
         both = now.may_be_dynamic and now.assignment == CYCLE
         self.assignments = (CYCLE, DYNAMIC) if both else (now.assignment,)
 
@@ -132,15 +134,19 @@ class Tuner:
     def setting(self, workers: int, depth: int, assignment: str) -> Setting:
         """Make the setting of so many workers and depth, with the slots that it needs."""
         now = self._case.setting
-        slots = workers * depth + max(now.extra_slots, self._held + 2)
+        slots = self.slots_for(workers * depth, self.held)
         return replace(
             now, workers=workers, prefetch_factor=depth, assignment=assignment, slots=slots
         )
 
+    def slots_for(self, ahead: int, held: int) -> int:
+        """Count the slots for so many batches ahead and so many held: two are on their way."""
+        return ahead + max(self._case.setting.extra_slots, held + 2)
+
     def fits(self, ahead: int) -> bool:
         """Returns True if there is memory for so many batches ahead, or they are no more now."""
         now = self._case.setting
-        needed = (ahead + self._held + 1) * self.batch_bytes
+        needed = (ahead + self.held + 1) * self.batch_bytes
         return ahead <= now.ahead or needed <= max(now.most_bytes, now.ring_bytes)
 
     def bytes_for(self, slots: int) -> int:
