@@ -63,12 +63,8 @@ class Resumption:
         self._noted = self._noted_generators()
         if not self.is_in_epoch:
             self._check_generators(loader)
-        count = max(self._workers, 1)
-        if self._has_same_workers and self._is_own:
-            self._pasts = [state.worker(number, self._index) for number in range(count)]
-        else:
-            self._pasts = [Past()] * count
-        self.replays = [self._replays_of(number) for number in range(count)]
+        self._pasts = self._pasts_of_workers()
+        self.replays = [self._replays_of(number) for number in range(len(self._pasts))]
         has_rest = self.is_in_epoch and not is_drawn_out(loader._index_sampler, state)
         # Workers have drawn of what goes on here: the rest of an epoch, or they live on.
         self._has_drawn = bool(state.drawn) and (has_rest or self._lives_on)
@@ -80,6 +76,12 @@ class Resumption:
         state = self.state
         is_persistent = bool(loader.persistent_workers) and bool(state.persistent)
         return is_persistent and bool(state.base_seed >= 0) and self._workers > 0
+
+    def _pasts_of_workers(self) -> list[Past]:
+        count = max(self._workers, 1)
+        if self._has_same_workers and self._is_own:
+            return [self.state.worker(number, self._index) for number in range(count)]
+        return [Past()] * count
 
     @property
     def _has_same_workers(self) -> bool:
