@@ -247,7 +247,7 @@ def test_what_has_plenty_would_not_spill(options, monkeypatch):
     answers = []
     look = budget.Budget._shortage
 
-    def reason(self, slot):
+    def reason(self, slot, stays=True):
         closer = look(self, slot)
         has_plenty = self._figures.has_plenty(slot, self.reserve)
         answers.append((has_plenty, closer))
