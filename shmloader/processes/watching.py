@@ -3,6 +3,8 @@
 import contextlib
 import os
 import select
+import time
+from collections.abc import Callable
 from typing import Any
 
 from shmloader.core import watch_process
@@ -10,6 +12,7 @@ from shmloader.errors import REFUSALS
 
 _THREADS, _STARTED = 17, 19  # in what _stat() returns
 _LOOK_AGAIN_S = 0.05  # where the kernel does not tell of an end
+_LOOK_S = 0.005  # between two looks while a process is waited for
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -150,3 +153,14 @@ class ParentWatch:
     def has_ended(self) -> bool:
         """True if this process cannot watch, and finds that the trainer has ended."""
         return self.failure is not None and not is_running(self.pid, self.started)
+
+
+def wait_until(is_enough: Callable[[], bool], timeout_s: float | None) -> None:
+    """Wait until something of other processes is true, at most that long; None: for ever."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while not is_enough():
+        left_s = _LOOK_S if deadline is None else deadline - time.monotonic()
+        if left_s <= 0:
+            return
+        # Not by time.sleep(): where clock_nanosleep is refused, that is an error.
+        select.poll().poll(1000 * min(left_s, _LOOK_S))

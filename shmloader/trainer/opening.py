@@ -18,6 +18,7 @@ from shmloader.memory import policy
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Handle, Segment
 from shmloader.options.record import BY_BATCH, Options, replaces
+from shmloader.processes import starting
 from shmloader.processes.watching import ParentWatch
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
@@ -117,3 +118,13 @@ def spec_of(iterator: Any, options: Options, handle: Handle) -> WorkerSpec:
         nice=options.nice,
         worker_bytes=options.worker_bytes,
     )
+
+
+def preload_of(context: Any, options: Options) -> tuple[str, ...] | None:
+    """Return what workers find imported beside torch; None: each imports by itself."""
+    method = starting.method_of(context)
+    if method == "fork" or not starting.is_standard(context):
+        return None
+    if method == "forkserver" and options.preload is None:
+        return ()
+    return options.preload or None
