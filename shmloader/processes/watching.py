@@ -11,6 +11,8 @@ from shmloader.core import watch_process
 from shmloader.errors import REFUSALS
 
 _THREADS, _STARTED = 17, 19  # in what _stat() returns
+# Process -> the process in which a thread watches it, and what keeps it from that.
+_watched: dict[int, tuple[int, OSError | None]] = {}
 _LOOK_AGAIN_S = 0.05  # where the kernel does not tell of an end
 _LOOK_S = 0.005  # between two looks while a process is waited for
 
@@ -129,7 +131,6 @@ class ParentWatch:
         """Name the process to watch, which runs now."""
         self.pid = pid
         self.started = start_time(pid)
-        self._watcher: int | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -137,15 +138,16 @@ class ParentWatch:
 
     def watch(self) -> None:
         """Start a thread without Python's lock that ends this process; again after a fork."""
-        if self._watcher == os.getpid():
+        watcher, self.failure = _watched.get(self.pid, (0, None))
+        if watcher == os.getpid():
             return
-        self._watcher = os.getpid()
         try:
             watch_process(self.pid)
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
             self.failure = error
+        _watched[self.pid] = os.getpid(), self.failure
         if not is_running(self.pid, self.started):
             os._exit(1)
 

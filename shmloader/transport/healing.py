@@ -15,7 +15,7 @@ from shmloader.errors import RestartWarning, warn
 from shmloader.memory import shortages
 from shmloader.processes import starting
 from shmloader.processes.anew import Anew
-from shmloader.processes.born import Preloaded
+from shmloader.processes.by_server import ByServer
 from shmloader.processes.newborn import Newborn
 from shmloader.processes.nursery import Nursery
 from shmloader.transport.client import Client
@@ -48,7 +48,7 @@ class Healer:
         self,
         client: Client,
         transport: Transport,
-        mother: Nursery | Anew | Preloaded,
+        mother: Nursery | Anew | ByServer,
         workers: list[Any],
         restarts: int,
     ) -> None:

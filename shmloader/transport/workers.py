@@ -5,6 +5,7 @@ Deaths are noticed in one of two ways. Without `restarts`, the client may have t
 trainer; with it, the trainer looks at its workers while it waits and now and then between batches.
 """
 
+import multiprocessing
 import os
 import threading
 import time
@@ -15,9 +16,9 @@ from typing import Any
 from shmloader import log
 from shmloader.core import Past
 from shmloader.errors import warn
-from shmloader.processes import ending, sealed, starting
+from shmloader.processes import by_server, ending, sealed, starting
 from shmloader.processes.anew import Anew
-from shmloader.processes.born import Preloaded
+from shmloader.processes.by_server import ByServer
 from shmloader.processes.newborn import Newborn
 from shmloader.processes.nursery import Nursery
 from shmloader.processes.sealed import Sealed
@@ -54,7 +55,7 @@ class Workers:
                 never.
         """
         self.by_id: list[Any] = []
-        self.mother: Nursery | Anew | Preloaded | None = None
+        self.mother: Nursery | Anew | ByServer | None = None
         self.healer: Healer | None = None
         self.owner_pid = os.getpid()
         self.slice_s = self._longest_slice_s = SLICE_S
@@ -89,7 +90,7 @@ class Workers:
             assert self.mother is not None, "it starts replacements"
             self.healer = Healer(client, transport, self.mother, self.by_id, restarts)
         self._all_started = True
-        if not heals and not isinstance(self.mother, Preloaded):
+        if not heals and not isinstance(self.mother, ByServer):
             client.watch([process.pid for process in self.by_id])
         self._tell_start(transport)
 
@@ -104,12 +105,16 @@ class Workers:
 
     def _start_others(self, context: Any, client: Client, transport: Transport) -> None:
         content = _pickle(client, starting.is_standard(context))
+        preload = client.preload
+        if preload is not None and not by_server.may_carry(content):
+            # Nor would multiprocessing's fork server, which carries no more.
+            preload, context = None, multiprocessing.get_context("spawn")
         self.mother = anew = Anew(context, content, client.succeed)
-        if client.preload is not None:
-            server = servers.of_now((*client.modules, *client.preload))
-            self.mother = Preloaded(server, anew, client.spec)
+        if preload is not None:
+            server = servers.of_now((*client.modules, *preload))
+            self.mother = ByServer(server, anew, client.spec)
         for worker_id, known in enumerate(_pasts(transport)):
-            if isinstance(self.mother, Preloaded):
+            if isinstance(self.mother, ByServer):
                 # Listed before it starts, as the nursery.
                 self.by_id.append(Newborn(self.mother, worker_id, known))
                 self.by_id[-1].start()
@@ -141,7 +146,7 @@ class Workers:
         )
 
     def _name_method(self) -> str:
-        if isinstance(self.mother, Preloaded):
+        if isinstance(self.mother, ByServer):
             return f"a preloaded server, pid {self.mother.server.process.pid}"
         return starting.method_of(self.by_id[0])
 

@@ -24,7 +24,7 @@ from shmloader.worker.seeds import listed, number_of_attempt
 from shmloader.worker.snapshot import Position
 
 
-def run(spec: WorkerSpec, worker_id: int, past: Past | None = None, /) -> None:
+def run(spec: WorkerSpec, worker_id: int, past: Past | None, /) -> None:
     """
     Be a worker until the trainer says quit, or is gone.
 

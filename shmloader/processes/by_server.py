@@ -11,9 +11,16 @@ from shmloader.processes import surroundings
 from shmloader.processes.anew import Anew
 from shmloader.processes.birth import Birth
 from shmloader.processes.preloaded import Inherited, Letter
-from shmloader.processes.sealed import Collector, pickled_for
+from shmloader.processes.sealed import Collector, Sealed, pickled_for
 from shmloader.processes.server import Server
 from shmloader.processes.watching import ParentWatch
+
+_MOST_DESCRIPTORS = 200  # of what workers are started with; a message has room for some more
+
+
+def may_carry(content: Sealed) -> bool:
+    """Returns True if a server can hand on all descriptors of what workers are started with."""
+    return content.descriptor_count <= _MOST_DESCRIPTORS
 
 
 class Spec(Protocol):
@@ -23,7 +30,7 @@ class Spec(Protocol):
     signal_mask: set[int]  # what workers block
 
 
-class Preloaded:
+class ByServer:
     """
     Starts workers.
 
