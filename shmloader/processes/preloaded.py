@@ -44,7 +44,8 @@ class Letter:
     Attributes:
         parent: The trainer, which is watched from here on.
         signal_mask: What the worker blocks while it starts.
-        standard: The places of the standard files among the descriptors; None: closed.
+        standard: The places of the standard files among the descriptors; None: closed, which is
+            /dev/null in a worker, or the next file that it opens would be a standard one.
         tracker: The one of multiprocessing's tracker of resources.
         cores: The affinity.
         nice: The niceness.
@@ -102,10 +103,7 @@ def _read(file: int) -> Any:
 def _take_over(letter: Letter) -> None:
     """Have what the trainer has now."""
     for number, place in enumerate(letter.standard):
-        if place is None:
-            with contextlib.suppress(OSError):
-                os.close(number)
-        else:
+        if place is not None:
             os.dup2(Inherited.all[place], number, inheritable=True)
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ It was started with a sys.path that is the trainer's, so that the same modules a
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import marshal
@@ -26,7 +27,9 @@ def run(given: dict[str, Any]) -> None:
         given: What `server` says: the descriptor of the channel, the trainer and the modules.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-    channel = socket.socket(fileno=given["channel"])
+    # Not under a number of the standard files, if they were closed in the trainer.
+    channel = socket.socket(fileno=fcntl.fcntl(given["channel"], fcntl.F_DUPFD_CLOEXEC, 3))
+    os.close(given["channel"])
     with _EndsWithTrainer(given["trainer"][0]):
         for name in given["modules"]:
             _say(channel, importing=name)
