@@ -182,6 +182,22 @@ class DataLoader(_Torchs[T], Generic[T]):
             self.device = own  # many classes have one for themselves
         self._service = Service(self.keep_pages)
 
+    def start(self) -> None:
+        """
+        Begin now what the next `iter(loader)` would: workers start and fetch the first batches.
+
+        For the time in which a model is compiled or a checkpoint loaded. What `iter()` draws from
+        random generators and samplers is drawn now, and the dataset of workers is that of now. It
+        does nothing if it was called since the last `iter()`. `close()` and `load_state_dict()`
+        undo it, but for the draws.
+        """
+        if self._service.started_here() is None:
+            self._service.started = super().__iter__()
+
+    def __iter__(self) -> Any:
+        started, self._service.started = self._service.started_here(), None
+        return super().__iter__() if started is None else started
+
     def _get_iterator(self) -> Any:
         options = self._options()
         if self.num_workers == 0:

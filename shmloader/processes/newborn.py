@@ -138,6 +138,8 @@ class Newborn:
     def _code_is_final(self, pid: int) -> bool:
         """Returns True if no exit code is to be waited for: its parent may be dead or stopped."""
         self.exitcode = watching.reap(pid, self._started)
+        if self.exitcode is None and self._taker is not None and self._taker.pid == pid:
+            self.exitcode = self._taker.exitcode  # it was told to be the worker itself
         now = time.monotonic()
         self._seen_ended_s = self._seen_ended_s or now
         return self.exitcode is not None or self._was_asked or now - self._seen_ended_s > _NOTE_S

@@ -91,7 +91,8 @@ def _threads_that_stay() -> list[str]:
     child = os.fork()
     if child == 0:
         os._exit(0)
-    os.waitpid(child, 0)
+    with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored the kernel reaps it
+        os.waitpid(child, 0)
     names = []
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
