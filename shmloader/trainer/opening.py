@@ -20,6 +20,7 @@ from shmloader.memory.segment import Handle, Segment
 from shmloader.options.record import BY_BATCH, Options, replaces
 from shmloader.processes import starting
 from shmloader.processes.watching import ParentWatch
+from shmloader.stats.setting import SERVER
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
 from shmloader.worker.client import WorkerSpec
@@ -118,6 +119,12 @@ def spec_of(iterator: Any, options: Options, handle: Handle) -> WorkerSpec:
         nice=options.nice,
         worker_bytes=options.worker_bytes,
     )
+
+
+def start_of(loader: Any, options: Options) -> str:
+    """Name how a loader's workers are started, as a `Setting` has it."""
+    context = loader.multiprocessing_context or torch.multiprocessing
+    return SERVER if preload_of(context, options) is not None else starting.method_of(context)
 
 
 def preload_of(context: Any, options: Options) -> tuple[str, ...] | None:

@@ -22,6 +22,7 @@ from shmloader.stats import Epoch, Held, Stats
 from shmloader.stats.layout import Records
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
+from shmloader.trainer import opening
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
@@ -194,6 +195,7 @@ class Service:
             cores=scheduling.cores(),
             ranks=limits.ranks(),
             persistent=bool(loader.persistent_workers),
+            start=opening.start_of(loader, options),
         )
 
     def last_epoch(self, setting: Setting) -> Evidence | None:

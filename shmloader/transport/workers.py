@@ -44,6 +44,7 @@ class Workers:
         healer: Decides about replacements; None without `restarts`.
         slice_s: Longest park of the trainer before it looks at its workers.
         owner_pid: The process that started them.
+        started_s: When their start began, by the monotonic clock; None: it has not.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -61,6 +62,7 @@ class Workers:
         self.slice_s = self._longest_slice_s = SLICE_S
         self._timeout_s = timeout_s
         self._client: Client | None = None  # until the start
+        self.started_s: float | None = None
         self._all_started = self._is_told = False
         self._looked_at = time.monotonic()
         ending.end_at_exit(self)
@@ -78,7 +80,7 @@ class Workers:
         Args:
             restarts: How many deaths are healed in each epoch.
         """
-        self._client = client
+        self._client, self.started_s = client, time.monotonic()
         if client.leaves:
             self.slice_s = self._longest_slice_s = _SHORT_SLICE_S
         heals = restarts > 0 or client.leaves
@@ -144,6 +146,11 @@ class Workers:
             shape.range_bytes / 1e6,
             shape.ring_bytes / 1e6,
         )
+
+    @property
+    def doing(self) -> str | None:
+        """What the workers' start waits for, as in "importing torch"; None: that is not known."""
+        return self.mother.server.doing if isinstance(self.mother, ByServer) else None
 
     def _name_method(self) -> str:
         if isinstance(self.mother, ByServer):
