@@ -40,7 +40,8 @@ class LoaderClient:
     )
     describe = staticmethod(describe_request)
     succeed = staticmethod(replacement.run)
-    modules: tuple[str, ...] = ("torch", replacement.__name__)
+    # The last is what most programs import, which each worker imports too.
+    modules: tuple[str, ...] = ("torch", replacement.__name__, "shmloader.dataloader")
     counting: tuple[bytes, ...] = (b"rebuild_storage_filename", b"rebuild_cuda_tensor")
     says_that_it_leaves = staticmethod(snapshot.says_that_it_leaves)
 
