@@ -211,7 +211,7 @@ class Options:
     resumable: bool = _option(False, _resumable, "workers send with each batch where they are")
     device: Device | None = _option(None, _device, '"cuda": where batches arrive; experimental')
     preload: tuple[str, ...] | None = _option(
-        None, _modules, "modules that workers of spawn or forkserver find imported"
+        None, _modules, "modules that workers of spawn or forkserver find imported, as in a,b"
     )
 
     def __post_init__(self) -> None:
