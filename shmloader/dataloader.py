@@ -105,6 +105,10 @@ class DataLoader(_Torchs[T], Generic[T]):
             a state goes on with the same random draws although `seed_by` is "worker", and with the
             states of the dataset and its iterator. Without it the order goes on, and
             an iterable dataset is fetched again up to its place.
+        preload: Names of modules that workers of "spawn" or "forkserver" find imported, such as
+            `("torchvision",)`: they are forked from a process that has imported these and torch.
+            "forkserver" has such a process by default, "spawn" if this is given; with `()` each
+            worker imports by itself, as with torch.
         device: Where batches arrive, such as "cuda", or a `Device`, which says more: every plain
             CPU tensor of their containers and dataclasses is copied there, ahead of the step and on
             a stream of its own; all else stays what it is. Not with `pin_memory=True`. "cpu" copies
@@ -115,6 +119,7 @@ class DataLoader(_Torchs[T], Generic[T]):
         TypeError: As torch's, and for options of a wrong type; numpy's integers are integers.
 
     While iterating:
+        PreloadFailed: A module of `preload` cannot be imported.
         BatchTooLarge: A batch needs more than `ring_bytes`.
         OutOfSharedMemory: The machine has no room for a batch's pages.
         UnsendableBatch: A leaf of a batch cannot be pickled.
@@ -176,6 +181,22 @@ class DataLoader(_Torchs[T], Generic[T]):
         if own is not None and not isinstance(own, Device):
             self.device = own  # many classes have one for themselves
         self._service = Service(self.keep_pages)
+
+    def start(self) -> None:
+        """
+        Begin now what the next `iter(loader)` would: workers start and fetch the first batches.
+
+        For the time in which a model is compiled or a checkpoint loaded. What `iter()` draws from
+        random generators and samplers is drawn now, and the dataset of workers is that of now. It
+        does nothing if it was called since the last `iter()`. `close()` and `load_state_dict()`
+        undo it, but for the draws.
+        """
+        if self._service.started_here() is None:
+            self._service.started = super().__iter__()
+
+    def __iter__(self) -> Any:
+        started, self._service.started = self._service.started_here(), None
+        return super().__iter__() if started is None else started
 
     def _get_iterator(self) -> Any:
         options = self._options()

@@ -4,6 +4,7 @@ What can go wrong here and not in torch; each error is also the builtin that a c
     ShmloaderError
     ├── BatchTooLarge        ValueError
     ├── OutOfSharedMemory    MemoryError
+    ├── PreloadFailed        ImportError
     ├── UnsendableBatch      TypeError
     └── WorkerBroken         RuntimeError
     UserWarning
@@ -55,6 +56,10 @@ class BatchTooLarge(ShmloaderError, ValueError):
 
 class OutOfSharedMemory(ShmloaderError, MemoryError):
     """The machine, the container or a limit has no room for the pages that a batch needs."""
+
+
+class PreloadFailed(ShmloaderError, ImportError):
+    """A module of `preload`, its `name`, cannot be imported where workers are forked from."""
 
 
 class UnsendableBatch(ShmloaderError, TypeError):

@@ -8,6 +8,7 @@ from shmloader.dataloader import DataLoader as DataLoader
 from shmloader.dataloader import wrap as wrap
 from shmloader.errors import BatchTooLarge as BatchTooLarge
 from shmloader.errors import OutOfSharedMemory as OutOfSharedMemory
+from shmloader.errors import PreloadFailed as PreloadFailed
 from shmloader.errors import RestartWarning as RestartWarning
 from shmloader.errors import RetentionWarning as RetentionWarning
 from shmloader.errors import ShmloaderError as ShmloaderError

@@ -1,6 +1,8 @@
 """
 The logger "shmloader": rare events of the trainer, told at DEBUG, and never anything for a batch.
 
+What makes the first batch late is told at WARNING, once for each start.
+
 It is quiet unless the program turns it on. Workers tell nothing. Only code that the user called
 tells at once. A finalizer may run inside any line, such as one of a handler that holds a lock which
 is not reentrant; so its lines are kept, and told before the next one.
@@ -56,6 +58,12 @@ def tell(message: str, *arguments: object) -> None:
         ago_s = time.monotonic() - since
         _logger.debug(earlier + " (%.1f s ago)", *values, ago_s, stacklevel=2)
     _logger.debug(message, *arguments, stacklevel=2)
+
+
+def warn(message: str, *arguments: object) -> None:
+    """Tell, at WARNING, what a user may wait for; arguments as for `tell`."""
+    if not _this.keeps:
+        _logger.warning(message, *arguments, stacklevel=2)
 
 
 def _take_kept() -> Iterator[tuple[float, str, tuple[object, ...]]]:

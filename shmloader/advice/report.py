@@ -16,7 +16,12 @@ from shmloader.stats.words import duration, percent
 FEWEST_BATCHES = 10  # to judge by
 _NO_STEP_S = 1e-4  # nothing trains in less
 _MOSTLY = 0.5  # of the epoch's time
-_LATE, _LATE_S = 0.2, 0.05  # a first batch that is later, as a part of the epoch, is worth a line
+_LATE, _LATE_S = 0.1, 0.05  # a first batch that is later, as a part of the epoch, is worth a line
+
+_IMPORTS = {
+    "spawn": '; each worker imports by itself: preload=("torch",) imports once for all of them',
+    "forkserver": "; each worker imports by itself: without preload=() one process does for all",
+}
 
 
 @dataclass(frozen=True)
@@ -105,4 +110,5 @@ def growth_lines(growth: Mapping[int, tuple[int, int, int]], worker_bytes: int |
 def _late_start(epoch: Epoch, setting: Setting) -> str:
     first, wall = duration(epoch.first_s or 0.0), duration(epoch.wall_s)
     keep = "" if setting.persistent else ": persistent_workers=True keeps the workers for the next"
+    keep += _IMPORTS.get(setting.start, "")
     return f"the first batch of the epoch came after {first} of {wall}{keep}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
@@ -96,6 +96,20 @@ def _device(name: str, value: Any) -> Device | None:
     return device
 
 
+def _modules(name: str, value: Any) -> tuple[str, ...] | None:
+    """Check names of modules; they are kept in a tuple."""
+    if value is None:
+        return value
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise TypeError(f'{name} should be such as ("torchvision",) or None, but got {value!r}')
+    for each in value:
+        if not isinstance(each, str):
+            raise TypeError(f"{name} should hold names of modules, but got {each!r}")
+        if not all(part.isidentifier() for part in each.split(".")):
+            raise ValueError(f"{name} should hold names of modules, but got {each!r}")
+    return tuple(value)
+
+
 def _resumable(name: str, value: Any) -> Any:
     if _flag(name, value):
         require_room("resumable=", "order/resuming")
@@ -159,6 +173,7 @@ class Given(TypedDict, total=False):
     worker_bytes: int | None
     resumable: bool
     device: Device | str | torch.device | None
+    preload: Sequence[str] | None
 
 
 @dataclass  # not frozen: to type checkers a loader has these attributes, which may be set
@@ -195,6 +210,9 @@ class Options:
     )
     resumable: bool = _option(False, _resumable, "workers send with each batch where they are")
     device: Device | None = _option(None, _device, '"cuda": where batches arrive; experimental')
+    preload: tuple[str, ...] | None = _option(
+        None, _modules, "modules that workers of spawn or forkserver find imported, as in a,b"
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):

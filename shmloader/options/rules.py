@@ -8,6 +8,7 @@ Most rules are about workers, so a loader without any may have all options; but 
 batches go to a device.
 """
 
+import multiprocessing
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from shmloader.errors import UnusedOptionWarning, warn
 from shmloader.options.record import BY_BATCH, OPTIONS, SLOTS_MAX, Options, replaces
+from shmloader.processes import starting
 from shmloader.stats.setting import DYNAMIC
 from shmloader.worker.snapshot import is_stateful
 
@@ -31,11 +33,16 @@ _WORKERS = _Need(
     lambda loader: loader.num_workers > 0,
     "with num_workers=0 there are no workers: pass at least 1",
 )
+_STARTED = _Need(
+    lambda loader: starting.method_of(loader.multiprocessing_context or multiprocessing) != "fork",
+    'forked workers have imported what the trainer has: it is for "spawn" and "forkserver"',
+)
 # Each option with its needs. One that lacks a need does nothing, and every batch is the same.
 NEEDS: dict[str, tuple[_Need, ...]] = {
     **dict.fromkeys(OPTIONS, (_WORKERS,)),
     "seed_by": (),
     "device": (),
+    "preload": (_WORKERS, _STARTED),
 }
 
 

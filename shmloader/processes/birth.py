@@ -1,5 +1,5 @@
 """
-The birth of a replacement: a file with what it starts from, to which every process only appends.
+The birth of a worker: a file with what it starts from, to which every process only appends.
 
 The kernel appends one record after the other, and the first one decides: which process is the
 worker, or that none will ever be. So an order may be given again and again, and processes that were
@@ -14,7 +14,8 @@ import fcntl
 import os
 import struct
 import weakref
-from typing import NamedTuple, Self
+from multiprocessing import reduction
+from typing import Any, NamedTuple, Self
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
@@ -73,6 +74,9 @@ class Birth:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _receive, (reduction.DupFd(self.fileno()), self.content_bytes)
+
     @classmethod
     def make(cls, content: bytes) -> "Birth":
         """
@@ -114,6 +118,10 @@ class Birth:
         os.write(self.fileno(), _RECORD.pack(*record))
         return record
 
+    def is_cancelled(self) -> bool:
+        """Returns True if there will be no worker."""
+        return [each.event for each in self.records()[:1]] == [Event.FAILED]
+
     def claim(self) -> bool:
         """Returns True if this process is the worker, even if its parent has said so already."""
         claim = self.add(Event.BORN, os.getpid())
@@ -121,6 +129,10 @@ class Birth:
         # Either may have had no descriptor left to look up the start with.
         is_as_old = first.started == claim.started or not (first.started and claim.started)
         return is_as_old and (first.event, first.pid) == (claim.event, claim.pid)
+
+
+def _receive(duplicate: Any, content_bytes: int) -> Birth:
+    return Birth(duplicate.detach(), content_bytes)
 
 
 def close_inherited() -> None:

@@ -18,7 +18,7 @@ born with SIGINT blocked and unblocks it once it can keep quiet about it. How it
 Note 2, children that something else reaps. If SIGCHLD is ignored, the kernel reaps them; so may a
 handler or a thread that waits for any child. multiprocessing then calls them alive for ever. But a
 child stays a child of this process until it is reaped, so that ECHILD says for sure that it has
-ended, with all of its threads; only its exit code is lost (`_Child.poll`). A process of a fork
+ended, with all of its threads; only its exit code is lost (`Child.poll`). A process of a fork
 server is not concerned: the server reaps it.
 """
 
@@ -27,7 +27,21 @@ import os
 import signal
 import threading
 from multiprocessing import popen_fork, popen_spawn_posix
+from multiprocessing.context import (
+    DefaultContext,
+    ForkContext,
+    ForkProcess,
+    ForkServerContext,
+    ForkServerProcess,
+    Process,
+    SpawnContext,
+    SpawnProcess,
+)
+from types import ModuleType
 from typing import Any
+
+_CONTEXTS = (DefaultContext, ForkContext, SpawnContext, ForkServerContext)
+_PROCESSES = (Process, ForkProcess, SpawnProcess, ForkServerProcess)
 
 # The exit code of a process that something else has reaped; no process can exit with it.
 UNKNOWN_CODE = 256
@@ -40,7 +54,7 @@ def start(process: Any) -> None:
     """Start a process of multiprocessing, as notes 1 and 2 say."""
     method = method_of(process)
     if method == "fork":
-        process._Popen = _Child
+        process._Popen = Child
         _start_by_fork(process)
         return
     if method == "spawn":
@@ -50,10 +64,17 @@ def start(process: Any) -> None:
     process.start()
 
 
-def method_of(process: Any) -> str:
-    """Name the start method of a process of multiprocessing."""
+def method_of(started: Any) -> str:
+    """Name the start method of a process of multiprocessing, or of a context."""
+    process = getattr(started, "Process", started)
     method: str = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
     return method
+
+
+def is_standard(context: Any) -> bool:
+    """Returns True for a context of multiprocessing's own, whose processes may be started here."""
+    kind = getattr(context, "Process", None)
+    return kind in _PROCESSES and (type(context) in _CONTEXTS or isinstance(context, ModuleType))
 
 
 def name_reaper() -> str:
@@ -108,10 +129,17 @@ def _give_handler_back() -> None:
 os.register_at_fork(after_in_child=_give_handler_back)
 
 
-class _Child(popen_fork.Popen):
+class Child(popen_fork.Popen):
     """How multiprocessing forks; its end is seen whatever reaps it (note 2)."""
 
     returncode: int | None
+
+    @classmethod
+    def of(cls, pid: int) -> "Child":
+        """Return what knows a child that was started otherwise."""
+        child = cls.__new__(cls)
+        child.pid, child.returncode, child.finalizer = pid, None, None
+        return child
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         """Return the exit code; None while the process runs."""
@@ -135,7 +163,7 @@ class _BlocksInterruptsWhenPickled:
         return _BlocksInterruptsWhenPickled, ()
 
 
-class _Spawning(_Child, popen_spawn_posix.Popen):
+class _Spawning(Child, popen_spawn_posix.Popen):
     """How multiprocessing spawns, with interrupts blocked while the process is made (note 1)."""
 
     _made: int | None = None

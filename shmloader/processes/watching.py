@@ -3,13 +3,18 @@
 import contextlib
 import os
 import select
+import time
+from collections.abc import Callable
 from typing import Any
 
 from shmloader.core import watch_process
 from shmloader.errors import REFUSALS
 
 _THREADS, _STARTED = 17, 19  # in what _stat() returns
+# Process -> the process in which a thread watches it, and what keeps it from that.
+_watched: dict[int, tuple[int, OSError | None]] = {}
 _LOOK_AGAIN_S = 0.05  # where the kernel does not tell of an end
+_LOOK_S = 0.005  # between two looks while a process is waited for
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -126,7 +131,6 @@ class ParentWatch:
         """Name the process to watch, which runs now."""
         self.pid = pid
         self.started = start_time(pid)
-        self._watcher: int | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -134,15 +138,16 @@ class ParentWatch:
 
     def watch(self) -> None:
         """Start a thread without Python's lock that ends this process; again after a fork."""
-        if self._watcher == os.getpid():
+        watcher, self.failure = _watched.get(self.pid, (0, None))
+        if watcher == os.getpid():
             return
-        self._watcher = os.getpid()
         try:
             watch_process(self.pid)
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
             self.failure = error
+        _watched[self.pid] = os.getpid(), self.failure
         if not is_running(self.pid, self.started):
             os._exit(1)
 
@@ -150,3 +155,14 @@ class ParentWatch:
     def has_ended(self) -> bool:
         """True if this process cannot watch, and finds that the trainer has ended."""
         return self.failure is not None and not is_running(self.pid, self.started)
+
+
+def wait_until(is_enough: Callable[[], bool], timeout_s: float | None) -> None:
+    """Wait until something of other processes is true, at most that long; None: for ever."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while not is_enough():
+        left_s = _LOOK_S if deadline is None else deadline - time.monotonic()
+        if left_s <= 0:
+            return
+        # Not by time.sleep(): where clock_nanosleep is refused, that is an error.
+        select.poll().poll(1000 * min(left_s, _LOOK_S))

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 CYCLE, DYNAMIC = "cycle", "dynamic"  # what `assignment` may be
+SERVER = "server"  # a start by a process that has imported what workers need
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Setting:
     cores: float  # those that the process may use; a fraction is a share of time
     ranks: int  # processes of the training that share the machine, with as many cores each
     persistent: bool  # workers live on between epochs
+    start: str = ""  # the start method, or SERVER; "": not known
 
     @property
     def ahead(self) -> int:

@@ -2,14 +2,13 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 from torch.utils.data._utils import signal_handling
 
-from shmloader.core import Indices, Past
-from shmloader.worker import client, replacement, snapshot
+from shmloader.core import Indices
+from shmloader.worker import replacement, snapshot
 from shmloader.worker.client import WorkerSpec
 
 _INDICES_SHOWN = 16
@@ -41,18 +40,22 @@ class LoaderClient:
     )
     describe = staticmethod(describe_request)
     succeed = staticmethod(replacement.run)
+    # The last is what most programs import, which each worker imports too.
+    modules: tuple[str, ...] = ("torch", replacement.__name__, "shmloader.dataloader")
+    counting: tuple[bytes, ...] = (b"rebuild_storage_filename", b"rebuild_cuda_tensor")
     says_that_it_leaves = staticmethod(snapshot.says_that_it_leaves)
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: WorkerSpec, preload: tuple[str, ...] | None = None) -> None:
+        """
+        Be asked.
+
+        Args:
+            preload: As a `Client` has it.
+        """
         self.spec = spec
+        self.preload = preload
         self.leaves = spec.worker_bytes is not None
         self._is_watched = False
-
-    def program(self, worker: int, progress: Past | None) -> tuple[Callable[..., None], Any]:
-        """Return what a worker runs, and its arguments."""
-        if progress is None:
-            return client.run, (replace(self.spec, worker_id=worker),)
-        return replacement.run, (self.spec, worker, progress)
 
     def is_whole(self, note: bytes) -> bool:
         """Returns True if the dataset's state was told, or it has none."""

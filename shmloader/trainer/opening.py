@@ -18,7 +18,9 @@ from shmloader.memory import policy
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Handle, Segment
 from shmloader.options.record import BY_BATCH, Options, replaces
+from shmloader.processes import starting
 from shmloader.processes.watching import ParentWatch
+from shmloader.stats.setting import SERVER
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
 from shmloader.worker.client import WorkerSpec
@@ -117,3 +119,19 @@ def spec_of(iterator: Any, options: Options, handle: Handle) -> WorkerSpec:
         nice=options.nice,
         worker_bytes=options.worker_bytes,
     )
+
+
+def start_of(loader: Any, options: Options) -> str:
+    """Name how a loader's workers are started, as a `Setting` has it."""
+    context = loader.multiprocessing_context or torch.multiprocessing
+    return SERVER if preload_of(context, options) is not None else starting.method_of(context)
+
+
+def preload_of(context: Any, options: Options) -> tuple[str, ...] | None:
+    """Return what workers find imported beside torch; None: each imports by itself."""
+    method = starting.method_of(context)
+    if method == "fork" or not starting.is_standard(context):
+        return None
+    if method == "forkserver" and options.preload is None:
+        return ()
+    return options.preload or None

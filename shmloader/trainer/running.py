@@ -95,7 +95,8 @@ class Running:
         with shortages.explained():
             spec = opening.spec_of(iterator, options, self.segment.handle())
             context = loader.multiprocessing_context or torch.multiprocessing
-            self.processes.start(context, LoaderClient(spec), self.transport, options.restarts)
+            client = LoaderClient(spec, opening.preload_of(context, options))
+            self.processes.start(context, client, self.transport, options.restarts)
 
     def wake(self) -> None:
         """Take the segment up again for an epoch."""

@@ -22,6 +22,7 @@ from shmloader.stats import Epoch, Held, Stats
 from shmloader.stats.layout import Records
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
+from shmloader.trainer import opening
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.single import SingleIterator
@@ -48,10 +49,12 @@ class Service:
 
     Attributes:
         pool: The loader's segments.
+        started: The iterator that the next iter() returns; None: it makes one.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         self.pool = SegmentPool(keep_pages)
+        self.started: Any = None
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
@@ -121,6 +124,7 @@ class Service:
         require_room("load_state_dict()", _RESUMING)
         self._loaded = Resumption(loader, options, read(state)) if state != {} else None
         self._record = None
+        self._end_start()
         # One whose workers live on would begin its next epoch where it is itself.
         loader._iterator = None
         return None if self._loaded is None else self._loaded.sampler_epoch
@@ -191,6 +195,7 @@ class Service:
             cores=scheduling.cores(),
             ranks=limits.ranks(),
             persistent=bool(loader.persistent_workers),
+            start=opening.start_of(loader, options),
         )
 
     def last_epoch(self, setting: Setting) -> Evidence | None:
@@ -225,6 +230,18 @@ class Service:
         """List the batches that still occupy a slot."""
         return self.pool.held()
 
+    def started_here(self) -> Any:
+        """Return the iterator that was started ahead, unless a parent of this process did it."""
+        if getattr(self.started, "is_of_another_process", False):
+            self.started = None
+        return self.started
+
+    def _end_start(self) -> None:
+        """Undo a start of an epoch ahead."""
+        started, self.started = self.started_here(), None
+        if isinstance(started, RingIterator):
+            started._shutdown_workers()
+
     def close(self, loader: Any) -> None:
         """Stop all workers and free all shared memory that no batch in use lies in."""
         for reference in self._iterators.valuerefs():
@@ -233,6 +250,7 @@ class Service:
                 iterator._shutdown_workers()
         if isinstance(loader._iterator, RingIterator):
             loader._iterator = None
+        self.started = None
         self.pool.clear()
 
 

@@ -15,26 +15,25 @@ class Client(Protocol):
 
     Attributes:
         kind: What messages call a worker, as in "DataLoader worker".
-        spec: What each worker is started with, but for its id; a nursery needs its `parent` and
-            its `signal_mask`.
-        succeed: Is run in a process that takes a dead worker's place: (spec, worker, progress).
+        spec: What each worker is started with, but for its id; what starts workers needs its
+            `parent` and its `signal_mask`.
+        succeed: Is run in each worker: (spec, worker, progress). Progress is where it goes on,
+            such as in a dead worker's place; None: where any worker begins.
+        modules: What a server imports that workers are forked from.
+        preload: What it imports beside them; None: each worker imports by itself.
+        counting: Names in pickles of reductions of the spec that count their readers.
         leaves: Workers may leave by themselves, as when they have grown too much.
         unsendable: What to say if something of the spec cannot be pickled.
     """
 
     kind: str
     spec: Any
-    succeed: Callable[[Any, int, Past], None]
+    succeed: Callable[[Any, int, Past | None], None]
+    modules: tuple[str, ...]
+    preload: tuple[str, ...] | None
+    counting: tuple[bytes, ...]
     leaves: bool
     unsendable: str
-
-    def program(self, worker: int, progress: Past | None) -> tuple[Callable[..., None], Any]:
-        """
-        Return what a worker runs, and its arguments.
-
-        Args:
-            progress: Where it goes on; None: where any worker begins.
-        """
 
     def describe(self, request: Any) -> str:
         """Say what a request asks for, as a part of a sentence; None: there is no request."""

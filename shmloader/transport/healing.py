@@ -14,7 +14,10 @@ from shmloader.core import Past
 from shmloader.errors import RestartWarning, warn
 from shmloader.memory import shortages
 from shmloader.processes import starting
-from shmloader.processes.nursery import Nursery, Replacement
+from shmloader.processes.anew import Anew
+from shmloader.processes.by_server import ByServer
+from shmloader.processes.newborn import Newborn
+from shmloader.processes.nursery import Nursery
 from shmloader.transport.client import Client
 from shmloader.transport.transport import Transport
 
@@ -45,7 +48,7 @@ class Healer:
         self,
         client: Client,
         transport: Transport,
-        nursery: Nursery,
+        mother: Nursery | Anew | ByServer,
         workers: list[Any],
         restarts: int,
     ) -> None:
@@ -53,12 +56,13 @@ class Healer:
         Replace workers from now on.
 
         Args:
+            mother: Starts replacements.
             workers: The list of processes, by worker; replacements are put into it.
             restarts: How many deaths are healed in each epoch.
         """
         self._client = client
         self._transport = transport
-        self.nursery = nursery
+        self._mother = mother
         self._workers = workers
         self._restarts = restarts
         self._used = 0
@@ -70,25 +74,14 @@ class Healer:
         """Have all restarts again."""
         self._used = 0
 
-    def tend(self) -> bool:
-        """
-        Have replacements ordered again whose nursery is gone, and warn once of a new one.
-
-        Returns:
-            True if it is not known yet which process each of them is.
-        """
-        ordered = [each for each in self._workers if isinstance(each, Replacement)]
-        for replacement in ordered:
-            replacement.start()
-        if self.nursery.count > 1 and not self._is_told:
-            self._is_told = True
-            self._tell_of_another()
-        return not all(replacement.is_decided() for replacement in ordered)
-
-    def _tell_of_another(self) -> None:
+    def tell_of_others(self) -> None:
+        """Warn once if replacements begin with another dataset than workers did."""
+        if not isinstance(self._mother, Nursery) or not self._mother.others or self._is_told:
+            return
+        self._is_told = True
         message = (
             f"the process that starts replacements of {self._client.kind}s died, and another was "
-            f"started (pid {self.nursery.process.pid}): they begin with the dataset as it is now "
+            f"started (pid {self._mother.process.pid}): they begin with the dataset as it is now "
             "in this process, so no batch changes if it is as it was at iter()"
         )
         log.tell("%s: %s", self._transport.name, message)
@@ -132,7 +125,7 @@ class Healer:
 
     def _start_another(self, worker_id: int, progress: Past) -> None:
         # In its place before it starts: an interrupt must not leave a process that is not listed.
-        self._workers[worker_id] = Replacement(self.nursery, worker_id, progress)
+        self._workers[worker_id] = Newborn(self._mother, worker_id, progress)
         self._workers[worker_id].start()
 
     def heal(self, worker_id: int, cause: str | None = None) -> None:

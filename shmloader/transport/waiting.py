@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from shmloader.transport.long_start import LongStart
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
 
@@ -27,6 +28,7 @@ class Waiting:
         self._transport = transport
         self._processes = processes
         self._heals = transport.heals
+        self._start = LongStart(transport, processes)
         self._replayed = 0, 0  # by the worker that owed the oldest answer, at the last look
 
     # What a client may do meanwhile
@@ -105,6 +107,7 @@ class Waiting:
         self.parked()
         if self._transport.figures.unread:
             return False
+        self._start.look()
         has_got_on = self._has_got_on()
         dead = self._processes.dead(active)
         if not dead:

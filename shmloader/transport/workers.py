@@ -5,39 +5,46 @@ Deaths are noticed in one of two ways. Without `restarts`, the client may have t
 trainer; with it, the trainer looks at its workers while it waits and now and then between batches.
 """
 
-import functools
+import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pickle import PicklingError
 from typing import Any
 
 from shmloader import log
 from shmloader.core import Past
 from shmloader.errors import warn
-from shmloader.processes import ending, starting
+from shmloader.processes import by_server, ending, sealed, starting
+from shmloader.processes.anew import Anew
+from shmloader.processes.by_server import ByServer
+from shmloader.processes.newborn import Newborn
 from shmloader.processes.nursery import Nursery
+from shmloader.processes.sealed import Sealed
+from shmloader.processes.servers import servers
 from shmloader.transport.client import Client
-from shmloader.transport.healing import Healer
+from shmloader.transport.healing import Healer, describe_end
 from shmloader.transport.transport import Transport
 
 # Longest park of the trainer before it looks at its workers; within this a death is noticed.
 SLICE_S = 0.1
-# With workers that leave by themselves, or replacements on their way: their batches wait for it.
+# With workers that leave by themselves, or are on their way: their batches wait for it.
 _SHORT_SLICE_S = 0.01
 
 
 class Workers:
     """
-    The worker processes of one transport, and the nursery if deaths are healed.
+    The worker processes of one transport, and what starts more of them.
 
     Attributes:
         by_id: The worker processes by worker id; replacements take the places of dead ones.
-        nursery: Forks replacements; None without `restarts`.
+        mother: Starts replacements, and by a preloaded server all workers; None under fork
+            without `restarts`.
         healer: Decides about replacements; None without `restarts`.
         slice_s: Longest park of the trainer before it looks at its workers.
         owner_pid: The process that started them.
+        started_s: When their start began, by the monotonic clock; None: it has not.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -49,19 +56,20 @@ class Workers:
                 never.
         """
         self.by_id: list[Any] = []
-        self.nursery: Nursery | None = None
+        self.mother: Nursery | Anew | ByServer | None = None
         self.healer: Healer | None = None
         self.owner_pid = os.getpid()
         self.slice_s = self._longest_slice_s = SLICE_S
         self._timeout_s = timeout_s
         self._client: Client | None = None  # until the start
-        self._all_started = False
+        self.started_s: float | None = None
+        self._all_started = self._is_told = False
         self._looked_at = time.monotonic()
         ending.end_at_exit(self)
 
     def pids(self) -> list[int]:
-        """The processes that work now, by worker id."""
-        return [process.pid for process in self.by_id]
+        """The processes that work now, by worker id; 0: not known yet."""
+        return [process.ident or 0 for process in self.by_id]
 
     # Start
 
@@ -72,46 +80,82 @@ class Workers:
         Args:
             restarts: How many deaths are healed in each epoch.
         """
-        self._client = client
+        self._client, self.started_s = client, time.monotonic()
         if client.leaves:
             self.slice_s = self._longest_slice_s = _SHORT_SLICE_S
-        if restarts > 0 or client.leaves:
-            self._start_nursery(context, client, transport, restarts)
-        for worker_id, past in enumerate(transport.ledger.progress.pasts):
-            target, arguments = client.program(worker_id, None if past == Past() else past)
-            process = context.Process(target=target, args=arguments)
-            process.daemon = True
-            _start(functools.partial(starting.start, process), client.unsendable)
-            self.by_id.append(process)
+        heals = restarts > 0 or client.leaves
+        if starting.method_of(context) == "fork":
+            self._fork(context, client, transport, heals)
+        else:
+            self._start_others(context, client, transport)
+        if heals:
+            assert self.mother is not None, "it starts replacements"
+            self.healer = Healer(client, transport, self.mother, self.by_id, restarts)
         self._all_started = True
-        if self.healer is None:
+        if not heals and not isinstance(self.mother, ByServer):
             client.watch([process.pid for process in self.by_id])
         self._tell_start(transport)
 
+    def _fork(self, context: Any, client: Client, transport: Transport, heals: bool) -> None:
+        if heals:
+            # Listed before it starts: an interrupt must not leave a nursery that is not ended.
+            self.mother = Nursery(context, client.spec, client.succeed)
+            self.mother.start()
+        for worker_id, known in enumerate(_pasts(transport)):
+            arguments = client.spec, worker_id, known
+            self._start_one(context.Process(target=client.succeed, args=arguments, daemon=True))
+
+    def _start_others(self, context: Any, client: Client, transport: Transport) -> None:
+        content = _pickle(client, starting.is_standard(context))
+        preload = client.preload
+        if preload is not None and not by_server.may_carry(content):
+            # Nor would multiprocessing's fork server, which carries no more.
+            preload, context = None, multiprocessing.get_context("spawn")
+        self.mother = anew = Anew(context, content, client.succeed)
+        if preload is not None:
+            server = servers.of_now((*client.modules, *preload))
+            self.mother = ByServer(server, anew, client.spec)
+        for worker_id, known in enumerate(_pasts(transport)):
+            if isinstance(self.mother, ByServer):
+                # Listed before it starts, as the nursery.
+                self.by_id.append(Newborn(self.mother, worker_id, known))
+                self.by_id[-1].start()
+            else:
+                arguments = content, client.succeed, worker_id, known
+                self._start_one(context.Process(target=sealed.run, args=arguments, daemon=True))
+
+    def _start_one(self, process: Any) -> None:
+        starting.start(process)
+        self.by_id.append(process)
+
     def _tell_start(self, transport: Transport) -> None:
-        if not log.is_heard():
+        """Tell the logger of the start, once it is known which process each worker is."""
+        if not log.is_heard() or self._is_told or not all(map(_is_decided, self.by_id)):
             return
+        self._is_told = True
         shape = transport.segment.shape
         log.tell(
             "%s: %d workers started by %s, pids %s%s; %d slots of at most %.1f MB each, at most "
             "%.1f MB in all",
             transport.name,
             len(self.by_id),
-            starting.method_of(self.by_id[0]),
-            ", ".join(str(process.pid) for process in self.by_id),
-            f", nursery {self.nursery.process.pid}" if self.nursery is not None else "",
+            self._name_method(),
+            ", ".join(str(process.ident) for process in self.by_id),
+            f", nursery {self.mother.process.pid}" if isinstance(self.mother, Nursery) else "",
             shape.slots,
             shape.range_bytes / 1e6,
             shape.ring_bytes / 1e6,
         )
 
-    def _start_nursery(
-        self, context: Any, client: Client, transport: Transport, restarts: int
-    ) -> None:
-        # Listed before it starts: an interrupt must not leave a nursery that is not ended.
-        self.nursery = Nursery(context, client.spec, client.succeed)
-        _start(self.nursery.start, client.unsendable)
-        self.healer = Healer(client, transport, self.nursery, self.by_id, restarts)
+    @property
+    def doing(self) -> str | None:
+        """What the workers' start waits for, as in "importing torch"; None: that is not known."""
+        return self.mother.server.doing if isinstance(self.mother, ByServer) else None
+
+    def _name_method(self) -> str:
+        if isinstance(self.mother, ByServer):
+            return f"a preloaded server, pid {self.mother.server.process.pid}"
+        return starting.method_of(self.by_id[0])
 
     def unwatch(self) -> None:
         """Have no death of these workers raise from now on."""
@@ -153,9 +197,16 @@ class Workers:
         return True
 
     def _tend(self) -> None:
-        """See to the replacements that are ordered and not there yet, also to what comes of it."""
-        if self.healer is not None and not ending.exit_has_begun():
-            self.slice_s = _SHORT_SLICE_S if self.healer.tend() else self._longest_slice_s
+        """See to the workers that are ordered and not there yet, also to what comes of it."""
+        if self.mother is None or ending.exit_has_begun():
+            return
+        awaited = [each for each in self.by_id if not _is_decided(each)]
+        for each in awaited:
+            each.start()
+        if self.healer is not None:
+            self.healer.tell_of_others()
+        is_awaited = not all(map(_is_decided, awaited))
+        self.slice_s = _SHORT_SLICE_S if is_awaited else self._longest_slice_s
 
     def heal_now_and_then(self, active: Sequence[bool], transport: Transport) -> bool:
         """Replace dead workers even while batches are ready. Returns True if one was awaited."""
@@ -185,7 +236,10 @@ class Workers:
     def say_dead(self, dead: Sequence[int]) -> str:
         """Say that workers have died which nothing replaces."""
         assert self._client is not None, "they were started"
-        pids = ", ".join(str(self.by_id[worker].pid) for worker in dead)
+        processes = [self.by_id[worker] for worker in dead]
+        if any(process.ident is None for process in processes):
+            return f"a {self._client.kind} {describe_end(processes[0])}"
+        pids = ", ".join(str(process.pid) for process in processes)
         return f"{self._client.kind} (pid(s) {pids}) exited unexpectedly"
 
     def explain(self, dead: Sequence[int]) -> str | None:
@@ -196,7 +250,7 @@ class Workers:
 
     def processes(self) -> list[Any]:
         """List all that runs for this iterator: its workers and its nursery."""
-        return self.by_id + ([self.nursery] if self.nursery else [])
+        return self.by_id + ([self.mother] if isinstance(self.mother, Nursery) else [])
 
     def leave(self) -> None:
         """Wait for workers that were told to leave, with one deadline for all of them."""
@@ -213,16 +267,28 @@ class Workers:
         try:
             ending.end_all(self.by_id)
         finally:
-            if self.nursery is not None:
-                self.nursery.close()
+            if self.mother is not None:
+                self.mother.close()
         # An interrupt in the middle of a start leaves a process that is not listed here.
         return self._all_started and not any(process.is_alive() for process in self.by_id)
 
 
-def _start(start: Callable[[], None], unsendable: str) -> None:
-    """Start a process of ours, and explain an object that cannot be pickled on its way."""
+def _pasts(transport: Transport) -> list[Past | None]:
+    """By worker, where it begins; None: where any worker begins."""
+    return [None if past == Past() else past for past in transport.ledger.progress.pasts]
+
+
+def _is_decided(process: Any) -> bool:
+    """Returns True if it is known which process a worker is, or that there will be none."""
+    return not isinstance(process, Newborn) or process.is_decided()
+
+
+def _pickle(client: Client, is_standard: bool) -> Any:
+    """Pickle what workers are started with, and explain an object that cannot be pickled."""
+    if not is_standard:
+        return sealed.Whole(client.spec)
     try:
-        start()
+        return Sealed.make(client.spec, client.counting)
     except (TypeError, AttributeError, PicklingError):
-        warn(unsendable)
+        warn(client.unsendable)
         raise

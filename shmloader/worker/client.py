@@ -71,11 +71,6 @@ class _Interrupts:
             raise KeyboardInterrupt
 
 
-def run(spec: WorkerSpec) -> None:
-    """Be a worker until the trainer says quit, or is gone."""
-    work_as(Worker, spec)
-
-
 def work_as(kind: Callable[..., "Worker"], spec: WorkerSpec, *more: Any) -> None:
     """Be a worker of some kind until the trainer says quit, or is gone."""
     worker = kind(spec, *more)

@@ -24,10 +24,18 @@ from shmloader.worker.seeds import listed, number_of_attempt
 from shmloader.worker.snapshot import Position
 
 
-def run(spec: WorkerSpec, worker_id: int, progress: Past, /) -> None:
-    """Be a worker from where a dead one left off, until the trainer says quit, or is gone."""
+def run(spec: WorkerSpec, worker_id: int, past: Past | None, /) -> None:
+    """
+    Be a worker until the trainer says quit, or is gone.
+
+    Args:
+        past: Where a dead one left off; None: begin where any worker begins.
+    """
     spec.worker_id = worker_id
-    work_as(ReplacementWorker, spec, progress)
+    if past is None:
+        work_as(Worker, spec)
+    else:
+        work_as(ReplacementWorker, spec, past)
 
 
 class ReplacementWorker(Worker):

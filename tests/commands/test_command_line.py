@@ -163,6 +163,7 @@ WRONG_VALUES = {
         "--device": "coda",
         "--seed-by": "sample",
         "--fetch-threads": "x",
+        "--preload": "a b",
     },
     "doctor": {"--threads": "os"},
     "top": {"--interval": "1e300", "--hangs-after": "nan"},

@@ -9,9 +9,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+import shmloader
 from shmloader.cli import doctor
-from shmloader.cli.doctor import processes, processors, shared_memory
+from shmloader.cli.doctor import open_files, processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine, Space
 from shmloader.cli.doctor.trial import Counting, trial
@@ -251,6 +253,43 @@ def test_huge_pages(setting, release, status, verdict):
     assert verdict == found.verdict
 
 
+class Reads(torch.utils.data.Dataset):
+    """Reads from a file that was opened before the fork, or that the worker opens."""
+
+    def __init__(self, path, is_shared):
+        self.path = path
+        self.file = open(path, "rb", buffering=0) if is_shared else None  # noqa: SIM115
+        if self.file is not None:
+            self.file.read(1)
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        self.file = self.file or open(self.path, "rb", buffering=0)  # noqa: SIM115
+        return self.file.read(1)[0]
+
+
+@pytest.mark.parametrize(("is_shared", "verdict"), [(True, "note"), (False, "ok")])
+def test_files_whose_place_is_shared(tmp_path, is_shared, verdict):
+    """A file that was opened before workers were forked is named, with both processes."""
+    path = tmp_path / "samples"
+    path.write_bytes(bytes(1000))
+    dataset = Reads(path, is_shared)
+    with shmloader.DataLoader(dataset, num_workers=1, multiprocessing_context="fork") as loader:
+        iterator = iter(loader)
+        next(iterator)
+        worker = iterator._workers[0].pid
+        found = open_files.shared_files([(os.getpid(), [worker])])
+    if is_shared:
+        dataset.file.close()
+
+    assert verdict == found.verdict
+    if is_shared:
+        assert f"worker {worker} shares the place in {path}" in found.fact
+    assert "ok" == open_files.shared_files([]).verdict
+
+
 def test_start_methods():
     """fork is right; of others it is said what they ask of a script."""
     found = [processes.start_method(method) for method in ("fork", "spawn", "forkserver")]
@@ -400,7 +439,7 @@ def test_doctor_runs_a_loader_here():
     """The whole examination ends with a loader that delivered, and each finding is complete."""
     found = found_here()
 
-    assert 16 == len(found)
+    assert 17 == len(found)
     assert "ok" == [*found.values()][-1].verdict
     assert all(bool(each.remedy) == (each.verdict != "ok") for each in found.values())
 

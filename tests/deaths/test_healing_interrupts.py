@@ -78,7 +78,7 @@ def insist(interrupter, action):
 def workers_of(iterator):
     """Count the processes that work for an iterator: its own and its nursery's."""
     own = {process.pid for process in iterator._workers}
-    mother = iterator._running.processes.nursery.process.pid
+    mother = iterator._running.processes.mother.process.pid
     table = process_table()
     children = {pid for pid in table if table[pid].parent == mother}
     return len({pid for pid in table if pid in own} | children)

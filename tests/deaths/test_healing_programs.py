@@ -188,7 +188,7 @@ if __name__ == "__main__":
     seen = []
     for number, batch in enumerate(iterator):
         if number in (35, 80):
-            pids = os.getpid(), iterator._running.processes.nursery.process.pid
+            pids = os.getpid(), iterator._running.processes.mother.process.pid
             seen.append([belongings(pid) for pid in pids])
     say(seen[0] == seen[1], seen[1][1][1])
 """
@@ -206,7 +206,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", RestartWarning)
     iterator = iter(make(Dying(60, 0), restarts=9, prefetch_factor=1))
     next(iterator), next(iterator)
-    nursery = iterator._running.processes.nursery
+    nursery = iterator._running.processes.mother
     nursery.kill()
     nursery.join()
     next(iterator)

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from shmloader import DataLoader, RestartWarning
-from shmloader.processes import nursery, nursery_process, starting, watching
+from shmloader.processes import forking, newborn, nursery_process, starting, watching
+from shmloader.processes import mother as mother_of
 from shmloader.processes.birth import Birth, Event
-from shmloader.processes.nursery import Nursery, Replacement
-from shmloader.processes.nursery_process import _Server
-from tests.deaths.test_deaths import START_METHODS
+from shmloader.processes.forking import Forks
+from shmloader.processes.newborn import Newborn
+from shmloader.processes.nursery import Nursery
 from tests.helpers.belongings import helpers, process_table
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
@@ -31,7 +32,7 @@ ANOTHER = "the process that starts replacements of DataLoader workers died"
 
 
 def kill_nursery(iterator):
-    mother = iterator._running.processes.nursery
+    mother = iterator._running.processes.mother
     mother.kill()
     assert wait_until(lambda: not mother.is_alive())
 
@@ -46,13 +47,11 @@ def started(mother):
 # Deaths
 
 
-@pytest.mark.core(every=2)
-@pytest.mark.parametrize("method", START_METHODS)
-def test_death_of_the_nursery(tmp_path, method):
+def test_death_of_the_nursery(tmp_path):
     """The next death of a worker is healed by another one, and a warning says so once."""
     script = Script(tmp_path, "item 9", later=["item 23"])
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    options = {"restarts": 2, "multiprocessing_context": method, "prefetch_factor": 1}
+    options = {"restarts": 2, "prefetch_factor": 1}
     with open_loader(DataLoader, Mortal(script), **options) as loader, recorded() as warned:
         with script.held_back():
             iterator = iter(loader)
@@ -61,7 +60,7 @@ def test_death_of_the_nursery(tmp_path, method):
         kill_nursery(iterator)
         script.arm()
         actual += [batch.tolist() for batch in iterator]
-        restarts, mother = loader.stats().restarts, iterator._running.processes.nursery
+        restarts, mother = loader.stats().restarts, iterator._running.processes.mother
 
     assert expected == actual
     assert (2, 3) == (restarts, mother.count)
@@ -81,7 +80,7 @@ def test_replacements_survive_the_nursery(tmp_path):
         kill_nursery(iterator)
         actual += [batch.tolist() for batch in iterator]
 
-        assert (pid, 1) == (iterator._workers[1].pid, iterator._running.processes.nursery.count)
+        assert (pid, 1) == (iterator._workers[1].pid, iterator._running.processes.mother.count)
     assert expected == actual
 
 
@@ -120,7 +119,7 @@ def test_nursery_is_reaped_when_its_channel_is_closed_already(tmp_path):
     """An iterator in a cycle reaps it, though the collector may close the channel first."""
     loader = open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=1)
     iterator = iter(loader)
-    mother = iterator._running.processes.nursery
+    mother = iterator._running.processes.mother
     mother._channel.close()
     del iterator
 
@@ -128,22 +127,18 @@ def test_nursery_is_reaped_when_its_channel_is_closed_already(tmp_path):
         os.waitpid(mother.process.pid, os.WNOHANG)
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_nursery_is_deaf(tmp_path, method):
-    """Signals that would end any other process leave the nursery alone, whatever threads it has."""
+def test_nursery_is_deaf(tmp_path):
+    """Signals that would end any other process leave the nursery alone."""
     script = Script(tmp_path, "item 0", later=["item 23"])
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     with (
-        open_loader(
-            DataLoader, Mortal(script), restarts=2, multiprocessing_context=method
-        ) as loader,
+        open_loader(DataLoader, Mortal(script), restarts=2) as loader,
         recorded() as warned,
     ):
         iterator = iter(loader)
         actual = [next(iterator).tolist()]
-        mother = iterator._running.processes.nursery
+        mother = iterator._running.processes.mother
         pid = started(mother)
         for number in numbers * 5:
             os.kill(pid, number)
@@ -178,7 +173,7 @@ def test_slots_that_deaths_of_the_nursery_keep(tmp_path):
             waited.append(loader.stats().slots["forked"])
             expected.remove(batch.tolist())
         reserve = iterator._transport.budget.reserve
-        count = iterator._running.processes.nursery.count
+        count = iterator._running.processes.mother.count
 
     assert [] == expected
     assert count > 5
@@ -201,12 +196,12 @@ def failing_fork(monkeypatch, folder, times, place=os, name="fork"):
 
     folder.mkdir()
     monkeypatch.setattr(place, name, fail_or_fork)
-    monkeypatch.setattr(nursery_process, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(forking, "_PAUSE_S", 0.0)
 
 
 def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
     """A fork that fails counts as a death, reported with its reason; the next one may work."""
-    failing_fork(monkeypatch, tmp_path / "failed", 2, nursery_process, "fork_into")
+    failing_fork(monkeypatch, tmp_path / "failed", 2, forking, "fork_into")
     script = Script(tmp_path, "item 9")
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     with (
@@ -228,7 +223,7 @@ def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
     failing_fork(monkeypatch, tmp_path / "failed", 1000)
     with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=30) as loader:
         iterator = iter(loader)
-        descriptors = f"/proc/{iterator._running.processes.nursery.process.pid}/fd"
+        descriptors = f"/proc/{iterator._running.processes.mother.process.pid}/fd"
         before = len(os.listdir(descriptors))
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError) as raised:
             list(iterator)
@@ -299,7 +294,7 @@ def test_trainer_without_something_for_a_moment(tmp_path, monkeypatch, short):
 def test_trainer_without_something_for_ever(tmp_path, monkeypatch, short):
     """If nothing can be ordered, the replacements could not be started: an error with numbers."""
     lack, text, limit = SHORTAGES[short]
-    monkeypatch.setattr(nursery, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(newborn, "_PATIENCE_S", 0.3)
     script = Script(tmp_path, "item 9")
     with open_loader(DataLoader, Mortal(script), restarts=2) as loader, recorded() as warned:
         with script.held_back():
@@ -337,11 +332,11 @@ def test_nursery_that_is_out_of_something(tmp_path, monkeypatch, capfd):
 
 def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypatch):
     """One that ends before it obeys is replaced for a while, then no worker could be started."""
-    monkeypatch.setattr(nursery, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(newborn, "_PATIENCE_S", 1.0)
     script, trainer, times = Script(tmp_path, "item 9"), os.getpid(), []
     make = Nursery._make
     monkeypatch.setattr(Nursery, "_make", lambda mother: times.append(1) or make(mother))
-    monkeypatch.setattr(_Server, "_obey", lambda _: os.getpid() == trainer or die())
+    monkeypatch.setattr(Forks, "_obey", lambda _: os.getpid() == trainer or die())
     with (
         open_loader(DataLoader, Mortal(script), restarts=1) as loader,
         pytest.warns(RestartWarning),
@@ -349,14 +344,14 @@ def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypat
     ):
         list(loader)
 
-    assert 2 <= len(times) <= 2 + 1.0 / nursery._PAUSE_S
+    assert 2 <= len(times) <= 2 + 1.0 / mother_of._PAUSE_S
 
 
 # Stopped
 
 
 def stop_nursery(iterator):
-    os.kill(started(iterator._running.processes.nursery), signal.SIGSTOP)
+    os.kill(started(iterator._running.processes.mother), signal.SIGSTOP)
 
 
 def test_nursery_that_is_stopped(tmp_path):
@@ -385,7 +380,7 @@ def test_end_with_the_nursery_hit(tmp_path, number):
         iterator = iter(loader)
         with pytest.warns(RestartWarning):
             next(iterator), next(iterator)
-        mother = iterator._running.processes.nursery
+        mother = iterator._running.processes.mother
         replaced = iterator._workers[1].pid, watching.start_time(iterator._workers[1].pid)
         os.kill(mother.process.pid, number)
         iterator._shutdown_workers()
@@ -396,8 +391,8 @@ def test_end_with_the_nursery_hit(tmp_path, number):
 
 def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
     """A replacement that never reports is known from the nursery, and ended by the timeout."""
-    be_worker, act = _Server._be_worker, once(tmp_path, stop)
-    monkeypatch.setattr(_Server, "_be_worker", lambda *rest: (act(), be_worker(*rest)))
+    be_worker, act = Forks._be_born, once(tmp_path, stop)
+    monkeypatch.setattr(Forks, "_be_born", lambda *rest: (act(), be_worker(*rest)))
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     dataset = Mortal(Script(tmp_path, "item 9"))
 
@@ -429,18 +424,18 @@ def stop():
 
 
 def before_the_fork(monkeypatch, act):
-    obey = _Server._obey
-    monkeypatch.setattr(_Server, "_obey", lambda server: (act(), obey(server))[1])
+    obey = Forks._obey
+    monkeypatch.setattr(Forks, "_obey", lambda server: (act(), obey(server))[1])
 
 
 def with_the_order_in_hand(monkeypatch, act):
-    fork_into = nursery_process.fork_into
-    monkeypatch.setattr(nursery_process, "fork_into", lambda *rest: (act(), fork_into(*rest))[1])
+    fork_into = forking.fork_into
+    monkeypatch.setattr(forking, "fork_into", lambda *rest: (act(), fork_into(*rest))[1])
 
 
 def after_the_fork(monkeypatch, act):
-    fork_into = nursery_process.fork_into
-    monkeypatch.setattr(nursery_process, "fork_into", lambda *rest: (fork_into(*rest), act())[0])
+    fork_into = forking.fork_into
+    monkeypatch.setattr(forking, "fork_into", lambda *rest: (fork_into(*rest), act())[0])
 
 
 def after_the_claim(monkeypatch, act):
@@ -471,8 +466,8 @@ def test_death_with_an_order_in_hand(tmp_path, monkeypatch, moment):
 
 def test_newborn_that_dies_before_it_claims(tmp_path, monkeypatch):
     """Its parent claims for it, so that its death counts as a worker's."""
-    be_worker, act = _Server._be_worker, once(tmp_path, die)
-    monkeypatch.setattr(_Server, "_be_worker", lambda *rest: (act(), be_worker(*rest)))
+    be_worker, act = Forks._be_born, once(tmp_path, die)
+    monkeypatch.setattr(Forks, "_be_born", lambda *rest: (act(), be_worker(*rest)))
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
 
     assert ([expected], 2, 2) == healed(Mortal(Script(tmp_path, "item 9")))
@@ -480,14 +475,14 @@ def test_newborn_that_dies_before_it_claims(tmp_path, monkeypatch):
 
 def note_births(monkeypatch, folder, act):
     """Have each newborn note its pid in a folder, and act before it claims."""
-    be_worker = _Server._be_worker
+    be_worker = Forks._be_born
 
     def note_act_and_be(*rest):
         (folder / f"born {os.getpid()}").touch()
         act()
         be_worker(*rest)
 
-    monkeypatch.setattr(_Server, "_be_worker", note_act_and_be)
+    monkeypatch.setattr(Forks, "_be_born", note_act_and_be)
 
 
 def born(folder):
@@ -527,10 +522,10 @@ def test_newborn_that_comes_after_the_end(tmp_path, monkeypatch):
     (tmp_path / "newborn").mkdir()
     note_births(monkeypatch, tmp_path, once(tmp_path / "newborn", stop))
     after_the_fork(monkeypatch, lambda: wait_for_a_birth_and_die(tmp_path))
-    monkeypatch.setattr(nursery, "_PAUSE_S", 1000.0)
+    monkeypatch.setattr(mother_of, "_PAUSE_S", 1000.0)
     with open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=9) as loader:
-        mother = iter(loader)._running.processes.nursery
-        late = Replacement(mother, 0, None)
+        mother = iter(loader)._running.processes.mother
+        late = Newborn(mother, 0, None)
         late.start()
         assert wait_until(lambda: not mother.is_alive())
         late.terminate()
@@ -552,7 +547,7 @@ def test_order_that_comes_twice(tmp_path, monkeypatch):
             actual = [next(iterator).tolist() for _ in range(5)]
         worker = iterator._workers[1]
         assert wait_until(lambda: Event.ENDED in {each.event for each in worker._birth.records()})
-        assert [worker.pid] == children_of(iterator._running.processes.nursery.process.pid)
+        assert [worker.pid] == children_of(iterator._running.processes.mother.process.pid)
         actual += [batch.tolist() for batch in iterator]
 
     assert expected == actual
@@ -568,7 +563,7 @@ def test_end_of_a_trainer_with_orders_unread():
     birth = Birth.make(b"")
     birth.add(Event.FAILED, code=errno.ECANCELED)
     rights = [birth.fileno()]
-    socket.send_fds(trainers_end, [nursery_process.ORDER.pack(birth.content_bytes)], rights)
+    socket.send_fds(trainers_end, [forking.ORDER.pack(birth.content_bytes, 1)], rights)
     trainer = os.getpid(), watching.start_time(os.getpid())
     child = os.fork()
     if child == 0:
@@ -618,7 +613,7 @@ class Storm:
 
     def rage(self):
         while not self.ended.wait(self.period_s):
-            mother = self.iterator._running.processes.nursery.process.pid
+            mother = self.iterator._running.processes.mother.process.pid
             known = {process.ident for process in self.iterator._workers}
             family = {
                 pid for pid, each in process_table().items() if each.parent in (os.getpid(), mother)

@@ -8,6 +8,8 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NamedTuple
 
+from shmloader.processes.servers import servers
+
 
 def belongings() -> set[str]:
     """
@@ -85,9 +87,12 @@ def mappings() -> Iterator[str]:
 
 def descriptors() -> Iterator[str]:
     """
-    Name the open descriptors of this process, apart from those to multiprocessing's own helpers.
+    Name the open descriptors of this process, apart from those to helpers that stay.
     """
-    theirs = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
+    theirs = {each._channel.fileno() for each in servers.processes()} | {
+        resource_tracker._resource_tracker._fd,
+        forkserver._forkserver._forkserver_alive_fd,
+    }
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
@@ -99,7 +104,7 @@ def descriptors() -> Iterator[str]:
 
 def processes() -> Iterator[str]:
     """
-    Name the processes that come from this one, apart from multiprocessing's own helpers.
+    Name the processes that come from this one, apart from helpers that stay.
 
     An orphan is recognized by its process group, which it keeps.
     """
@@ -114,8 +119,12 @@ def processes() -> Iterator[str]:
 
 
 def helpers() -> set[int | None]:
-    """Returns the pids of multiprocessing's own helpers; None for one that does not run."""
-    return {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
+    """Returns the pids of helpers that stay, as multiprocessing's; None: it does not run."""
+    theirs = {each.process.pid for each in servers.processes()}
+    return theirs | {
+        resource_tracker._resource_tracker._pid,
+        forkserver._forkserver._forkserver_pid,
+    }
 
 
 class Process(NamedTuple):

@@ -91,6 +91,10 @@ class Program:
         """Wait for the end of the program's first process and return its exit status."""
         return self._process.wait(LONGEST_WAIT_S)
 
+    def left_now(self):
+        """Return the processes that are left now."""
+        return members(self.pid)
+
     def left(self):
         """Return the processes that are left after the time that they have to leave."""
         wait_until(lambda: not members(self.pid), GONE_WITHIN_S)

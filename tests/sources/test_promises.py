@@ -121,6 +121,14 @@ PROMISES = {
         "test_nursery.py::test_two_newborns_for_one_desk",
         "test_healing_programs.py::test_replacement_that_nobody_reaps",
     ],
+    "the server of `forkserver` is killed": [
+        "test_deaths_of_servers.py::test_death_between_epochs",
+        "test_deaths_of_servers.py::test_death_within_an_epoch",
+        "test_deaths_of_servers.py::test_death_while_workers_start",
+    ],
+    "a module of `preload` cannot be imported": [
+        "test_preload.py::test_module_that_is_missing",
+    ],
     "the nursery cannot fork a replacement": [
         "test_nursery.py::test_nursery_that_cannot_fork",
         "test_nursery.py::test_nursery_that_can_never_fork",

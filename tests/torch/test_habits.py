@@ -263,12 +263,13 @@ def bar_of(loader):
 
 
 def test_dir_shows_torchs_names_and_ours():
-    """Beside what torch's loader shows there are the options and seven methods."""
+    """Beside what torch's loader shows there are the options and eight methods."""
     theirs = set(dir(torch.utils.data.DataLoader([1])))
     ours = {name for name in dir(DataLoader([1])) if not name.startswith("_")}
 
-    methods = {"stats", "report", "trace", "held", "close", "state_dict", "load_state_dict"}
-    assert {*OPTIONS, *methods} == ours - theirs
+    methods = {"stats", "report", "trace", "held", "start", "close"}
+    states = {"state_dict", "load_state_dict"}
+    assert {*OPTIONS, *methods, *states} == ours - theirs
 
 
 def test_signature_is_torchs_and_the_options():

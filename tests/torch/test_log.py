@@ -226,7 +226,7 @@ def test_restarts_are_told(told):
     with loader, recorded() as warned:
         iterator = iter(loader)
         pid = iterator._workers[1].pid
-        nursery = iterator._running.processes.nursery.process.pid
+        nursery = iterator._running.processes.mother.process.pid
         os.kill(pid, signal.SIGKILL)
         count = sum(1 for _ in iterator)
 

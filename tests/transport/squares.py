@@ -83,13 +83,11 @@ class SquareClient:
     kind = "squaring worker"
     succeed = staticmethod(work)
     unsendable = "only numbers are sent"
+    modules, preload, counting = (), None, ()
 
     def __init__(self, spec):
         self.spec = spec
         self.leaves = spec.leaves_after is not None
-
-    def program(self, worker, progress):
-        return work, (self.spec, worker, progress)
 
     def describe(self, request):
         return f"the squares of {request}"

@@ -6,9 +6,11 @@ import multiprocessing
 from collections.abc import Iterator
 
 from shmloader import core
+from shmloader.cli.attach.trainers import find_all
 from shmloader.cli.doctor import processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
+from shmloader.cli.doctor.open_files import shared_files
 from shmloader.cli.doctor.trial import trial
 from shmloader.cli.doctor.versions import accelerator_here, versions_here
 
@@ -29,6 +31,7 @@ def examine(machine: Machine) -> Iterator[Finding]:
     yield processes.start_method(multiprocessing.get_start_method(allow_none=True))
     yield processes.page_locked(machine, accelerator_here())
     yield processes.descriptors(machine)
+    yield shared_files(_trainings())
     yield processes.core_dumps(machine)
     yield processes.tracing(machine)
     if memory.verdict == "problem":
@@ -36,3 +39,15 @@ def examine(machine: Machine) -> Iterator[Finding]:
         yield Finding("a loader", "note", "was not tried", remedy)
     else:
         yield trial()
+
+
+def _trainings() -> list[tuple[int, list[int]]]:
+    """List the trainings of this user, each with its workers."""
+    trainers, _ = find_all()
+    return [
+        (
+            each.process.pid,
+            [worker.pid for loader in each.loaders for worker in loader.workers if worker.pid],
+        )
+        for each in trainers
+    ]

@@ -28,11 +28,12 @@ def start_method(method: str | None) -> Finding:
     fact = f"{chosen}, {'as was set' if method else 'the default of this Python'}"
     if chosen == "fork":
         return Finding("start method", "ok", fact)
-    remedy = (
-        "guard the script's own code with `if __name__ == '__main__':`; the dataset is pickled for "
-        "each worker, and a start takes seconds: persistent_workers=True, or "
-        "multiprocessing_context='fork' if no threads are in the way"
-    )
+    remedy = "guard the script's own code with `if __name__ == '__main__':`"
+    if chosen == "spawn":
+        remedy += (
+            "; each worker imports by itself, for seconds: preload=('torch',) has it done once, or "
+            "multiprocessing_context='forkserver'"
+        )
     return Finding("start method", "note", fact, remedy)
 
 

@@ -85,8 +85,15 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         reading: dict[str, Any] = {"type": _value, "metavar": "VALUE"}
         if isinstance(option.default, bool):
             reading = {"action": argparse.BooleanOptionalAction}
+        if name == "preload":
+            reading = {"type": _names, "metavar": "NAMES"}
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, help=option.metadata["help"], default=None, **reading)
+
+
+def _names(text: str) -> list[str]:
+    """Read names with commas between them; "" has none."""
+    return text.split(",") if text else []
 
 
 def _value(text: str) -> int | str:

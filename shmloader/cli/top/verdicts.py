@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from shmloader.advice.report import Report, report_on
+from shmloader.cli.attach.running import lives
 from shmloader.cli.attach.segments import layout
 from shmloader.processes import scheduling
 from shmloader.stats import Epoch, Times, WorkerStats
@@ -50,9 +51,16 @@ def _stall(loader: LiveLoader) -> str | None:
         text += f", and {duration(float(waits_ns.max()) / 1e9)} at most for one before"
     making = [worker for worker in loader.workers if worker.ticket is not None]
     if not making:
+        started = sum(_has_started(worker) for worker in loader.workers)
+        if started < len(loader.workers):
+            return f"{text}; {started} of {len(loader.workers)} workers have started"
         return f"{text}; no worker has it in hand"
     oldest = min(making, key=lambda worker: worker.ticket or 0)
     return f"{text}; worker {oldest.worker} has it in hand ({oldest.state})"
+
+
+def _has_started(worker: LiveWorker) -> bool:
+    return worker.state != "absent" and worker.pid is not None and lives(worker.pid)
 
 
 def report_of(loader: LiveLoader) -> Report | None:

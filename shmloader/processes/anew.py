@@ -1,0 +1,54 @@
+"""Start each worker anew with a context of multiprocessing, as replacements are under spawn."""
+
+import pickle
+from typing import Any
+
+from shmloader.processes import starting
+from shmloader.processes.birth import Birth
+from shmloader.processes.sealed import Sealed, Succeed
+
+
+def be(birth: Birth, sealed: Sealed, succeed: Succeed) -> None:
+    """Be the worker of a birth, if this process is the one."""
+    if not birth.claim():
+        return
+    worker_id, progress = pickle.loads(birth.content())
+    birth.close()
+    succeed(sealed.open(), worker_id, progress)
+
+
+class Anew:
+    """Starts workers, each of which imports all by itself."""
+
+    others = 0  # as `Nursery.others`: every worker begins with the same pickle
+    patience_s = 60.0  # with an interpreter that imports
+
+    def __init__(self, context: Any, sealed: Sealed, succeed: Succeed) -> None:
+        """
+        Start workers from now on.
+
+        Args:
+            context: Of multiprocessing.
+            sealed: What they are started with.
+            succeed: Called in each of them.
+        """
+        self._context, self._sealed, self._succeed = context, sealed, succeed
+
+    def make(self, birth: Birth) -> Any:
+        """Make the process for a birth; it is not started."""
+        arguments = birth, self._sealed, self._succeed
+        return self._context.Process(target=be, args=arguments, daemon=True)
+
+    def order(self, birth: Birth) -> Any:
+        """
+        Start the process for a birth.
+
+        Raises:
+            OSError: There is no descriptor, process or memory left.
+        """
+        process = self.make(birth)
+        starting.start(process)
+        return process
+
+    def close(self) -> None:
+        """Order nothing any more."""

@@ -1,0 +1,85 @@
+"""A new interpreter that is a child of this process, started with some modules to import."""
+
+import marshal
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from multiprocessing import spawn, util
+
+from shmloader.core import Descriptor
+from shmloader.memory import segment
+from shmloader.processes import starting, watching
+
+# Before anything is looked for: with -c the cwd is first on the path, whatever files lie there.
+_COMMAND = (
+    "import sys, marshal, posix; given = marshal.loads(posix.pread({}, {}, 0)); posix.close({}); "
+    "sys.path[:] = given['path']; from shmloader.processes.preloading import run; run(given)"
+)
+
+
+class Interpreter:
+    """The child, with what is used here of a Process."""
+
+    def __init__(self, far_end: socket.socket, modules: Sequence[str], path: list[str]) -> None:
+        """
+        Be a server; it is not started.
+
+        Args:
+            far_end: Its endpoint of the channel.
+            modules: What it imports.
+            path: Its sys.path.
+        """
+        self._far_end, self._modules, self._path = far_end, modules, path
+        self._child: starting.Child | None = None
+
+    def start(self) -> None:
+        """
+        Start it.
+
+        Raises:
+            OSError: There is no descriptor, process or memory left.
+        """
+        given = {
+            "path": self._path,
+            "channel": self._far_end.fileno(),
+            "trainer": (os.getpid(), watching.start_time(os.getpid())),
+            "modules": list(self._modules),
+        }
+        file = Descriptor(segment.open_object("shmloader-server"))
+        length = os.pwrite(file.fileno(), marshal.dumps(given), 0)
+        flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        code = _COMMAND.format(file.fileno(), length, file.fileno())
+        command = [spawn.get_executable(), *flags, "-c", code]
+        # Ctrl-C reaches every process of the terminal, and this one would print a traceback.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            passed = [file.fileno(), self._far_end.fileno()]
+            self._child = starting.Child.of(util.spawnv_passfds(command[0], command, passed))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    @property
+    def pid(self) -> int | None:
+        """Its pid; None before the start."""
+        return None if self._child is None else self._child.pid
+
+    ident = pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """As a Process has it."""
+        return None if self._child is None else self._child.poll()
+
+    def is_alive(self) -> bool:
+        """Returns True if it runs."""
+        return self._child is not None and self._child.poll() is None
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, at most timeout seconds."""
+        watching.wait_until(lambda: not self.is_alive(), timeout)
+
+    def kill(self) -> None:
+        """Kill it."""
+        if self._child is not None and self.is_alive():
+            os.kill(self._child.pid, signal.SIGKILL)

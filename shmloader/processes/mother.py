@@ -1,0 +1,187 @@
+"""
+The trainer's side of a process that forks workers: the nursery, or a preloaded server.
+
+If it is gone when it is needed, another one is started. An order that a dying one may have taken,
+or that an interrupt hid, is sent again: what came of it stands in the file of the birth, and at
+most one process obeys it.
+
+An interrupt may come between any two lines; the next look goes on.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from shmloader.errors import naming
+from shmloader.processes.birth import Birth
+from shmloader.processes.forking import ORDER
+
+_PAUSE_S = 0.05  # from one start of such a process to the next
+_END_S = 0.3  # for it to end its children, before it is killed
+_KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
+
+
+class Process(Protocol):
+    """What of multiprocessing's processes is used here."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def ident(self) -> int | None: ...
+
+    @property
+    def exitcode(self) -> int | None: ...
+
+    def is_alive(self) -> bool: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class _Endpoint(socket.socket):
+    """The trainer's endpoint of the channel, which closes without a warning in forked children."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Mother:
+    """
+    Has workers forked without waiting for them, and ends like a Process.
+
+    Attributes:
+        process: That forks them now; another one is started when it is gone and needed.
+        count: How many such processes were started.
+    """
+
+    process: Process
+
+    def __init__(self) -> None:
+        """Make the process; it is not started."""
+        self._due_s = 0.0  # when the next process may be started
+        self.count = 0
+        self._make()
+
+    def _make(self) -> None:
+        near_end, self._far_end = channel()
+        self._channel = _Endpoint(near_end.family, near_end.type, near_end.proto, near_end.detach())
+        self.process = self._new_process(self._channel, self._far_end)
+
+    def _new_process(self, near_end: socket.socket, far_end: socket.socket) -> Process:
+        """Make the process that serves the far end; it is not started."""
+        raise NotImplementedError
+
+    def _start_process(self) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start the process."""
+        with self._far_end:
+            self._start_process()
+        self.count += 1
+
+    def is_alive(self) -> bool:
+        """Returns True if the process runs."""
+        return self.process.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, at most timeout seconds."""
+        if self.process.ident is not None:
+            self.process.join(timeout)
+
+    def terminate(self) -> None:
+        """Close the channel for orders: the process ends its children and then itself."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        """Kill it, and leave its children to the trainer."""
+        if self.is_alive():
+            self.process.kill()
+
+    def order(self, birth: Birth, others: Callable[[], Sequence[int]] = tuple) -> Any:
+        """
+        Have a process forked for a birth, by a new process if there is none.
+
+        Args:
+            others: Returns the other descriptors that it is to have.
+
+        Returns:
+            The process that the order was sent to; None: not now.
+
+        Raises:
+            OSError: There is no descriptor, process or memory left, for the order or the process.
+        """
+        if not self.is_alive():
+            now = time.monotonic()
+            if now < self._due_s:
+                return None
+            self._due_s = now + _PAUSE_S
+            if self.process.ident is not None:
+                self._make()
+            self.start()
+        return self.process if self._send([birth.fileno(), *others()], birth) else None
+
+    def _send(self, descriptors: list[int], birth: Birth) -> bool:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
+        order = ORDER.pack(birth.content_bytes, len(descriptors))
+        try:
+            self._channel.sendmsg([order], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionError):
+            return False
+        except OSError as error:
+            # More descriptors are under way than this process may have open.
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the process and all of its children."""
+        self.terminate()
+        self.join(_END_S)
+        self.kill()
+        self.join(_KILL_S)
+        self._far_end.close()
+        self._channel.close()
+
+
+def channel() -> tuple[socket.socket, socket.socket]:
+    """Make a channel for orders."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def try_calls(remedy: str) -> None:
+    """
+    Make the system calls that births need and nothing else does.
+
+    Args:
+        remedy: What to do without them.
+
+    Raises:
+        OSError: One of them is refused, as it would be in another process, which could only
+            print it.
+    """
+    with naming("socketpair", remedy):
+        near_end, far_end = channel()
+    birth = Birth.make(b"")
+    here = os.getpid()  # no child of itself, so it cannot be reaped
+    trials: dict[str, Callable[[], object]] = {
+        "sendmsg": lambda: near_end.sendmsg([ORDER.pack(0, 0)]),
+        "recvmsg": lambda: far_end.recvmsg(ORDER.size),
+        "pread64": birth.records,
+        "wait4": lambda: os.waitpid(here, os.WNOHANG),
+    }
+    with near_end, far_end:
+        for call, trial in trials.items():
+            with naming(call, remedy), contextlib.suppress(ChildProcessError):
+                trial()

@@ -1,0 +1,125 @@
+"""
+A preloaded server: forks workers on order, in which all that they need is imported already.
+
+A worker gets what it would have had as a process of its own: the trainer's cwd, affinity, niceness
+and standard files of now, and what multiprocessing prepares.
+"""
+
+import contextlib
+import functools
+import io
+import os
+import pickle
+import socket
+import sys
+from dataclasses import dataclass
+from multiprocessing import process, resource_tracker, spawn
+from typing import Any, ClassVar
+
+from shmloader.processes import forking
+from shmloader.processes.birth import Birth
+from shmloader.processes.watching import ParentWatch, Watch
+
+_NAME = "shm_server"  # at most 15 bytes
+
+
+class Inherited:
+    """A descriptor in a letter, by its place among those that came with the order."""
+
+    all: ClassVar[list[int]] = []
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def detach(self) -> int:
+        """Return a descriptor for the one who asks."""
+        return os.dup(self.all[self._place])
+
+
+@dataclass
+class Letter:
+    """
+    What a worker has from the trainer at its birth.
+
+    Attributes:
+        parent: The trainer, which is watched from here on.
+        signal_mask: What the worker blocks while it starts.
+        standard: The places of the standard files among the descriptors; None: closed, which is
+            /dev/null in a worker, or the next file that it opens would be a standard one.
+        tracker: The one of multiprocessing's tracker of resources.
+        cores: The affinity.
+        nice: The niceness.
+        preparation: As multiprocessing's spawn sends it.
+        process: The pickled process.
+    """
+
+    parent: ParentWatch
+    signal_mask: set[int]
+    standard: tuple[int | None, ...]
+    tracker: int
+    cores: set[int]
+    nice: int
+    preparation: dict[str, Any]
+    process: bytes
+
+
+def serve(trainer: tuple[int, str | None], channel: socket.socket) -> None:
+    """Fork workers on order until the trainer shuts the channel down, or dies."""
+    handlers = forking.be_deaf(ignores=True)
+    forking.show_name(_NAME)
+    be = functools.partial(_be, trainer[0], handlers)
+    try:
+        forking.Forks(Watch(*trainer), channel, be).serve()
+    except OSError as error:
+        raise SystemExit(error.errno or 1) from error
+
+
+def _be(trainer: int, handlers: dict[int, Any], birth: Birth, descriptors: list[int]) -> int:
+    """Be the process of a letter. Returns the exit code."""
+    letter: Letter = _read(descriptors[0])  # unpickled, it watches the trainer
+    forking.hear_again(handlers, letter.signal_mask)
+    Inherited.all = [birth.fileno(), *descriptors[1:]]
+    _take_over(letter)
+    _seed()
+    process.current_process()._inheriting = True  # type: ignore[attr-defined]
+    try:
+        spawn.prepare(letter.preparation)
+        worker = pickle.loads(letter.process)
+    finally:
+        del process.current_process()._inheriting  # type: ignore[attr-defined]
+    for each in descriptors:
+        os.close(each)
+    birth.close()
+    watch = Watch(trainer, letter.parent.started)
+    code: int = worker._bootstrap(parent_sentinel=next(iter(watch.descriptors), None))
+    return code
+
+
+def _read(file: int) -> Any:
+    # Not by its offset: another process may have the same order.
+    return pickle.load(io.BytesIO(os.pread(file, os.fstat(file).st_size, 0)))
+
+
+def _take_over(letter: Letter) -> None:
+    """Have what the trainer has now."""
+    for number, place in enumerate(letter.standard):
+        if place is not None:
+            os.dup2(Inherited.all[place], number, inheritable=True)
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+    resource_tracker._resource_tracker._fd = os.dup(Inherited.all[letter.tracker])  # type: ignore[attr-defined]
+    with contextlib.suppress(OSError):  # of cores that are gone, or a system that refuses
+        os.sched_setaffinity(0, letter.cores)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, letter.nice)
+
+
+def _seed() -> None:
+    """
+    Seed as a new process is, before user code draws: all workers are copies of one process.
+
+    `random` does so by itself at a fork; torch has the same seed in each new process.
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()

@@ -1,0 +1,182 @@
+"""
+What workers are started with, pickled once into memory that no process can change.
+
+Every worker maps it and unpickles it by itself, so nothing that is open there is shared by them.
+What the pickle refers to by descriptor is kept beside it, under descriptors of its own: those of
+the trainer may be closed by the time at which a worker is started.
+
+Some reductions count their readers (torch's of shared memory by name, and of CUDA memory), so one
+pickle is good for one reader: such content is pickled for each process again, as torch does.
+"""
+
+import contextlib
+import fcntl
+import io
+import mmap
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import context, reduction
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, ClassVar
+
+from shmloader.core import Descriptor
+from shmloader.memory import segment
+
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+# Called with what workers are started with, the worker's id and where it goes on.
+Succeed = Callable[[Any, int, Any], None]
+
+
+class Sealed:
+    """
+    The pickle, on both sides.
+
+    Attributes:
+        content: What was pickled, in the process that did; otherwise None.
+    """
+
+    content: Any = None
+
+    def __init__(self, file: int, descriptors: Sequence[int]) -> None:
+        """Take over a file and the descriptors that its pickle refers to."""
+        self._file = Descriptor(file)
+        self._descriptors = [Descriptor(each) for each in descriptors]
+        self._is_counted = False
+        self._was_sent = False
+
+    @classmethod
+    def make(cls, content: Any, counting: Sequence[bytes] = ()) -> "Sealed":
+        """
+        Pickle content.
+
+        Args:
+            counting: Names in pickles of reductions that count their readers.
+
+        Raises:
+            TypeError, AttributeError, PicklingError: It cannot be pickled.
+            OSError: There is no descriptor or memory left.
+        """
+        sealed = cls(segment.open_object("shmloader-start"), ())
+        with open(sealed._file.fileno(), "wb", closefd=False) as file:
+            sealed._descriptors = _dump(content, file)
+        sealed.content = content
+        if counting:
+            with sealed._mapped() as pickled:
+                sealed._is_counted = any(pickled.find(each) >= 0 for each in counting)
+        if segment.backing_name() == "memfd":
+            fcntl.fcntl(sealed._file, fcntl.F_ADD_SEALS, _SEALS)
+        return sealed
+
+    @property
+    def descriptor_count(self) -> int:
+        """How many descriptors go with it."""
+        return 1 + len(self._descriptors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._is_counted and self._was_sent:
+            return Sealed.make(self.content).__reduce__()
+        self._was_sent = True
+        files = [self._file, *self._descriptors]
+        return _receive, ([reduction.DupFd(each.fileno()) for each in files],)
+
+    def open(self) -> Any:
+        """Unpickle the content, and keep nothing of what it came from."""
+        with self._mapped() as pickled, _kept(self._descriptors):
+            content = pickle.loads(memoryview(pickled))
+        self._file.close()
+        return content
+
+    def _mapped(self) -> mmap.mmap:
+        # Not read: all that have the file share its offset.
+        return mmap.mmap(self._file.fileno(), 0, prot=mmap.PROT_READ)
+
+
+class Whole:
+    """What workers are started with, sent as a context of user code sends it."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    def open(self) -> Any:
+        """Return it."""
+        return self._content
+
+
+def _receive(duplicates: list[Any]) -> Sealed:
+    file, *descriptors = (each.detach() for each in duplicates)
+    return Sealed(file, descriptors)
+
+
+def run(sealed: Sealed, succeed: Succeed, worker_id: int, progress: Any) -> None:
+    """Be a worker."""
+    succeed(sealed.open(), worker_id, progress)
+
+
+class _Kept:
+    """A descriptor in a pickle, by its place among those that are kept beside it."""
+
+    kept: ClassVar[list[Descriptor]] = []  # while a pickle is loaded
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def detach(self) -> int:
+        """Return a descriptor for the one who asks."""
+        return os.dup(self.kept[self._place].fileno())
+
+
+@contextlib.contextmanager
+def _kept(descriptors: list[Descriptor]) -> Iterator[None]:
+    """Keep descriptors while their pickle is loaded, and close them."""
+    _Kept.kept = descriptors
+    try:
+        yield
+    finally:
+        _Kept.kept = []
+        for each in descriptors:
+            each.close()
+
+
+class Collector:
+    """
+    Stands for a process that is being started, and notes the descriptors that it is to have.
+
+    Attributes:
+        DupFd: What stands for a descriptor in the pickle, made with its place.
+        numbers: The descriptors.
+    """
+
+    def __init__(self, stand_in: Callable[[int], Any]) -> None:
+        self.DupFd = stand_in
+        self.numbers: list[int] = []
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        """Return the place of a descriptor among those noted."""
+        if descriptor not in self.numbers:
+            self.numbers.append(descriptor)
+        return self.numbers.index(descriptor)
+
+
+def _dump(content: Any, file: Any) -> list[Descriptor]:
+    """Pickle content for processes that are started; return duplicates of what it refers to."""
+    collector = Collector(_Kept)
+    pickle_for(collector, content, file)
+    return [Descriptor(os.dup(each)) for each in collector.numbers]
+
+
+def pickle_for(process: Any, content: Any, file: Any) -> None:
+    """Pickle content as for a process of multiprocessing that is being started."""
+    context.set_spawning_popen(process)
+    try:
+        ForkingPickler(file).dump(content)
+    finally:
+        context.set_spawning_popen(None)
+
+
+def pickled_for(process: Any, content: Any) -> bytes:
+    """Return such a pickle."""
+    file = io.BytesIO()
+    pickle_for(process, content, file)
+    return file.getvalue()

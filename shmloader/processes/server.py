@@ -1,0 +1,122 @@
+"""
+The trainer's handle of a preloaded server, and of the workers that it starts.
+
+A server of our own rather than multiprocessing's forkserver class, which could be told to preload
+too: its workers' ends are seen by a pipe of the server's, so that a server that is killed makes
+living workers look dead while they write to slots; it swallows errors of imports; it lives on with
+a forked child of the trainer; and its socket has a name, and since Python 3.14 a key. Births
+(`birth`) say which process each worker is, whatever becomes of the server.
+
+One server serves one surrounding: whatever of it a forked worker could not have anew is compared
+at each start, and any difference begins another server. A forked child of the trainer has none.
+"""
+
+import contextlib
+import marshal
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shmloader.errors import PreloadFailed, warn
+from shmloader.processes.birth import Birth
+from shmloader.processes.interpreter import Interpreter
+from shmloader.processes.mother import Mother
+
+_NEWS_BYTES = 1 << 14
+
+
+class Server(Mother):
+    """
+    A server that forks workers in which modules are imported.
+
+    Attributes:
+        used_s: When it was last asked for, by the monotonic clock.
+        threads: The threads of its modules that would be missing in a worker, once known.
+        users: Those that order workers, while they live.
+    """
+
+    process: Interpreter
+
+    def __init__(self, modules: Sequence[str], path: list[str]) -> None:
+        """
+        Be a server; it starts when it is ordered something.
+
+        Args:
+            modules: What it imports.
+            path: Its sys.path.
+        """
+        self._modules, self._path = modules, path
+        self._lock = threading.RLock()
+        self._news: dict[str, Any] = {}
+        self.used_s = 0.0
+        self.threads: list[str] = []
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        super().__init__()
+
+    def _new_process(self, near_end: socket.socket, far_end: socket.socket) -> Interpreter:
+        self._news = {}
+        return Interpreter(far_end, self._modules, self._path)
+
+    def _start_process(self) -> None:
+        self.process.start()
+
+    def order(self, birth: Birth, others: Callable[[], Sequence[int]] = tuple) -> Any:
+        """
+        As `Mother.order`; None too if it cannot fork workers, which `threads` says.
+
+        Raises:
+            PreloadFailed: A module cannot be imported.
+        """
+        with self._lock:
+            self.hear()
+            return None if self.threads else super().order(birth, others)
+
+    def hear(self) -> None:
+        """
+        Take in what the server has said.
+
+        Raises:
+            PreloadFailed: A module cannot be imported.
+        """
+        with self._lock:
+            while said := self._receive():
+                self._news.update(marshal.loads(said))
+        if "failed" in self._news:
+            name, error = self._news["failed"], self._news["error"]
+            raise PreloadFailed(
+                f"module {name!r} cannot be imported in the process that starts workers: {error}. "
+                "Leave it out of preload, or pass preload=() for workers that import by themselves",
+                name=name,
+            )
+        if "threads" in self._news and not self.threads:
+            self.threads = self._news["threads"]
+            warn(
+                f"importing {', '.join(self._modules)} leaves threads "
+                f"({', '.join(self.threads)}) that a forked worker would lack, so each worker "
+                "imports by itself: leave the module that starts them out of preload"
+            )
+
+    def _receive(self) -> bytes:
+        """Take one message; b"": there is none."""
+        with contextlib.suppress(BlockingIOError):
+            try:
+                return self._channel.recv(_NEWS_BYTES, socket.MSG_DONTWAIT)
+            except ConnectionError:
+                # Said once, of orders that it had not read; what it had said comes behind that.
+                return self._channel.recv(_NEWS_BYTES, socket.MSG_DONTWAIT)
+        return b""
+
+    @property
+    def doing(self) -> str | None:
+        """What its workers wait for, as in "importing torch"; None: for nothing."""
+        with contextlib.suppress(PreloadFailed):
+            self.hear()
+        if "ready" in self._news or not self.is_alive():
+            return None
+        return f"importing {self._news.get('importing', 'Python')}"
+
+    def disown(self) -> None:
+        """Let go of it in a forked child of the trainer, which it would outlive otherwise."""
+        self._channel.close()

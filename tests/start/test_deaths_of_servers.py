@@ -1,0 +1,289 @@
+"""A server dies at any time, is stopped, or outlives nobody; the batches are torch's."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from shmloader import DataLoader, RestartWarning
+from shmloader.processes import watching
+from shmloader.processes.servers import servers
+from tests.deaths.test_deaths import HEAD
+from tests.helpers.belongings import process_table
+from tests.helpers.healing import open_loader, undisturbed
+from tests.helpers.mortal import Mortal, Script
+from tests.helpers.programs import Program, wait_until
+from tests.helpers.warned import recorded
+
+BY_SERVER = {"multiprocessing_context": "forkserver"}
+
+
+@pytest.fixture(autouse=True)
+def without_servers():
+    """Begin and end without a server."""
+    servers.close()
+    yield
+    servers.close()
+
+
+def the_server():
+    (server,) = servers.processes()
+    return server
+
+
+def kill_server(number=signal.SIGKILL):
+    server = the_server()
+    os.kill(server.process.pid, number)
+    assert number != signal.SIGKILL or wait_until(lambda: not server.is_alive())
+    return server
+
+
+def test_death_between_epochs(tmp_path):
+    """The next epoch's workers are another server's."""
+    expected = undisturbed(Mortal(Script(tmp_path)), plan=(None, None))
+    with open_loader(DataLoader, Mortal(Script(tmp_path)), **BY_SERVER) as loader:
+        actual = [[batch.tolist() for batch in loader]]
+        kill_server()
+        actual.append([batch.tolist() for batch in loader])
+
+    assert expected == actual
+    assert 2 == the_server().count
+
+
+def test_death_within_an_epoch(tmp_path):
+    """Its workers go on, as the same processes; without restarts too."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        recorded() as warned,
+        open_loader(DataLoader, Mortal(Script(tmp_path)), prefetch_factor=1, **BY_SERVER) as loader,
+    ):
+        iterator = iter(loader)
+        actual = [next(iterator).tolist()]
+        pids = [worker.pid for worker in iterator._workers]
+        kill_server()
+        assert all(worker.is_alive() for worker in iterator._workers)
+        actual += [batch.tolist() for batch in iterator]
+
+    assert expected == actual
+    assert [] == [*warned]
+    assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in pids)
+
+
+def test_death_while_workers_start(tmp_path):
+    """Those that were ordered and not started are ordered again; it is no restart."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=1, **BY_SERVER) as loader:
+        iterator = iter(loader)
+        kill_server()
+        actual = [batch.tolist() for batch in iterator]
+        restarts = loader.stats().restarts
+
+    assert (expected, 0, 2) == (actual, restarts, the_server().count)
+
+
+def test_death_with_a_worker(tmp_path):
+    """A worker that dies behind its server is replaced by another one's: one restart."""
+    script = Script(tmp_path, "item 9")
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with (
+        open_loader(
+            DataLoader, Mortal(script), restarts=2, prefetch_factor=1, **BY_SERVER
+        ) as loader,
+        recorded() as warned,
+    ):
+        with script.held_back():
+            iterator = iter(loader)
+            actual = [next(iterator).tolist()]
+            kill_server()
+        actual += [batch.tolist() for batch in iterator]
+        restarts = loader.stats().restarts
+
+    assert (expected, 1) == (actual, restarts)
+    assert [RestartWarning] == [warning.category for warning in warned]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_end_with_the_server_hit(tmp_path, number):
+    """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""
+    with open_loader(DataLoader, Mortal(Script(tmp_path)), **BY_SERVER) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        pids = [(worker.pid, watching.start_time(worker.pid)) for worker in iterator._workers]
+        server = kill_server(number)
+        iterator._shutdown_workers()
+
+        assert not any(watching.is_running(*each) for each in pids)
+    servers.close()
+    assert not server.is_alive()
+
+
+def test_server_is_deaf(tmp_path):
+    """Signals to the process group end no server."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with open_loader(DataLoader, Mortal(Script(tmp_path)), **BY_SERVER) as loader:
+        iterator = iter(loader)
+        actual = [next(iterator).tolist()]
+        pid = the_server().process.pid
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM) * 3:
+            os.kill(pid, number)
+        actual += [batch.tolist() for batch in iterator]
+        kept = [batch.tolist() for batch in loader]
+
+    assert expected == actual
+    assert len(kept) == len(actual)
+    assert (pid, 1) == (the_server().process.pid, the_server().count)
+
+
+class Slow(Mortal):
+    """Samples that take long enough for several kills in an epoch."""
+
+    pause_s = 0.02
+
+    def __getitem__(self, index):
+        time.sleep(self.pause_s)
+        return super().__getitem__(index)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+def test_storm_that_spares_no_child(tmp_path, seeded):
+    """Workers and servers are killed in any order: the same bits as undisturbed."""
+    dataset = Slow(Script(tmp_path), count=90)
+    (expected,) = undisturbed(dataset)
+    chance, ended = random.Random(seeded), threading.Event()
+
+    def rage(iterator):
+        while not ended.wait(0.2):
+            server = the_server().process.pid
+            known = {worker.ident for worker in iterator._workers} - {None}
+            family = {pid for pid, each in process_table().items() if each.parent == server}
+            # What imports for a second would never get there if it died as often as workers do.
+            alive = {server} if chance.random() < 0.08 else family | known
+            for pid in chance.sample(sorted(alive - {None}), min(1, len(alive))):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    with (
+        open_loader(DataLoader, dataset, restarts=10**6, **BY_SERVER) as loader,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", RestartWarning)
+        iterator = iter(loader)
+        actual = [next(iterator).tolist()]
+        thread = threading.Thread(target=rage, args=(iterator,))
+        thread.start()
+        try:
+            actual += [batch.tolist() for batch in iterator]
+        finally:
+            ended.set()
+            thread.join()
+
+    assert expected == actual, seeded
+
+
+def program_of(before="", behind=""):
+    """Write a program that iterates, with lines of its own before and behind the first batch."""
+    return f"""{HEAD}
+def main():
+    loader = make(Numbers(10**6, 0.01), multiprocessing_context="forkserver")
+    iterator = iter(loader)
+    {before}
+    next(iterator)
+    {behind}
+    say("ready")
+    for _ in iterator:
+        pass
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def workings(pids):
+    """Leave out multiprocessing's tracker of resources, which the child keeps too."""
+    return [pid for pid in pids if b"resource_tracker" not in command_of(pid)]
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+@pytest.mark.parametrize(
+    "behind", ["", "os.fork() or time.sleep(1000)"], ids=["alone", "a forked child lives on"]
+)
+def test_trainer_is_killed(tmp_path, behind):
+    """Server and workers are gone within two seconds, also if a child of the trainer lives on."""
+    text = program_of(before="", behind=behind)
+    with Program(tmp_path, text) as program:
+        program.line()
+        program.send(signal.SIGKILL)
+        program.wait()
+        children = 1 if behind else 0
+        assert wait_until(lambda: len(workings(program.left_now())) == children, 2.0)
+    assert "" == program.errors
+
+
+def test_trainer_is_killed_while_the_server_imports(tmp_path):
+    """So it is while the server has no time to look."""
+    text = program_of(before='say("ready"); time.sleep(0.3)', behind="")
+    with Program(tmp_path, text) as program:
+        program.line()
+        program.send(signal.SIGKILL)
+        program.wait()
+        assert set() == program.left()
+    assert "" == program.errors
+
+
+def test_interrupt_while_the_server_imports(tmp_path):
+    """Ctrl-C is raised at once, and no process but the trainer prints anything."""
+    text = program_of(before='say("ready")', behind="")
+    with Program(tmp_path, text) as program:
+        program.line()
+        time.sleep(0.3)
+        program.send_to_all(signal.SIGINT)
+        program.wait()
+        assert set() == program.left()
+        assert 1 == program.errors.count("Traceback")
+        assert "KeyboardInterrupt" == program.errors.splitlines()[-1]
+
+
+def test_end_of_a_program(tmp_path):
+    """A program that ends with live workers leaves no process, and prints nothing."""
+    text = program_of(before="", behind="return")
+    with Program(tmp_path, text) as program:
+        assert 0 == program.wait()
+        assert set() == program.left()
+    assert "" == program.errors
+
+
+def test_forked_child_of_the_trainer(tmp_path):
+    """A child has servers of its own, and its end leaves the parent's alone."""
+    text = program_of(
+        before="",
+        behind="""
+    pid = os.fork()
+    if pid == 0:
+        assert 6 == len(list(make(Numbers(6), multiprocessing_context="forkserver")))
+        sys.exit(0)
+    assert (pid, 0) == os.waitpid(pid, 0)
+    for _ in range(50):
+        next(iterator)
+    assert 6 == len(list(make(Numbers(6), multiprocessing_context="forkserver")))
+    say("right")
+    return""",
+    )
+    with Program(tmp_path, text) as program:
+        assert 0 == program.wait(), program.errors
+        assert ["right"] == program.lines()
+        assert set() == program.left()
+    assert "" == program.errors

@@ -1,0 +1,80 @@
+"""What is said of a start that takes long."""
+
+import logging
+import os
+import time
+
+import pytest
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader
+from shmloader.transport import long_start
+
+
+class Late(Dataset):
+    """The worker takes long to start, or its first sample to come."""
+
+    def __init__(self, start_s=0.0, sample_s=0.0):
+        self.start_s = start_s
+        self.sample_s = sample_s
+
+    def __len__(self):
+        return 3
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        time.sleep(self.start_s)
+
+    def __getitem__(self, index):
+        time.sleep(self.sample_s)
+        return index
+
+
+@pytest.fixture
+def told(monkeypatch, caplog):
+    """Returns the lines of level WARNING, which come after a fifth of a second."""
+    monkeypatch.setattr(long_start, "_AFTER_S", 0.2)
+    caplog.set_level(logging.WARNING, "shmloader")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (Late(start_s=1.0), "0 of 1 workers have started; the others import modules"),
+        (Late(sample_s=1.0), "1 of 1 workers have started; the first batch is fetched"),
+    ],
+    ids=["start", "sample"],
+)
+def test_late_first_batch(told, dataset, said):
+    """One line says how many workers have started, and what is waited for."""
+    options = {"multiprocessing_context": "forkserver", "num_workers": 1}
+    with DataLoader(Late(), **options) as loader:
+        list(loader)  # the server has imported
+    before = len(told())
+    with DataLoader(dataset, **options) as loader:
+        assert [0, 1, 2] == [int(batch) for batch in loader]
+
+    (line,) = told()[before:]
+    assert said in line
+
+
+def test_server_that_imports(told, monkeypatch):
+    """While the server imports, the line names the module."""
+    monkeypatch.setenv("SHMLOADER_TEST_LONG_START", str(os.getpid()))
+    with DataLoader(Late(), num_workers=1, multiprocessing_context="forkserver") as loader:
+        list(loader)
+
+    (line,) = told()
+    assert "0 of 1 workers have started; importing " in line
+
+
+def test_nothing_is_said_later(told):
+    """Of a batch in the middle that is late nothing is said."""
+    with DataLoader(Late(), num_workers=1, multiprocessing_context="fork") as loader:
+        iterator = iter(loader)
+        next(iterator)
+        time.sleep(0.3)
+        list(iterator)
+
+    assert [] == told()

@@ -1,0 +1,200 @@
+"""Which workers a preloaded server forks, what it imports, and what it says if it cannot."""
+
+import multiprocessing
+import sys
+from multiprocessing import forkserver
+
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset
+
+from shmloader import DataLoader, PreloadFailed, UnusedOptionWarning
+from shmloader.processes.servers import servers
+from tests.helpers.warned import recorded
+
+
+class Imported(Dataset):
+    """Says if the worker has a module, before anything here imports it."""
+
+    def __init__(self, name="this"):
+        self.name = name
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor([self.name in sys.modules, index])
+
+
+def open_loader(kind=DataLoader, **options):
+    return kind(Imported(), num_workers=2, **options)
+
+
+def batches(loader):
+    return [batch.tolist() for batch in loader]
+
+
+def serving():
+    """List the pids of the servers that run now."""
+    return {server.process.pid for server in servers.processes() if server.is_alive()}
+
+
+@pytest.fixture(autouse=True)
+def without_servers():
+    """Begin and end without a server."""
+    servers.close()
+    yield
+    servers.close()
+
+
+def expected(is_imported):
+    return [[[int(is_imported), index]] for index in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_imported", "count"),
+    [
+        ({"multiprocessing_context": "forkserver"}, False, 1),
+        ({"multiprocessing_context": "forkserver", "preload": ["this"]}, True, 1),
+        ({"multiprocessing_context": "spawn", "preload": ("this",)}, True, 1),
+        ({"multiprocessing_context": "spawn"}, False, 0),
+        ({"multiprocessing_context": "spawn", "preload": ()}, False, 0),
+        ({"multiprocessing_context": "forkserver", "preload": ()}, False, 0),
+        ({"multiprocessing_context": "fork"}, False, 0),
+    ],
+)
+def test_which_have_a_server(options, is_imported, count):
+    """Forkserver has one, spawn if modules are named; the same batches, epoch after epoch."""
+    with open_loader(**options) as loader:
+        assert expected(is_imported) == batches(loader)
+        first = serving()
+        assert expected(is_imported) == batches(loader)
+
+    assert (count, first) == (len(first), serving())
+
+
+def test_context_of_user_code_is_left_alone():
+    """Workers of a class of one's own are started by it; nothing is preloaded for them."""
+
+    class Context(type(multiprocessing.get_context("spawn"))):
+        pass
+
+    with open_loader(multiprocessing_context=Context()) as loader:
+        assert expected(False) == batches(loader)
+    with open_loader(multiprocessing_context=Context(), preload=("this",)) as loader:
+        assert expected(False) == batches(loader)
+    assert set() == serving()
+
+
+def test_fork_server_of_user_code_is_left_alone():
+    """Neither the one process of multiprocessing nor its list of modules is used or changed."""
+    before = forkserver._forkserver._preload_modules, forkserver._forkserver._forkserver_pid
+    with open_loader(multiprocessing_context="forkserver") as loader:
+        batches(loader)
+
+    after = forkserver._forkserver._preload_modules, forkserver._forkserver._forkserver_pid
+    assert before == after
+
+
+def test_persistent_workers():
+    """The same processes serve every epoch."""
+    options = {"multiprocessing_context": "forkserver", "persistent_workers": True}
+    with open_loader(**options) as loader:
+        assert expected(False) == batches(loader)
+        pids = [worker.pid for worker in loader._iterator._workers]
+        assert expected(False) == batches(loader)
+        assert pids == [worker.pid for worker in loader._iterator._workers]
+
+
+def test_module_that_is_missing():
+    """The error names the module, at each epoch, and is Python's own too."""
+    with open_loader(multiprocessing_context="spawn", preload=("json", "no_such")) as loader:
+        for _ in range(2):
+            with pytest.raises(PreloadFailed, match=r"'no_such' .* No module named") as raised:
+                batches(loader)
+            assert "no_such" == raised.value.name
+
+
+def test_module_that_fails(tmp_path, monkeypatch):
+    """Any error of an import is told."""
+    (tmp_path / "failing_at_import.py").write_text("raise OSError('not today')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with (
+        open_loader(multiprocessing_context="spawn", preload=("failing_at_import",)) as loader,
+        pytest.raises(PreloadFailed, match="OSError: not today"),
+    ):
+        batches(loader)
+
+
+def test_module_that_starts_a_thread(tmp_path, monkeypatch):
+    """A forked worker would lack the thread, so each imports by itself, and a warning says why."""
+    start = "threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"
+    (tmp_path / "threaded_at_import.py").write_text(f"import threading, time\n{start}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {"multiprocessing_context": "spawn", "preload": ("threaded_at_import",)}
+    with recorded() as warned, open_loader(**options) as loader:
+        assert expected(False) == batches(loader)
+        assert expected(False) == batches(loader)
+
+    assert ["leaves threads" in str(warning.message) for warning in warned] == [True]
+
+
+def test_files_in_the_folder_are_not_imported(tmp_path, monkeypatch):
+    """A file of the working folder that is called as a module of Python's stays a file."""
+    for name in ("inspect", "marshal", "socket", "struct"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the folder')\n")
+    monkeypatch.chdir(tmp_path)
+    with open_loader(multiprocessing_context="forkserver") as loader:
+        assert expected(False) == batches(loader)
+
+
+def test_unused_under_fork():
+    """A forked worker has imported what the trainer has."""
+    with pytest.warns(UnusedOptionWarning, match="preload"):
+        DataLoader(range(8), num_workers=1, multiprocessing_context="fork", preload=("json",))
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ("json", TypeError),
+        (7, TypeError),
+        ([7], TypeError),
+        (["a b"], ValueError),
+        ([""], ValueError),
+    ],
+)
+def test_wrong_names(given, error):
+    """Names come in a sequence."""
+    with pytest.raises(error, match="preload should"):
+        DataLoader(range(8), preload=given)
+
+
+def test_dataset_that_cannot_be_pickled():
+    """The error is torch's, raised by iter(), and what to do is said."""
+    loaders = [
+        kind([lambda: 0], num_workers=1, multiprocessing_context="forkserver")
+        for kind in (TorchDataLoader, DataLoader)
+    ]
+    errors = []
+    for loader in loaders:
+        with recorded(), pytest.raises((AttributeError, TypeError)) as raised:
+            iter(loader)
+        errors.append((type(raised.value), str(raised.value)))
+
+    assert errors[0] == errors[1]
+
+
+def test_loaders_at_once():
+    """Two loaders are served by one server, at the same time."""
+    with (
+        open_loader(multiprocessing_context="forkserver") as one,
+        open_loader(multiprocessing_context="forkserver") as other,
+    ):
+        pairs = list(zip(one, other, strict=True))
+        assert 1 == len(serving())
+
+    assert [(index, index) for index in range(8)] == [
+        (int(first[0, 1]), int(second[0, 1])) for first, second in pairs
+    ]

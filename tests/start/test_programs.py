@@ -1,0 +1,233 @@
+"""Programs that are started in every way, beside the same ones with torch's loader under spawn."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from tests.helpers.programs import LONGEST_WAIT_S, search_path
+
+LOADERS = {
+    "torch": "from torch.utils.data import DataLoader; WAY = {'multiprocessing_context': 'spawn'}",
+    "forkserver": "from shmloader import DataLoader; "
+    "WAY = {'multiprocessing_context': 'forkserver'}",
+    "spawn": "from shmloader import DataLoader; "
+    "WAY = {'multiprocessing_context': 'spawn', 'preload': ('json',)}",
+}
+
+DATASET = """\
+import os, sys, torch
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        print("sample", index, __name__)
+        print("error", index, file=sys.stderr)
+        return torch.tensor(index)
+
+
+"""
+
+MAIN = """\
+def main():
+    for number in range(2):
+        loader = DataLoader(Numbers(), num_workers=1, **WAY)
+        print(sum(int(batch) for batch in loader), flush=True)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+# What multiprocessing says now and then of semaphores that torch's queues leave to it.
+OF_TRACKER = re.compile(r"resource_tracker|^  warnings\.warn\(")
+
+
+def start(folder, *command, text=None, **environment):
+    """
+    Run a program to its end.
+
+    Returns:
+        Its exit status, the lines that it printed, and those on stderr, both in no order.
+    """
+    done = subprocess.run(
+        [sys.executable, *command],
+        input=text,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": search_path(), **environment},
+        timeout=LONGEST_WAIT_S,
+        check=False,
+    )
+    errors = [line for line in done.stderr.splitlines() if not OF_TRACKER.search(line)]
+    return done.returncode, sorted(done.stdout.splitlines()), sorted(errors)
+
+
+def beside_torch(folder, way, launch):
+    """Write and launch a program with torch's loader and with ours; returns both outcomes."""
+    outcomes = []
+    for name in ("torch", way):
+        own = folder / name
+        own.mkdir()
+        outcomes.append(launch(own, f"{LOADERS[name]}\n{DATASET}", MAIN))
+    return outcomes
+
+
+def as_script(folder, head, main):
+    (folder / "program.py").write_text(head + main)
+    return start(folder, "program.py")
+
+
+def as_module(folder, head, main):
+    package = folder / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text(head + main)
+    return start(folder, "-m", "package.train")
+
+
+def as_zip(folder, head, main):
+    with zipfile.ZipFile(folder / "program.zip", "w") as archive:
+        archive.writestr("numbers_of_zip.py", head)
+        archive.writestr("__main__.py", f"from numbers_of_zip import *\n{main}")
+    return start(folder, "program.zip")
+
+
+def with_a_module(folder, head, main):
+    (folder / "numbers_beside.py").write_text(head)
+    return f"from numbers_beside import *\n{main}"
+
+
+def as_stdin(folder, head, main):
+    return start(folder, "-", text=with_a_module(folder, head, main))
+
+
+def as_command(folder, head, main):
+    return start(folder, "-c", with_a_module(folder, head, main))
+
+
+def with_another_stdout(folder, head, main):
+    """Send what is printed from the second epoch on to a file."""
+    change = "os.dup2(os.open('printed', os.O_CREAT | os.O_WRONLY | os.O_APPEND), 1)"
+    main = main.replace("        loader", f"        {change} if number else None\n        loader")
+    outcome = as_script(folder, head, main)
+    return *outcome, sorted((folder / "printed").read_text().splitlines())
+
+
+def in_a_thread(folder, head, main):
+    """Run it in a thread, beside another thread."""
+    started = "import threading; t = threading.Thread(target=main); t.start(); t.join()"
+    return as_script(folder, head, main.replace("    main()\n", f"    {started}\n"))
+
+
+LAUNCHES = [
+    as_script,
+    as_module,
+    as_zip,
+    as_command,
+    with_another_stdout,
+    in_a_thread,
+]
+
+
+@pytest.mark.parametrize("launch", LAUNCHES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("way", ["forkserver", "spawn"])
+def test_program(tmp_path, way, launch):
+    """It prints the same, in trainer and workers, and ends the same."""
+    expected, actual = beside_torch(tmp_path, way, launch)
+
+    assert expected == actual
+    assert 0 == actual[0]
+
+
+def without_guard(folder, head, main):
+    return as_script(folder, head, main.replace('if __name__ == "__main__":\n    main', "main"))
+
+
+def as_daemon(folder, head, main):
+    """Run it in a daemon, which may not have children."""
+    main = main.replace(
+        "    main()\n",
+        "    import multiprocessing\n"
+        "    p = multiprocessing.get_context('fork').Process(target=main, daemon=True)\n"
+        "    p.start(); p.join()\n",
+    )
+    return as_script(folder, head, main)
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        (without_guard, "An attempt has been made to start a new process before the"),
+        (as_stdin, "FileNotFoundError: [Errno 2] No such file or directory"),
+        (as_daemon, "AssertionError: daemonic processes are not allowed to have children"),
+    ],
+    ids=["no guard", "stdin", "daemon"],
+)
+@pytest.mark.parametrize("way", ["forkserver", "spawn"])
+def test_program_that_may_not_start_workers(tmp_path, way, launch, said):
+    """The error is torch's."""
+    for status, _, errors in beside_torch(tmp_path, way, launch):
+        assert (launch is not as_daemon) == (status != 0)
+        assert any(said in line for line in errors), errors
+
+
+def test_default_start_method(tmp_path):
+    """What set_start_method() chose, or Python from 3.14 on, has a server too."""
+    head = f"from shmloader import DataLoader; WAY = {{}}\n{DATASET}"
+    main = MAIN.replace(
+        "    main()\n",
+        "    import multiprocessing; multiprocessing.set_start_method('forkserver'); main()\n"
+        "    from shmloader.processes.servers import servers; print(len(servers.processes()))\n",
+    )
+    status, lines, _ = as_script(tmp_path, head, main)
+
+    assert (0, "1") == (status, lines[0])
+
+
+DESCRIPTORS = """
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        found = set()
+        for each in os.listdir("/proc/self/fd"):
+            if os.path.exists(f"/proc/self/fd/{each}"):
+                found.add(os.readlink(f"/proc/self/fd/{each}"))
+        print("secret", any("secret" in each for each in found))
+        return torch.tensor(index)
+
+
+if __name__ == "__main__":
+    secret = os.open("secret", os.O_CREAT)
+    os.set_inheritable(secret, True)
+"""
+
+
+@pytest.mark.parametrize("way", ["forkserver", "spawn"])
+def test_descriptors_of_the_trainer(tmp_path, way):
+    """Workers have none that they were not given, even if it is inheritable."""
+    status, lines, errors = as_script(
+        tmp_path, f"{LOADERS[way]}\nimport os, torch\n{DESCRIPTORS}", MAIN
+    )
+
+    assert (0, []) == (status, errors)
+    assert {"secret False", "1"} == set(lines)
+
+
+def test_many_workers(tmp_path):
+    """64 workers start, and each serves."""
+    main = MAIN.replace("num_workers=1", "num_workers=64")
+    head = DATASET.replace("return 6", "return 128")
+    status, lines, _ = as_script(tmp_path, f"{LOADERS['forkserver']}\n{head}", main)
+
+    assert (0, 2) == (status, lines.count(str(sum(range(128)))))
