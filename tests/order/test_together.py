@@ -299,8 +299,14 @@ GIVEN = {
     "worker_bytes": 1 << 20,
     "resumable": True,
     "device": "cuda",
+    "preload": ("json",),
 }
-SERVED = {"num_workers": 2, "persistent_workers": True, "device": "cuda"}
+SERVED = {
+    "num_workers": 2,
+    "persistent_workers": True,
+    "device": "cuda",
+    "multiprocessing_context": "spawn",
+}
 NEEDY = [name for name, needs in rules.NEEDS.items() if needs]
 
 
@@ -324,6 +330,7 @@ def test_arguments_are_the_record():
     """Type checkers know the options that there are, by the types of the record."""
     types = {name: each.type for name, each in OPTIONS.items()}
     types["device"] = "Device | str | torch.device | None"
+    types["preload"] = "Sequence[str] | None"
 
     assert types == {name: each.annotation for name, each in signature_of(DataLoader)}
 
