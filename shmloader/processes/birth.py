@@ -64,9 +64,9 @@ class Birth:
         content_bytes: Where the records begin.
     """
 
-    def __init__(self, descriptor: int, content_bytes: int = 0) -> None:
+    def __init__(self, descriptor: Descriptor, content_bytes: int = 0) -> None:
         self.content_bytes = content_bytes
-        self._descriptor = Descriptor(descriptor)
+        self._descriptor = descriptor
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +86,8 @@ class Birth:
             OSError: There is no descriptor left, or no memory.
         """
         content_bytes = -(-len(content) // _RECORD.size) * _RECORD.size
-        birth = cls(segment.open_object("shmloader-birth"), content_bytes)
+        # Owned within the line that opens it: an interrupt in another one would lose the file.
+        birth = cls(Descriptor(segment.open_object("shmloader-birth")), content_bytes)
         _made.add(birth)
         with open(birth.fileno(), "wb", closefd=False) as file:
             file.write(content.ljust(birth.content_bytes, b"\0"))
@@ -132,7 +133,7 @@ class Birth:
 
 
 def _receive(duplicate: Any, content_bytes: int) -> Birth:
-    return Birth(duplicate.detach(), content_bytes)
+    return Birth(Descriptor(duplicate.detach()), content_bytes)
 
 
 def close_inherited() -> None:

@@ -21,6 +21,7 @@ from multiprocessing import connection as connections
 from multiprocessing import util
 from typing import Any
 
+from shmloader.core import Descriptor
 from shmloader.processes.birth import Birth, Event
 from shmloader.processes.watching import Watch, start_time
 
@@ -141,7 +142,7 @@ class Forks:
             raise OSError(errno.EMFILE, "no descriptor is left for the files of an order")
         birth, *others = descriptors
         try:
-            self._bear(Birth(birth, content_bytes), others)
+            self._bear(Birth(Descriptor(birth), content_bytes), others)
         finally:
             for each in others:
                 os.close(each)

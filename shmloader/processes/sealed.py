@@ -39,10 +39,10 @@ class Sealed:
 
     content: Any = None
 
-    def __init__(self, file: int, descriptors: Sequence[int]) -> None:
-        """Take over a file and the descriptors that its pickle refers to."""
-        self._file = Descriptor(file)
-        self._descriptors = [Descriptor(each) for each in descriptors]
+    def __init__(self, file: Descriptor, descriptors: Sequence[Descriptor]) -> None:
+        """Be a file and the descriptors that its pickle refers to."""
+        self._file = file
+        self._descriptors = descriptors
         self._is_counted = False
         self._was_sent = False
 
@@ -58,7 +58,7 @@ class Sealed:
             TypeError, AttributeError, PicklingError: It cannot be pickled.
             OSError: There is no descriptor or memory left.
         """
-        sealed = cls(segment.open_object("shmloader-start"), ())
+        sealed = cls(Descriptor(segment.open_object("shmloader-start")), ())
         with open(sealed._file.fileno(), "wb", closefd=False) as file:
             sealed._descriptors = _dump(content, file)
         sealed.content = content
@@ -105,7 +105,7 @@ class Whole:
 
 
 def _receive(duplicates: list[Any]) -> Sealed:
-    file, *descriptors = (each.detach() for each in duplicates)
+    file, *descriptors = (Descriptor(each.detach()) for each in duplicates)
     return Sealed(file, descriptors)
 
 
@@ -117,7 +117,7 @@ def run(sealed: Sealed, succeed: Succeed, worker_id: int, progress: Any) -> None
 class _Kept:
     """A descriptor in a pickle, by its place among those that are kept beside it."""
 
-    kept: ClassVar[list[Descriptor]] = []  # while a pickle is loaded
+    kept: ClassVar[Sequence[Descriptor]] = ()  # while a pickle is loaded
 
     def __init__(self, place: int) -> None:
         self._place = place
@@ -128,13 +128,13 @@ class _Kept:
 
 
 @contextlib.contextmanager
-def _kept(descriptors: list[Descriptor]) -> Iterator[None]:
+def _kept(descriptors: Sequence[Descriptor]) -> Iterator[None]:
     """Keep descriptors while their pickle is loaded, and close them."""
     _Kept.kept = descriptors
     try:
         yield
     finally:
-        _Kept.kept = []
+        _Kept.kept = ()
         for each in descriptors:
             each.close()
 
