@@ -5,7 +5,8 @@ from typing import Any
 
 from shmloader.processes import starting
 from shmloader.processes.birth import Birth
-from shmloader.processes.sealed import Sealed, Succeed
+from shmloader.processes.sealed import Sealed
+from shmloader.processes.spec import Succeed
 
 
 def be(birth: Birth, sealed: Sealed, succeed: Succeed) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from multiprocessing import resource_tracker, spawn
-from typing import Any, Protocol
+from typing import Any
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
@@ -13,7 +13,7 @@ from shmloader.processes.birth import Birth
 from shmloader.processes.preloaded import Inherited, Letter
 from shmloader.processes.sealed import Collector, Sealed, pickled_for
 from shmloader.processes.server import Server
-from shmloader.processes.watching import ParentWatch
+from shmloader.processes.spec import Spec
 
 _MOST_DESCRIPTORS = 200  # of what workers are started with; a message has room for some more
 
@@ -21,13 +21,6 @@ _MOST_DESCRIPTORS = 200  # of what workers are started with; a message has room 
 def may_carry(content: Sealed) -> bool:
     """Returns True if a server can hand on all descriptors of what workers are started with."""
     return content.descriptor_count <= _MOST_DESCRIPTORS
-
-
-class Spec(Protocol):
-    """What a worker is started with, as far as it matters here."""
-
-    parent: ParentWatch  # of the trainer
-    signal_mask: set[int]  # what workers block
 
 
 class ByServer:

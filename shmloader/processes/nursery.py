@@ -6,21 +6,13 @@ the first one was, but now: its dataset is the trainer's of now.
 """
 
 import socket
-from typing import Any, Protocol
+from typing import Any
 
 from shmloader.processes import mother, nursery_process, starting
 from shmloader.processes.mother import Mother
-from shmloader.processes.nursery_process import Succeed
-from shmloader.processes.watching import ParentWatch
+from shmloader.processes.spec import Spec, Succeed
 
 WITHOUT = "or leave restarts and worker_bytes out"
-
-
-class Spec(Protocol):
-    """What a worker is started with, as far as the nursery has to know it."""
-
-    parent: ParentWatch  # of the trainer
-    signal_mask: set[int]  # what workers block
 
 
 class Nursery(Mother):

@@ -12,18 +12,15 @@ import functools
 import os
 import pickle
 import socket
-from collections.abc import Callable
 from multiprocessing import context
 from typing import Any
 
 from shmloader.processes import forking
 from shmloader.processes.birth import Birth, close_inherited
+from shmloader.processes.spec import Succeed
 from shmloader.processes.watching import Watch
 
 _NAME = "shm_nursery"  # at most 15 bytes
-
-# Be a worker: called with what workers are started with, the worker's id and where it goes on.
-Succeed = Callable[[Any, int, Any], None]
 
 
 def run(

@@ -103,7 +103,7 @@ def _threads_that_stay() -> list[str]:
 
 
 def _leave_standard_files() -> None:
-    """Let go of the trainer's standard files, which somebody may wait to be closed."""
+    """Close the trainer's standard files: a reader of its output may wait for their end."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number, inheritable=True)

@@ -22,11 +22,9 @@ from typing import Any, ClassVar
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
+from shmloader.processes.spec import Succeed
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-
-# Called with what workers are started with, the worker's id and where it goes on.
-Succeed = Callable[[Any, int, Any], None]
 
 
 class Sealed:

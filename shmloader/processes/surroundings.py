@@ -3,8 +3,7 @@
 import os
 import resource
 import signal
-from multiprocessing import spawn
-from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
+from multiprocessing import spawn, util
 from typing import Any, NamedTuple
 
 _LIMITS = sorted(
@@ -39,7 +38,7 @@ def of_now(path: list[str]) -> Surroundings:
     """
     return Surroundings(
         executable=os.fsencode(spawn.get_executable()),
-        flags=tuple(_args_from_interpreter_flags()),
+        flags=tuple(util._args_from_interpreter_flags()),  # type: ignore[attr-defined]
         path=tuple(path),
         variables=frozenset(os.environb.items()),
         limits=tuple(map(resource.getrlimit, _LIMITS)),

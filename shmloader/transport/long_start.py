@@ -8,6 +8,7 @@ from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
 
 _AFTER_S = 5.0
+_IMPORTING = "the others import modules and unpickle the dataset"
 
 
 class LongStart:
@@ -43,6 +44,3 @@ class LongStart:
         if doing is None:
             doing = "the first batch is fetched" if count == of else _IMPORTING
         return f"{count} of {of} workers have started; {doing}"
-
-
-_IMPORTING = "the others import modules and unpickle the dataset"

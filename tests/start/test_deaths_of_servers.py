@@ -1,4 +1,4 @@
-"""A server dies at any time, is stopped, or outlives nobody; the batches are torch's."""
+"""A server is killed or stopped at any time, and ends with its trainer; batches are torch's."""
 
 import contextlib
 import os

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shmloader.cli.doctor.finding import Finding
+from shmloader.stats.words import times
 
 _STANDARD = 3  # stdin, stdout and stderr are below
 _REMEDY = (
@@ -46,7 +47,8 @@ def shared_files(trainings: Iterable[tuple[int, Sequence[int]]]) -> Finding:
                 return Finding("open files", "note", fact, _REMEDY)
     if not trainings:
         return Finding("open files", "ok", "no training runs whose workers could share one")
-    return Finding("open files", "ok", f"no worker of {len(trainings)} trainings shares a place")
+    seen = times(len(trainings), "training")
+    return Finding("open files", "ok", f"no worker of {seen} shares a place")
 
 
 def _opened(pid: int) -> Iterator[_Open]:

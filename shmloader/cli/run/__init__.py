@@ -85,7 +85,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         reading: dict[str, Any] = {"type": _value, "metavar": "VALUE"}
         if isinstance(option.default, bool):
             reading = {"action": argparse.BooleanOptionalAction}
-        if name == "preload":
+        if option.type.startswith("tuple"):
             reading = {"type": _names, "metavar": "NAMES"}
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, help=option.metadata["help"], default=None, **reading)
