@@ -182,7 +182,7 @@ def _screen(folder: Path, command: str, is_over: Callable[[str], bool] | None = 
 def last_look(shown: str) -> str:
     """Return the last whole screen of those that were drawn over each other."""
     whole = shown[: shown.rfind(_LOOKED) + len(_LOOKED)] if _LOOKED in shown else ""
-    return whole.rpartition("\x1b[2K")[2]
+    return whole.rpartition("\x1b[J")[2]
 
 
 def without_folders(screen: str, folder: Path) -> str:

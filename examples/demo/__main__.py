@@ -6,20 +6,20 @@ All batches and losses are compared; the tables are those of `shmloader bench` a
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-import click
 import torch
 from rich.console import Console
 
 from examples.demo.photographs import CROP_PIXELS, PHOTOGRAPHS, SAMPLE_BYTES, PhotographTiles
 from examples.demo.picture import draw
+from examples.demo.progress_bar import progress_bar
 from examples.demo.training import Training
-from shmloader.cli.command import CommandError, require_folder_of
+from shmloader.cli.command import CommandError, positive, require_folder_of
 from shmloader.cli.comparison import (
     CONTENDERS,
     OURS,
@@ -33,24 +33,30 @@ from shmloader.cli.comparison import (
     move_batches,
     table,
 )
-from shmloader.cli.progress_bar import progress_bar
 
 _SETTLE_S = 0.2  # off the clock, while workers finish what they do at an epoch's end
 _CONSOLE = Console(stderr=True)
 
 
-@click.command()
-@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True)
-@click.option("--epochs", type=click.IntRange(min=2), help="8 by default, 2 with --quick.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="Less of everything: some seconds.")
-@click.option(
-    "--picture",
-    type=click.Path(path_type=Path),
-    default=Path("shmloader-demo.png"),
-    show_default=True,
-    help="Where to write the picture.",
-)
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(prog="make demo", description=demo.__doc__)
+    parser.add_argument("--workers", type=positive, default=2, help="default: 2")
+    parser.add_argument("--epochs", type=positive, help="at least 2; default: 8, 2 with --quick")
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--quick", action="store_true", help="less of everything: some seconds")
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("shmloader-demo.png"),
+        help="where to write the picture; default: shmloader-demo.png",
+    )
+    chosen = parser.parse_args()
+    if chosen.epochs == 1:
+        parser.error("--epochs: the first one is not counted, so two are needed")
+    demo(chosen.workers, chosen.epochs, chosen.seed, chosen.quick, chosen.picture)
+
+
 def demo(workers: int, epochs: int | None, seed: int, quick: bool, picture: Path) -> None:
     """Train a small network on photographs and move large batches with both loaders."""
     try:
@@ -171,5 +177,4 @@ def _say(title: str, took: dict[str, Took]) -> None:
 
 
 if __name__ == "__main__":
-    run: Callable[..., None] = demo
-    run(prog_name="make demo")
+    main()

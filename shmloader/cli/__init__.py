@@ -1,8 +1,7 @@
 """
-The command line: a table of commands, each in a module or folder of its own.
+The command line: a table of commands, each a function in a module or folder of its own.
 
-A command is a function of its arguments, or a command of click if it has an extra. Only the command
-that was asked for is imported, so one whose extra is missing stops no other.
+Only the command that was asked for is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from shmloader.cli.command import CommandError, naming_the_room, require_extra, run_click
+from shmloader.cli.command import CommandError, naming_the_room
 from shmloader.cli.output import ReaderLeft, watched_output
 
 
@@ -23,29 +22,23 @@ class Command(NamedTuple):
     Where a command is.
 
     Attributes:
-        target: "module:name" of a function (arguments) -> int, or of a command of click.
+        target: "module:name" of a function (arguments) -> int.
         summary: Its line in the list of commands.
-        extra: The extra that it needs, which brings click; "" if it needs none.
     """
 
     target: str
     summary: str
-    extra: str = ""
 
     def run(self, name: str, arguments: Sequence[str]) -> int:
         """
         Import the command and run it.
 
         Raises:
-            CommandError: Its extra or a room of the package is not there, or it cannot go on.
+            CommandError: A room of the package is not there, or it cannot go on.
         """
-        if self.extra:
-            require_extra(self.extra, {"click": "click"})
         module, _, attribute = self.target.partition(":")
         with naming_the_room(f"shmloader {name}"):
             found: Any = getattr(importlib.import_module(module), attribute)
-        if self.extra:
-            return run_click(found, f"shmloader {name}", arguments)
         status: int = found(arguments)
         return status
 
@@ -72,14 +65,12 @@ COMMANDS = {
         "write what a running training's last batches did, for ui.perfetto.dev",
     ),
     "tune": Command(
-        "shmloader.cli.tune:tune",
+        "shmloader.cli.tune:main",
         "run your loader with other options, and say which to set",
-        extra="cli",
     ),
     "bench": Command(
-        "shmloader.cli.bench:bench",
+        "shmloader.cli.bench:main",
         "torch's loader beside this one; --headspace: what faster data would gain you",
-        extra="cli",
     ),
 }
 
@@ -92,7 +83,6 @@ commands:
 {commands}
 
 `shmloader COMMAND --help` has options and examples. `python -m shmloader` is the same program.
-All commands but {plain} need an extra: pip install 'shmloader[cli]'
 
 exit status: 0 done, or what reads the output has seen enough; 1 could not go on, or found a fault;
 2 wrong arguments; 130 after Ctrl-C.
@@ -141,9 +131,7 @@ def help_text() -> str:
     """List the commands; imports none of them."""
     width = max(map(len, COMMANDS)) + 2
     lines = [f"  {name:{width}}{each.summary}" for name, each in COMMANDS.items()]
-    *most, last = (f"`{name}`" for name, each in COMMANDS.items() if not each.extra)
-    plain = f"{', '.join(most)} and {last}"
-    return _HELP.format(commands="\n".join(lines), plain=plain)
+    return _HELP.format(commands="\n".join(lines))
 
 
 def version_text() -> str:

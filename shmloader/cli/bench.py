@@ -6,10 +6,10 @@ The full benchmark, with more workloads and contenders, is the folder bench/ of 
 
 from __future__ import annotations
 
-import click
+import argparse
+from collections.abc import Sequence
 
-from shmloader.cli.command import require_extra
-from shmloader.cli.parameters import Seconds
+from shmloader.cli.command import WrongArguments, parser_of, positive, seconds
 
 # The samples' shape, how many different ones, and how many make a batch and batches a pass.
 SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
@@ -19,68 +19,73 @@ SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
     ((3, 224, 224), 256, 64, 24),
 )
 
-
-_EPILOG = """\b
-Examples:
+_DESCRIPTION = (
+    "Move batches of four sizes with torch's DataLoader and with shmloader's, in half a minute. "
+    "With --headspace, your own loader and step: what there is to gain before you change anything."
+)
+_EPILOG = """\
+examples:
   shmloader bench --workers 4
   shmloader bench --headspace train:make_loader --step train:step
 
-\b
-Exit status: 1 if a package is missing, if the loaders' batches differ, or if
-there is no such function or no batch; 2 for wrong options.
+exit status: 1 if the loaders' batches differ, or if there is no such function
+or no batch; 2 for wrong options.
 """
 
 
-@click.command(epilog=_EPILOG)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Worker processes of each loader.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Timed passes of each loader over each size.",
-)
-@click.option(
-    "--headspace",
-    metavar="MODULE:FUNCTION",
-    help="Compare nothing: take the loader that this function returns, and say how fast your step "
-    "runs with it, and how fast it would run if data were free.",
-)
-@click.option(
-    "--step",
-    metavar="MODULE:FUNCTION",
-    help="What is done with each batch: a function of the batch. With --headspace.",
-)
-@click.option(
-    "--seconds",
-    type=Seconds(min=1),
-    default=30.0,
-    show_default=True,
-    help="About how long --headspace takes, besides the start of the workers.",
-)
-def bench(
-    workers: int, rounds: int, headspace: str | None, step: str | None, seconds: float
-) -> None:
+def main(arguments: Sequence[str]) -> int:
     """
-    Move batches of four sizes with torch's DataLoader and with shmloader's, in half a minute.
+    Compare the loaders, or measure the user's own, and return the exit status.
 
-    With --headspace, your own loader and step: what there is to gain before you change anything.
+    Raises:
+        WrongArguments: There is a step, and no loader for it.
+        CommandError: The loaders' batches differ, or there is no such function or no batch.
     """
-    if step and not headspace:
-        raise click.UsageError("--step goes with --headspace")
-    if headspace:
-        require_extra("cli", {"rich": "rich"})
-        from shmloader.cli.headspace.command import measure_headspace  # only now: it is an extra
+    chosen = _parser().parse_args(arguments)
+    if chosen.step and not chosen.headspace:
+        raise WrongArguments("--step goes with --headspace")
+    if chosen.headspace:
+        from shmloader.cli.headspace.command import measure_headspace  # only now: it imports torch
 
-        click.echo(measure_headspace(headspace, step, seconds))
+        print(measure_headspace(chosen.headspace, chosen.step, chosen.seconds))
     else:
-        click.echo("\n".join(measure(workers, rounds)))
+        print("\n".join(measure(chosen.workers, chosen.rounds)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("bench", _DESCRIPTION, _EPILOG)
+    for flag, default, meaning in (
+        ("--workers", 2, "worker processes of each loader"),
+        ("--rounds", 5, "timed passes of each loader over each size"),
+    ):
+        parser.add_argument(
+            flag,
+            type=positive,
+            default=default,
+            metavar="N",
+            help=f"{meaning} (default: %(default)s)",
+        )
+    parser.add_argument(
+        "--headspace",
+        metavar="MODULE:FUNCTION",
+        help="compare nothing: take the loader that this function returns, and say how fast your "
+        "step runs with it, and how fast it would run if data were free",
+    )
+    parser.add_argument(
+        "--step",
+        metavar="MODULE:FUNCTION",
+        help="what is done with each batch: a function of the batch; with --headspace",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=seconds(1),
+        default=30.0,
+        metavar="S",
+        help="about how long --headspace takes, besides the start of the workers "
+        "(default: %(default)s)",
+    )
+    return parser
 
 
 def measure(workers: int, rounds: int) -> list[str]:

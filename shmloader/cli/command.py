@@ -5,16 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shmloader.rooms import lacking
-
-if TYPE_CHECKING:  # an extra, which `run` and `doctor` do without
-    import click
-
 
 _LONGEST_S = 1e9  # 30 years; sleeping for much more is an error
 
@@ -65,48 +59,7 @@ def require_folder_of(path: Path) -> None:
         raise CommandError(f"there is no directory {folder} to write {path.name} to")
 
 
-def require_extra(extra: str, packages: Mapping[str, str]) -> None:
-    """
-    Check that the packages of an optional extra are installed.
-
-    Args:
-        extra: Name of the extra in this project's metadata.
-        packages: Module name to package name.
-
-    Raises:
-        CommandError: A module is missing; the text names its package and the remedy.
-    """
-    missing = [package for module, package in packages.items() if find_spec(module) is None]
-    if missing:
-        raise CommandError(
-            f"not installed: {', '.join(missing)}; "
-            f"install what is missing with: pip install 'shmloader[{extra}]'"
-        )
-
-
-def run_click(command: click.Command, name: str, arguments: Sequence[str]) -> int:
-    """
-    Run a command that click parses, and return its exit status.
-
-    Args:
-        name: What the user typed before the arguments.
-
-    Raises:
-        KeyboardInterrupt: The user pressed Ctrl-C.
-    """
-    import click
-
-    try:
-        status = command.main(list(arguments), name, standalone_mode=False)
-    except click.exceptions.Abort:
-        raise KeyboardInterrupt from None  # click's name for it
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    return status or 0
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Breaks a paragraph that is one long line, and leaves examples as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -115,9 +68,36 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def positive_number(text: str) -> float:
-    """Parse an argument that must be a number of seconds above 0."""
-    number = float(text)
-    if not 0 < number <= _LONGEST_S:
-        raise argparse.ArgumentTypeError(f"{number} is not above 0, or more than {_LONGEST_S:.0e}")
-    return number
+def parser_of(
+    command: str, description: str, epilog: str, usage: str | None = None
+) -> argparse.ArgumentParser:
+    """Make the parser of a command, which explains the command too."""
+    return argparse.ArgumentParser(
+        prog=f"shmloader {command}",
+        usage=usage,
+        description=description,
+        epilog=epilog,
+        formatter_class=_HelpFormatter,
+    )
+
+
+def seconds(least: float) -> Callable[[str], float]:
+    """Make what parses an argument that is a number of seconds, from the least one on."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            number = float(text)
+            if least <= number <= _LONGEST_S:
+                return number
+        raise argparse.ArgumentTypeError(
+            f"{text} is no number of seconds from {least:g} to {_LONGEST_S:.0e}"
+        )
+
+    return parse
+
+
+def positive(text: str) -> int:
+    """Parse an argument that is a whole number above 0."""
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")

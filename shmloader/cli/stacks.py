@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shmloader.cli.attach.trainers import LiveTrainer, find
-from shmloader.cli.command import CommandError, HelpFormatter, positive_number
+from shmloader.cli.command import CommandError, parser_of, seconds
 from shmloader.views.live import HANGS_AFTER_S, LiveWorker
 
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -50,17 +50,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shmloader stacks",
-        description="Print the Python stacks of a training's workers that hang, with py-spy.",
-        epilog=_EPILOG,
-        formatter_class=HelpFormatter,
-    )
+    description = "Print the Python stacks of a training's workers that hang, with py-spy."
+    parser = parser_of("stacks", description, _EPILOG)
     parser.add_argument("pid", type=int, help="the training's process")
     parser.add_argument("--all", action="store_true", help="all workers, not only those that hang")
     parser.add_argument(
         "--hangs-after",
-        type=positive_number,
+        type=seconds(1e-3),
         default=HANGS_AFTER_S,
         metavar="S",
         help="as for `shmloader top` (default: %(default)s)",

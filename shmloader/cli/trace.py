@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
-from shmloader.cli.command import CommandError, HelpFormatter, require_folder_of
+from shmloader.cli.command import CommandError, parser_of, require_folder_of
 from shmloader.cli.output import ReaderLeft
 from shmloader.views.trace import NothingToTrace, Traced, write_trace
 
@@ -48,13 +48,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shmloader trace",
-        description="Write what the workers and the trainer of a running training did for its last "
-        "batches.",
-        epilog=_EPILOG,
-        formatter_class=HelpFormatter,
+    description = (
+        "Write what the workers and the trainer of a running training did for its last batches."
     )
+    parser = parser_of("trace", description, _EPILOG)
     parser.add_argument("pid", type=int, help="the training's process")
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="PATH", help="the JSON file to write"

@@ -8,7 +8,6 @@ cdef extern from "<stdbool.h>":
 
 
 cdef extern from "platform.h" nogil:
-    c_bool PLATFORM_HAS_STREAM
     int64_t platform_coarse_ns()
     int64_t platform_now_ns()
     c_bool platform_has_futex()

@@ -12,7 +12,7 @@ from posix.mman cimport (
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    HUGE_BYTES, PLATFORM_HAS_STREAM, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
+    HUGE_BYTES, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
     geometry_init, platform_has_futex, platform_leave_undumped, policy, round_up,
 )
 
@@ -90,11 +90,6 @@ def parking():
     Without one: built with SHMLOADER_PORTABLE=1, or under a filter of system calls that refuses it.
     """
     return "futex" if platform_has_futex() else "sleep"
-
-
-def streams():
-    """Returns True if large batches are written past the caches, by streaming stores."""
-    return PLATFORM_HAS_STREAM
 
 
 cdef int duplicate(int fd) except -1:

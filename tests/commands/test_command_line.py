@@ -1,4 +1,4 @@
-"""The one command: its table, its help, its exit codes, and what it does without its extras."""
+"""The one command: its table, its help, and its exit codes."""
 
 import importlib
 import json
@@ -7,19 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 
-import click
 import pytest
 
 from shmloader import DataLoader, cli
-from shmloader.cli import command
-from tests.helpers.programs import ROOT, search_path
+from tests.helpers.programs import search_path
 
-WITHOUT_CLICK = """
+MODULES = """
 import json, sys
-
-sys.modules["click"] = sys.modules["rich"] = None  # as if they were not installed
 from shmloader.cli import main
 
 status = main(sys.argv[1:])
@@ -42,30 +37,12 @@ def run(*arguments, script=None, folder=None, stdout=subprocess.PIPE):
     )
 
 
-def extras():
-    """The optional dependencies of pyproject.toml."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-
-
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_commands_are_where_the_table_says(name):
-    """A command with an extra is one of click; a command without is a function."""
-    entry = cli.COMMANDS[name]
-    module, _, attribute = entry.target.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
+    """Each command is a function."""
+    module, _, attribute = cli.COMMANDS[name].target.partition(":")
 
-    assert callable(found)
-    assert bool(entry.extra) == isinstance(found, click.Command)
-    assert not entry.extra or entry.extra in extras()
-
-
-def test_extras_bring_click():
-    """An extra of the table installs click, by itself or by another extra."""
-    named = {entry.extra for entry in cli.COMMANDS.values() if entry.extra}
-    bringing = {name for name in named if {"click", "shmloader[cli]"} & {*extras()[name]}}
-
-    assert named == bringing
-    assert {"click", "rich", "matplotlib"} == {*extras()["cli"]}
+    assert callable(getattr(importlib.import_module(module), attribute))
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -83,8 +60,8 @@ def test_each_command_explains_itself(name, capsys):
 
 
 def test_help_lists_all_commands_and_imports_none():
-    """The list is there without click, and no command is imported to make it."""
-    said = run("--help", script=WITHOUT_CLICK)
+    """No command is imported to make the list."""
+    said = run("--help", script=MODULES)
     *lines, last = said.stdout.splitlines()
     status, modules = json.loads(last)
 
@@ -119,25 +96,12 @@ def test_help_and_refusals_do_without_torch():
     assert not has_torch
 
 
-def test_run_does_without_extras(tmp_path):
-    """`run` needs neither click nor rich, and ends with its program's status."""
+def test_run_ends_with_its_programs_status(tmp_path):
+    """The program that `run` becomes has its own arguments, and its status is the command's."""
     (tmp_path / "program.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
-    ended = run("run", "program.py", "--a", "b", script=WITHOUT_CLICK, folder=tmp_path)
+    ended = run("run", "program.py", "--a", "b", folder=tmp_path)
 
     assert (7, "['--a', 'b']\n") == (ended.returncode, ended.stdout)
-
-
-@pytest.mark.parametrize("name", [name for name, entry in cli.COMMANDS.items() if entry.extra])
-def test_missing_extra_is_one_sentence(name, monkeypatch, capsys):
-    """A command whose extra is missing says which one to install, and is not imported."""
-    monkeypatch.setattr(command, "find_spec", lambda module: None)
-    extra = cli.COMMANDS[name].extra
-
-    assert 1 == cli.main([name, "--help"])
-    assert capsys.readouterr().err == (
-        f"shmloader {name}: not installed: click; "
-        f"install what is missing with: pip install 'shmloader[{extra}]'\n"
-    )
 
 
 def test_version_names_what_behaviour_depends_on():
@@ -166,7 +130,7 @@ WRONG_VALUES = {
         "--preload": "a b",
     },
     "doctor": {"--threads": "os"},
-    "top": {"--interval": "1e300", "--hangs-after": "nan"},
+    "top": {"--interval": "0.0009", "--hangs-after": "nan"},
     "stacks": {"--hangs-after": "0"},
     "trace": {"--output": ANY},
     "tune": {"--step": "os", "--step-seconds": "-1", "--seconds": "0"},
@@ -189,6 +153,7 @@ WRONG_ARGUMENTS = [
     ["run", "--slot-bytes", "2000000", "--ring-bytes", "1000000", "-m", "this"],
     ["run", "--fetch-threads", "2", "--restarts", "1", "-m", "this"],
     ["top", "x"],
+    ["top", "--interval", "1e300"],
     ["stacks"],
     ["trace", "1"],
     ["tune"],
@@ -252,21 +217,17 @@ def interrupted(*_):
 
 
 def test_ctrl_c_is_status_130(monkeypatch):
-    """An interrupt ends with 130 and no traceback, with click and without."""
-    clicked = click.Command("bench", callback=interrupted)
-    monkeypatch.setattr("shmloader.cli.bench.bench", clicked)
+    """An interrupt ends with 130 and no traceback."""
     monkeypatch.setattr("shmloader.cli.doctor.main", interrupted)
 
-    assert [130, 130] == [cli.main(["bench"]), cli.main(["doctor"])]
+    assert 130 == cli.main(["doctor"])
 
 
 def test_a_commands_status_is_kept(monkeypatch):
-    """What a command of click returns is the exit status; nothing is 0."""
-    for returned, status in ((None, 0), (1, 1)):
-        clicked = click.Command("bench", callback=lambda returned=returned: returned)
-        monkeypatch.setattr("shmloader.cli.bench.bench", clicked)
+    """What a command returns is the exit status."""
+    monkeypatch.setattr("shmloader.cli.bench.main", lambda _: 1)
 
-        assert status == cli.main(["bench"])
+    assert 1 == cli.main(["bench"])
 
 
 @pytest.mark.core(every=4)

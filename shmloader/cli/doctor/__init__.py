@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
-from shmloader.cli.command import HelpFormatter
+from shmloader.cli.command import parser_of
 from shmloader.cli.doctor.finding import Finding
 
 _EPILOG = """\
@@ -23,7 +23,7 @@ examples:
   shmloader doctor --threads train:make_dataset
 
 exit status: 0; 1 if there is a problem; 2 for wrong options.
-It needs no extra, changes nothing, and takes about two seconds; with --threads as long as fetching
+It changes nothing, and takes about two seconds; with --threads as long as fetching
 some hundred samples takes, eight times over.
 """
 _COLUMNS = 100
@@ -47,13 +47,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shmloader doctor",
-        description="Look at what a loader needs of this machine, as this process sees it: run it "
-        "where the training runs, in the same container and with the same limits.",
-        epilog=_EPILOG,
-        formatter_class=HelpFormatter,
+    description = (
+        "Look at what a loader needs of this machine, as this process sees it: run it where the "
+        "training runs, in the same container and with the same limits."
     )
+    parser = parser_of("doctor", description, _EPILOG)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument(
         "--threads",

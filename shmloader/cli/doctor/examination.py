@@ -26,7 +26,6 @@ def examine(machine: Machine) -> Iterator[Finding]:
     yield shared_memory.huge_pages(machine)
     yield shared_memory.length_limits()
     yield processors.parking(core.parking())
-    yield processors.streaming(core.streams())
     yield processors.clock(machine)
     yield processes.start_method(multiprocessing.get_start_method(allow_none=True))
     yield processes.page_locked(machine, accelerator_here())

@@ -1,4 +1,4 @@
-"""Checks of processor time: cores, clock, waiting, stores."""
+"""Checks of processor time: cores, clock, waiting."""
 
 from __future__ import annotations
 
@@ -59,17 +59,3 @@ def parking(parks_by: str) -> Finding:
         "seccomp profile allow futex"
     )
     return Finding("futex", "note", f"processes wait by {parks_by}", remedy)
-
-
-def streaming(streams: bool) -> Finding:
-    """
-    Look if large batches are written past the caches.
-
-    Args:
-        streams: As `core.streams()` says.
-    """
-    if streams:
-        return Finding("streaming stores", "ok", "large batches are written past the caches")
-    fact = "none for this kind of processor: large batches are written through the caches"
-    remedy = "nothing to do; copies of large batches take more memory traffic than on x86-64"
-    return Finding("streaming stores", "note", fact, remedy)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from statistics import median
 
-from rich.console import Console
-
-from shmloader.cli.headspace.measure import ROUNDS, Headspace, Round, measure
-from shmloader.cli.progress_bar import progress_bar
+from shmloader.cli.headspace.measure import Headspace, Round, measure
 from shmloader.cli.targets import load
 
 _LITTLE = 1.05  # a gain that the spread of the rounds could hide
@@ -27,9 +25,9 @@ def measure_headspace(loader_target: str, step_target: str | None, seconds: floa
     """
     make_loader = load(loader_target)
     step = load(step_target) if step_target else None
-    total = (ROUNDS + 1) * (2 if step else 1)
-    with progress_bar(Console(stderr=True), "measuring", total) as advance:
-        measured = measure(make_loader(), step, seconds, advance)
+    if sys.stderr.isatty():
+        print(f"measuring for {seconds:g} s", file=sys.stderr)
+    measured = measure(make_loader(), step, seconds)
     return "\n".join(sentences(measured))
 
 

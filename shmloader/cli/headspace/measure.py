@@ -45,7 +45,6 @@ def measure(
     loader: Iterable[Any],
     step: Callable[[Any], object] | None,
     seconds: float,
-    advance: Callable[[], None],
 ) -> Headspace:
     """
     Run the step with the loader, then with held batches.
@@ -54,7 +53,6 @@ def measure(
         loader: Any torch DataLoader; it is closed.
         step: What is done with a batch; None: nothing, and nothing is replayed.
         seconds: About how long both take together; a step or a batch is never cut short.
-        advance: Called after each round, and after each warm-up.
 
     Raises:
         CommandError: The loader has no batch.
@@ -63,16 +61,14 @@ def measure(
     batches = _Endless(loader)
     run = step or (lambda batch: None)
     _warm_up(batches, run, _warm_steps(loader), phase_s / 3)
-    advance()
-    loaded = [_round(batches, run, phase_s * 2 / 3 / ROUNDS, advance) for _ in range(ROUNDS)]
+    loaded = [_round(batches, run, phase_s * 2 / 3 / ROUNDS) for _ in range(ROUNDS)]
     held = [next(batches) for _ in range(_HELD if step else 0)]
     batches.close()
     if not held:
         return Headspace(loaded, [])
     again = cycle(held)
     _warm_up(again, run, _WARM_STEPS_MIN, phase_s / 3)
-    advance()
-    free = [_round(again, run, phase_s * 2 / 3 / ROUNDS, advance) for _ in range(ROUNDS)]
+    free = [_round(again, run, phase_s * 2 / 3 / ROUNDS) for _ in range(ROUNDS)]
     return Headspace(loaded, free)
 
 
@@ -116,12 +112,7 @@ def _warm_up(
     _synchronize()
 
 
-def _round(
-    batches: Iterator[Any],
-    step: Callable[[Any], object],
-    seconds: float,
-    advance: Callable[[], None],
-) -> Round:
+def _round(batches: Iterator[Any], step: Callable[[Any], object], seconds: float) -> Round:
     begin = now = time.perf_counter()
     steps, next_s = 0, 0.0
     while steps == 0 or now - begin < seconds:
@@ -132,9 +123,7 @@ def _round(
         steps += 1
         now = time.perf_counter()
     _synchronize()
-    wall_s = time.perf_counter() - begin
-    advance()
-    return Round(steps, wall_s, next_s)
+    return Round(steps, time.perf_counter() - begin, next_s)
 
 
 def _synchronize() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shmloader.cli.command import CommandError, HelpFormatter, WrongArguments
+from shmloader.cli.command import CommandError, WrongArguments, parser_of
 from shmloader.cli.run.settings import VARIABLE, Settings
 from shmloader.options.record import OPTIONS, Options
 
@@ -57,14 +57,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shmloader run",
-        usage="shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]",
-        description="Run a script or module unchanged, with every torch DataLoader in it served by "
-        "shmloader, and say at the end what they did.",
-        epilog=_EXAMPLES,
-        formatter_class=HelpFormatter,
+    description = (
+        "Run a script or module unchanged, with every torch DataLoader in it served by shmloader, "
+        "and say at the end what they did."
     )
+    usage = "shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]"
+    parser = parser_of("run", description, _EXAMPLES, usage)
     parser.add_argument(
         "--compare",
         action="store_true",

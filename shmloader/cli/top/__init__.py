@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from shmloader.cli.command import HelpFormatter, positive_number
+from shmloader.cli.command import parser_of, seconds
 from shmloader.views.live import HANGS_AFTER_S
 
 _EPILOG = """\
@@ -44,13 +44,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shmloader top",
-        description="Show what trainings that run wait for. It reads them from outside, and "
-        "changes nothing in them.",
-        epilog=_EPILOG,
-        formatter_class=HelpFormatter,
+    description = (
+        "Show what trainings that run wait for. It reads them from outside, and changes nothing in "
+        "them."
     )
+    parser = parser_of("top", description, _EPILOG)
     parser.add_argument(
         "pid", nargs="?", type=int, help="the training's process; default: all of this user's"
     )
@@ -59,5 +57,5 @@ def _parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="print an object per look, each on a line of its own"
     )
     for flag, default, meaning in _SECONDS:
-        parser.add_argument(flag, type=positive_number, default=default, metavar="S", help=meaning)
+        parser.add_argument(flag, type=seconds(1e-3), default=default, metavar="S", help=meaning)
     return parser

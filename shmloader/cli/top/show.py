@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -10,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from shmloader.cli.attach.trainers import LiveTrainer
-from shmloader.cli.command import require_extra
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import Line, lines_of, wrapped
 
-_STYLES = {"": "", "bold": "bold", "alarm": "bold red"}
+_STYLES = {"": "", "bold": "\x1b[1m", "alarm": "\x1b[1;31m", "dim": "\x1b[2m"}
+_PLAIN, _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[0m", "\x1b[?25l", "\x1b[?25h"
 
 # Takes the trainings of one look, and what to say if there are none.
 Show = Callable[[list[LiveTrainer], str], None]
@@ -43,31 +44,33 @@ def show_with_time(trainers: list[LiveTrainer], nothing: str) -> None:
 
 @contextmanager
 def in_place() -> Iterator[Show]:
-    """
-    Refresh a terminal in place with each look.
-
-    Raises:
-        CommandError: rich is not installed.
-    """
-    require_extra("cli", {"rich": "rich"})
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    # Without its thread: a look is drawn when it was taken.
-    console = Console()
-    live = Live(console=console, auto_refresh=False, vertical_overflow="ellipsis")
+    """Refresh a terminal in place with each look."""
+    drawn: list[str] = []
 
     def show(trainers: list[LiveTrainer], nothing: str) -> None:
-        drawn = Text()
-        for line in _lines(trainers, nothing):
-            for part in wrapped(line.text, console.width):
-                drawn.append(f"{part}\n", style=_STYLES[line.style])
-        drawn.append(time.strftime("%H:%M:%S, Ctrl-C ends this"), style="dim")
-        live.update(drawn, refresh=True)
+        # Up over the look before, of which nothing must be left.
+        above = f"\x1b[{len(drawn)}F" if drawn else ""
+        drawn[:] = _screen(_lines(trainers, nothing))
+        print(f"{above}\x1b[J", *(f"{line}\n" for line in drawn), sep="", end="", flush=True)
 
-    with live:
+    print(_HIDE_CURSOR, end="")
+    try:
         yield show
+    finally:
+        print(_SHOW_CURSOR, end="", flush=True)
+
+
+def _screen(lines: list[Line]) -> list[str]:
+    """Lay lines out for the terminal; what it has no room for is left out."""
+    columns, rows = shutil.get_terminal_size()
+    parts = [(part, line.style) for line in lines for part in wrapped(line.text, columns)]
+    if len(parts) > rows - 2:  # one for the last line, and one for the cursor below it
+        parts[max(rows - 3, 0) :] = [("...", "")]
+    parts.append((time.strftime("%H:%M:%S, Ctrl-C ends this"), "dim"))
+    styles = {} if "NO_COLOR" in os.environ else _STYLES
+    return [
+        f"{start}{part}{_PLAIN}" if (start := styles.get(style)) else part for part, style in parts
+    ]
 
 
 def _lines(trainers: list[LiveTrainer], nothing: str) -> list[Line]:
@@ -80,4 +83,5 @@ def way_to_show(as_json: bool, once: bool) -> AbstractContextManager[Show]:
         return nullcontext(show_json)
     if once:
         return nullcontext(show_lines)
-    return in_place() if sys.stdout.isatty() else nullcontext(show_with_time)
+    can_go_up = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return in_place() if can_go_up else nullcontext(show_with_time)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bench.loads.pools import SEED
 from bench.report import machine
-from shmloader.cli.progress_bar import progress_bar
+from examples.demo.progress_bar import progress_bar
 from shmloader.errors import RetentionWarning
 from tests.deaths import soak
 from tests.deaths.soak import flatness, report
