@@ -17,12 +17,7 @@ CORE = "shmloader.core._core"
 
 
 def check() -> None:
-    """
-    Look for what pip does not see to.
-
-    Raises:
-        ImportError: Something is missing; the text says what was found and what to do.
-    """
+    """Look for what pip does not see to."""
     # Without memfd, futex and /proc nothing was ever tested.
     if sys.platform != "linux":
         raise ImportError(

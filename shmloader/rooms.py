@@ -11,12 +11,7 @@ def has_room(room: str) -> bool:
 
 
 def require_room(what: str, room: str) -> None:
-    """
-    Refuse what needs a room that is absent.
-
-    Raises:
-        ModuleNotFoundError: The message names the room.
-    """
+    """Refuse what needs a room that is absent."""
     if not has_room(room):
         name = f"{__package__}.{room.replace('/', '.')}"
         raise ModuleNotFoundError(lacking(what, room), name=name)

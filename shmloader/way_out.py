@@ -70,13 +70,7 @@ def ordinary_tensors() -> contextlib.AbstractContextManager[Any]:
 
 
 def transformed(batch: Any, transform: Callable[[Any], Any]) -> Any:
-    """
-    Return what a user's function makes of a batch that is on its device.
-
-    Raises:
-        RuntimeError: It raised StopIteration, which would end the epoch without a word. Python's
-            generators do the same.
-    """
+    """Return what a user's function makes of a batch that is on its device."""
     try:
         return transform(batch)
     except StopIteration as error:

@@ -38,7 +38,6 @@ def main(arguments: Sequence[str]) -> int:
     Compare the loaders, or measure the user's own, and return the exit status.
 
     Raises:
-        WrongArguments: There is a step, and no loader for it.
         CommandError: The loaders' batches differ, or there is no such function or no batch.
     """
     chosen = _parser().parse_args(arguments)

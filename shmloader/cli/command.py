@@ -32,12 +32,7 @@ class WrongArguments(CommandError):
 
 @contextlib.contextmanager
 def naming_the_room(what: str) -> Iterator[None]:
-    """
-    Import what may need a room of the package that is absent.
-
-    Raises:
-        CommandError: It needs one; the text names it.
-    """
+    """Import what may need a room of the package that is absent."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -48,12 +43,7 @@ def naming_the_room(what: str) -> Iterator[None]:
 
 
 def require_folder_of(path: Path) -> None:
-    """
-    Check that a file could be made, before the work of which it is the outcome.
-
-    Raises:
-        CommandError: Its directory does not exist.
-    """
+    """Check that a file could be made, before the work of which it is the outcome."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise CommandError(f"there is no directory {folder} to write {path.name} to")

@@ -216,9 +216,6 @@ def check_same_batches(what: str, digests: Mapping[str, Sequence[str]]) -> None:
     Args:
         what: Which delivery this is, for the message.
         digests: Of the batches of each loader, by its name.
-
-    Raises:
-        CommandError: Their numbers differ, or a batch does.
     """
     (one, expected), (other, actual) = digests.items()
     if len(expected) != len(actual):

@@ -16,10 +16,6 @@ def load(target: str) -> Callable[..., Any]:
 
     Args:
         target: "module:function"; the module may have dots.
-
-    Raises:
-        WrongArguments: The text has another form.
-        CommandError: There is no such module or function.
     """
     module_name, _, name = target.partition(":")
     if not module_name or not name:

@@ -23,13 +23,7 @@ has returned no batch yet; 2 for wrong options.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Write a trace of a running training, and return the exit status.
-
-    Raises:
-        CommandError: There is no such training, it has returned no batch yet, or the file cannot
-            be written.
-    """
+    """Write a trace of a running training, and return the exit status."""
     chosen = _parser().parse_args(arguments)
     path: Path = chosen.output
     require_folder_of(path)

@@ -27,12 +27,7 @@ short to measure; 2 for wrong options.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Tune the user's loader, print the options to set, and return the exit status.
-
-    Raises:
-        CommandError: There is no such function, or its loader cannot be tuned.
-    """
+    """Tune the user's loader, print the options to set, and return the exit status."""
     chosen = _parser().parse_args(arguments)
     make_loader = targets.load(chosen.make_loader)
     step = targets.load(chosen.step) if chosen.step is not None else chosen.step_seconds

@@ -103,12 +103,7 @@ def pack(records: Iterable[Any], path: str, progress: Progress | None) -> None:
 
 
 def copy_to(source: RecordFile, path: str) -> None:
-    """
-    Copy a file of records to a disk.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Copy a file of records to a disk."""
     descriptor = source.descriptor
     if descriptor is None:
         raise ValueError("this process has closed the list, or all of its descriptors")
@@ -138,12 +133,7 @@ def open_path(path: str) -> RecordFile:
 
 
 def read_header(descriptor: int, name: str) -> Header:
-    """
-    Read a header, and compare it with its checksum and with the length of the file.
-
-    Raises:
-        ValueError: It is none, or not of this file.
-    """
+    """Read a header, and compare it with its checksum and with the length of the file."""
     packed = os.pread(descriptor, _HEADER_BYTES, 0)
     found_bytes = os.fstat(descriptor).st_size
     header = _unpacked(packed, found_bytes, name)

@@ -60,12 +60,7 @@ class Shelf:
         self._refused = 0
 
     def prepare(self) -> None:
-        """
-        Make the folder, and delete what is more than its size.
-
-        Raises:
-            OSError: It cannot be made, or written to.
-        """
+        """Make the folder, and delete what is more than its size."""
         try:
             os.makedirs(self.folder, exist_ok=True)
             try:

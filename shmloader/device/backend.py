@@ -57,12 +57,7 @@ class Backend:
         )
 
     def register(self, address: int, length: int) -> None:
-        """
-        Page-lock memory, so that copies from it need no memory in between.
-
-        Raises:
-            RuntimeError: The accelerator refuses; nothing has happened.
-        """
+        """Page-lock memory, so that copies from it need no memory in between."""
         raise RuntimeError(f"{self.device.type} registers no memory")
 
     def unregister(self, address: int) -> None:

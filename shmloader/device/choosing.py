@@ -7,12 +7,7 @@ from shmloader.device.cuda import Cuda
 
 
 def backend_for(device: str | torch.device) -> Backend:
-    """
-    Find the accelerator that an option names.
-
-    Raises:
-        ValueError: This machine, or this torch, has none of that kind.
-    """
+    """Find the accelerator that an option names."""
     wanted = torch.device(device)
     found = torch.accelerator.current_accelerator(check_available=True)
     if found is None or found.type != wanted.type:

@@ -27,9 +27,6 @@ def moved(batch: Any, move: _Move) -> Any:
     Args:
         move: Takes each plain CPU tensor of the batch's containers and dataclasses, and returns
             what stands in its place. All else stays the same object.
-
-    Raises:
-        UnsendableBatch: It is nested too deep.
     """
     try:
         return _Walk(move).moved(batch)

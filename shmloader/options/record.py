@@ -246,12 +246,7 @@ _GONE = {
 
 
 def options_of(function: str, given: Mapping[str, Any]) -> Options:
-    """
-    Make the record of the options that a function was given.
-
-    Raises:
-        TypeError: As Python's, if it takes no such argument.
-    """
+    """Make the record of the options that a function was given."""
     for name in given:
         if name not in OPTIONS:
             instead = f": {_GONE[name]}" if name in _GONE else ""

@@ -41,9 +41,6 @@ def run(
         signal_mask: The signals that workers block.
         channel: This side's endpoint, at which orders come in.
         trainers_endpoint: The other endpoint, which came along by the fork.
-
-    Raises:
-        SystemExit: This process is out of something; its exit code is the errno.
     """
     handlers = forking.be_deaf(ignores=False)
     trainers_endpoint.close()

@@ -74,12 +74,7 @@ class Server(Mother):
             return None if self.threads else super().order(birth, others)
 
     def hear(self) -> None:
-        """
-        Take in what the server has said.
-
-        Raises:
-            PreloadFailed: A module cannot be imported.
-        """
+        """Take in what the server has said."""
         with self._lock:
             while said := self._receive():
                 self._news.update(marshal.loads(said))

@@ -173,10 +173,6 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
 
     Args:
         total_bytes: The file's length.
-
-    Raises:
-        NoSegment: It is none.
-        NotReadable: It is of another version, or damaged.
     """
     dtype = layout.dtype("nameplate")
     begin = read(dtype.itemsize, 0)
@@ -206,10 +202,6 @@ def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
 
     Args:
         total_bytes: The file's length.
-
-    Raises:
-        NoSegment: It is none.
-        NotReadable: It is of another version, or damaged, or its maker has closed it.
     """
     dtype = layout.dtype("cache_plate")
     begin = read(dtype.itemsize, layout.offset("cache", "plate"))

@@ -52,7 +52,6 @@ def write_trace(path: str | os.PathLike[str], traced: Sequence[Traced], layout: 
         How many batches are in it.
 
     Raises:
-        NothingToTrace: It would be empty.
         OSError: The file cannot be written.
     """
     batches = sum(len(each.records) for each in traced)

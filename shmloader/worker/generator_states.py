@@ -57,12 +57,7 @@ def _is_as_expected() -> bool:
 
 
 def unpack_torch(packed: bytes) -> torch.Tensor:
-    """
-    Return the state that was packed, for `Generator.set_state`.
-
-    Raises:
-        ValueError: It is no packed state.
-    """
+    """Return the state that was packed, for `Generator.set_state`."""
     kind, packed = packed[:1], packed[1:]
     if kind == _PLAIN:
         return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
@@ -132,12 +127,7 @@ def join(packed: tuple[bytes, ...], seeded: tuple[bytes, ...] | None) -> bytes:
 
 
 def split(joined: bytes, seeded: tuple[bytes, ...] | None) -> tuple[bytes, ...]:
-    """
-    Take three states apart again.
-
-    Raises:
-        ValueError: They are not what `join` made, or lack what was seeded.
-    """
+    """Take three states apart again."""
     if len(joined) < _LENGTHS.size:
         raise ValueError(f"{len(joined)} bytes are no states of generators")
     lengths, at, states = _LENGTHS.unpack(joined[: _LENGTHS.size]), _LENGTHS.size, []

@@ -46,12 +46,7 @@ class LiveTrainer:
 
 
 def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
-    """
-    Look at one training.
-
-    Raises:
-        CommandError: There is none, or it may not be looked at; the text says why and what to do.
-    """
+    """Look at one training."""
     try:
         named = process(pid)
         found = look_into(named, hangs_after_s)

@@ -38,9 +38,6 @@ def compare_threads(made: Any) -> Finding:
 
     Args:
         made: A dataset, or a loader of one.
-
-    Raises:
-        CommandError: It is neither, or has no samples.
     """
     dataset = getattr(made, "dataset", made)
     if isinstance(dataset, IterableDataset):

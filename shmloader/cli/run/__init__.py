@@ -37,7 +37,6 @@ def main(arguments: Sequence[str]) -> int:
 
     Raises:
         WrongArguments: No program is named, or an option is out of range.
-        CommandError: There is no such program, or this Python ignores PYTHONPATH.
     """
     chosen = _parser().parse_args(arguments)
     if sys.flags.ignore_environment or sys.flags.no_site:

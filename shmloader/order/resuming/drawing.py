@@ -31,9 +31,6 @@ def draw_again(
         stateful: What of the sampler has a state.
         generator: The loader's, from which the base seed is drawn.
         checks: Hold what is drawn against the state's checksum; otherwise only its epoch.
-
-    Raises:
-        ValueError: The sampler does not draw what it drew.
     """
     if state.sampler_state is not None or state.sampler_iterator is not None:
         return _restored(sampler, state, stateful, generator)
@@ -132,9 +129,6 @@ def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any])
 
     Returns:
         The checksum of those that were.
-
-    Raises:
-        ValueError: There are fewer.
     """
     number, total, missing = first, 0, set(state.missing)
     progress = telling.of_sampler()

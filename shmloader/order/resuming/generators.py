@@ -26,12 +26,7 @@ def note(generator: Any) -> str:
 
 
 def read(name: str, noted: str) -> torch.Tensor | None:
-    """
-    The state that was noted.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """The state that was noted."""
     if not noted:
         return None
     try:

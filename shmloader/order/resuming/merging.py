@@ -187,9 +187,6 @@ def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
 
     Args:
         sampler: The loader's index sampler; facts: what `facts_of` says of that loader.
-
-    Raises:
-        ValueError: The message names both sides.
     """
     if not facts["order"]:
         raise ValueError(
@@ -236,9 +233,6 @@ def draw_again(sampler: Any, state: State) -> tuple[Drawn, int, int]:
     Returns:
         What comes from there on, the checksum of the indices that this rank would have had, and of
         how many batches: fewer if its epoch is shorter, because more is dropped at the end.
-
-    Raises:
-        ValueError: The sampler does not draw what a rank of that run drew.
     """
     planned = planning.plan_ranks([*_samplers_of_then(sampler, state), sampler])
     for rank, checksum in enumerate(state.checksums):

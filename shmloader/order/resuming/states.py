@@ -210,9 +210,6 @@ class State:
 
         Args:
             index: What an iterable dataset is asked for.
-
-        Raises:
-            ValueError: What is said of it makes no sense.
         """
         described = self.raw["worker_states"]
         try:
@@ -225,13 +222,7 @@ _DAMAGED = "this state of a loader is damaged"
 
 
 def read(state: Any) -> State:
-    """
-    Read a state.
-
-    Raises:
-        TypeError: It is no dictionary.
-        ValueError: It is not one of ours, of a later version, or damaged.
-    """
+    """Read a state."""
     if not isinstance(state, Mapping):
         raise TypeError(f"a loader's state is a dict, but got {type(state).__name__}")
     version = state.get("shmloader")
