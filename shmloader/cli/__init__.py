@@ -30,12 +30,7 @@ class Command(NamedTuple):
     summary: str
 
     def run(self, name: str, arguments: Sequence[str]) -> int:
-        """
-        Import the command and run it.
-
-        Raises:
-            CommandError: A room of the package is not there, or it cannot go on.
-        """
+        """Import the command and run it, unless a room of the package that it needs is absent."""
         module, _, attribute = self.target.partition(":")
         with naming_the_room(f"shmloader {name}"):
             found: Any = getattr(importlib.import_module(module), attribute)
@@ -91,15 +86,7 @@ exit status: 0 done, or what reads the output has seen enough; 1 could not go on
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """
-    Run one command of the command line.
-
-    Args:
-        argv: The arguments after the program's name; default: those of this process.
-
-    Returns:
-        The exit status, as the help says.
-    """
+    """Run one command, by default with this process's arguments, and return the exit status."""
     name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
     try:
         with watched_output():

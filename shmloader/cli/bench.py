@@ -34,12 +34,7 @@ or no batch; 2 for wrong options.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Compare the loaders, or measure the user's own, and return the exit status.
-
-    Raises:
-        CommandError: The loaders' batches differ, or there is no such function or no batch.
-    """
+    """Compare the loaders, or measure the user's own, and return the exit status."""
     chosen = _parser().parse_args(arguments)
     if chosen.step and not chosen.headspace:
         raise WrongArguments("--step goes with --headspace")
@@ -88,12 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def measure(workers: int, rounds: int) -> list[str]:
-    """
-    Move batches of every size with both loaders, check them, and say what they took.
-
-    Raises:
-        CommandError: The loaders' batches differ.
-    """
+    """Move batches of every size with both loaders, check them, and say what they took."""
     from shmloader.cli.comparison import Load, compared, middle, move_batches, table
 
     rows, remarks = [], []

@@ -14,12 +14,7 @@ _LONGEST_S = 1e9  # 30 years; sleeping for much more is an error
 
 
 class CommandError(RuntimeError):
-    """
-    A command cannot go on; the text is for the user.
-
-    Attributes:
-        status: The exit status.
-    """
+    """A command cannot go on; the text is for the user, `status` the exit status."""
 
     status = 1
 

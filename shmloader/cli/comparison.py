@@ -67,13 +67,7 @@ class Took:
 
 
 def table(loads: str, rows: Sequence[tuple[str, str, Took]]) -> list[str]:
-    """
-    Say what loaders took, in columns.
-
-    Args:
-        loads: What the first column names.
-        rows: What was loaded, by which loader, and what it took.
-    """
+    """Say what loaders took, in columns."""
     lines = [(loads, *_HEADINGS), *((title, by, *_figures(took)) for title, by, took in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [_aligned(line, widths) for line in lines]
@@ -237,9 +231,6 @@ def digest_batch(batch: Any) -> str:
     Args:
         batch: Dense CPU tensors, arrays and plain values in any nesting of mappings, lists and
             tuples.
-
-    Returns:
-        SHA-256 in hexadecimal.
     """
     digest = hashlib.sha256()
     _add(digest, batch)

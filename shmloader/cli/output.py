@@ -63,12 +63,7 @@ class _Output:
 
 @contextlib.contextmanager
 def watched_output() -> Iterator[None]:
-    """
-    Write all that the block prints, even if the block ends the program.
-
-    Raises:
-        OutputLost: Not all could be written.
-    """
+    """Write all that the block prints, even if the block ends the program."""
     stream = sys.stdout
     if stream is None:  # the program was started with it closed, and prints nothing
         yield

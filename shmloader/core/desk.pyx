@@ -152,9 +152,6 @@ cdef class Desk:
 
         Returns:
             As `take`, but (Order.PLACE, a `Taken`), for `begin`.
-
-        Raises:
-            WorkerBroken: As `take`.
         """
         cdef int64_t started = platform_now_ns()
         cdef uint32_t cell = 0
@@ -411,9 +408,6 @@ cdef class Desk:
 
         Returns:
             The tensor; None for a dtype that DLPack lacks.
-
-        Raises:
-            BatchTooLarge, OutOfSharedMemory, Stopping: As `write`.
         """
         return self.memory.empty(shape, dtype)
 
@@ -445,9 +439,6 @@ cdef class Desk:
 
         Returns:
             As `original`; tensors (B, *sample shape) lie in the slot if they can.
-
-        Raises:
-            BatchTooLarge, OutOfSharedMemory, Stopping: As `write`.
         """
         if not self.memory.watches:
             desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)

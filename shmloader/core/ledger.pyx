@@ -229,12 +229,7 @@ cdef class Ledger:
         ledger_rest_leased(self.table, not keeps_pages)
 
     def grow(self):
-        """
-        Put one slot more into use, if late drops of batches say that the slots are too few.
-
-        Returns:
-            True if there is one more now.
-        """
+        """Use one slot more if late drops call for it. Returns True if there is one more."""
         return ledger_grow(self.table)
 
     def receive(self):
@@ -279,12 +274,7 @@ cdef class Ledger:
         self.progress.note_answer(worker, slot, start, answer.snapshot_bytes)
 
     def wait(self, double timeout_s):
-        """
-        Park until some worker may have news, at most timeout_s seconds.
-
-        Raises:
-            BaseException: The error of a signal's handler.
-        """
+        """Park until some worker may have news, or a signal came; at most timeout_s seconds."""
         cdef doorbell *bell = &segment_control(self.table.base).doorbell
         cdef int64_t started = platform_now_ns()
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
@@ -335,9 +325,6 @@ cdef class Ledger:
         Args:
             spill: As for `deliver`.
             into: Its attribute `batch` becomes the `Lent`, so that no interrupt comes between.
-
-        Raises:
-            WorkerBroken, RuntimeError, MemoryError: As `deliver`.
         """
         cdef Lent lent = self.take_out(slot, spill, NONE_MOVED)
         if lent.in_slot:

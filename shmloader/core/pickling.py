@@ -47,10 +47,6 @@ class Pickler(pickle.Pickler):
 
         Returns:
             The pickle, and a list of the contiguous buffers that lie beside it.
-
-        Raises:
-            Exception: The error of the object's own reduction.
-            RecursionError: It nests deeper than pickle can follow.
         """
         try:
             self.dump(value)
@@ -131,13 +127,7 @@ class Unpickler(pickle.Unpickler):
 
     @staticmethod
     def find_global(module: str, name: str) -> Any:
-        """
-        Find what a module calls by a qualified name now, as a pickle would.
-
-        Raises:
-            AttributeError: The module has no such name.
-            ImportError: There is no such module.
-        """
+        """Find what a module calls by a qualified name now, as a pickle would."""
         if module not in sys.modules:
             __import__(module)
         value = sys.modules[module]

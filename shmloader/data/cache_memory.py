@@ -36,10 +36,6 @@ class CacheMemory:
         Args:
             indices: How many samples there are.
             label: What viewers call it.
-
-        Raises:
-            ValueError: There is no room for the index of so many samples.
-            OutOfSharedMemory: It cannot be made, or not be mapped.
         """
         most_bytes = _within_limits(max_bytes)
         self._about = next(_numbers), label

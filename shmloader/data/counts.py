@@ -59,12 +59,7 @@ class Counts:
 
 
 class _OwnLine:
-    """
-    A process's own line; threads that come first at once may have one each.
-
-    Attributes:
-        pid: The process's.
-    """
+    """A process's own line; threads that come first at once may have one each."""
 
     def __init__(self, path: str) -> None:
         self.pid = os.getpid()

@@ -41,9 +41,6 @@ def read(path: str, name: str, since_ns: int) -> bytes | None:
 
     Returns:
         The value; None if the file is damaged.
-
-    Raises:
-        OSError: There is no such file, or it cannot be read.
     """
     with open(path, "rb", buffering=0) as file:
         header = file.read(_HEADER.size)
@@ -78,12 +75,7 @@ def _checksum(value: bytes, name: str) -> int:
 
 
 def write(descriptor: int, name: str, value: bytes) -> None:
-    """
-    Write a value from the beginning of a file.
-
-    Raises:
-        OSError: The disk is full, or fails.
-    """
+    """Write a value from the beginning of a file."""
     for part in (_HEADER.pack(_MAGIC, len(value), _checksum(value, name)), value):
         left = memoryview(part)
         while left:

@@ -39,12 +39,7 @@ class KeptValue(NamedTuple):
 
 
 class Index:
-    """
-    The records of a folder, for as long as its lock is held.
-
-    Attributes:
-        total_bytes: Of all records.
-    """
+    """The records of a folder, for as long as its lock is held."""
 
     def __init__(self, path: str) -> None:
         """Open the file, an empty one if there is none."""
@@ -88,12 +83,7 @@ class Index:
         self.total_bytes += record.taken_bytes
 
     def take_oldest(self) -> KeptValue:
-        """
-        Take the oldest record away, and return it.
-
-        Raises:
-            DamagedIndex: It was damaged.
-        """
+        """Take the oldest record away, and return it, unless it was damaged."""
         record = self._read(self._first)
         self._first += 1
         self.total_bytes -= record.taken_bytes

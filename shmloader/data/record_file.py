@@ -67,10 +67,6 @@ def build(records: Iterable[Any], progress: Progress | None, *, of_each: int = 1
 
     Args:
         of_each: How many are of one item of the user's, whose number an error has as a note.
-
-    Raises:
-        OutOfSharedMemory: There is no room for them.
-        Exception: What the iterator or the reduction of an object raises.
     """
     growing = Growing()
     try:
@@ -85,13 +81,7 @@ def build(records: Iterable[Any], progress: Progress | None, *, of_each: int = 1
 
 
 def pack(records: Iterable[Any], path: str, progress: Progress | None) -> None:
-    """
-    Write records into a file on a disk; there is a file of that name when all are written.
-
-    Raises:
-        OSError: It cannot be written.
-        Exception: What the iterator or the reduction of an object raises.
-    """
+    """Write records into a file on a disk; there is a file of that name when all are written."""
     with _replacing(path) as file:
 
         def append(part: memoryview) -> None:
@@ -117,13 +107,7 @@ def copy_to(source: RecordFile, path: str) -> None:
 
 
 def open_path(path: str) -> RecordFile:
-    """
-    Map a file.
-
-    Raises:
-        OSError: There is none, or it cannot be read.
-        ValueError: It is none of records, or was cut off or damaged.
-    """
+    """Map a file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _map(descriptor, path, read_header(descriptor, path))

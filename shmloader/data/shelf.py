@@ -37,12 +37,7 @@ _FOLDER_NAME, _FILE_NAME = re.compile("[0-9a-f]{2}"), re.compile(r"[0-9a-f]{38}(
 
 
 class Shelf:
-    """
-    Keeps values by name, up to a number of bytes.
-
-    Attributes:
-        folder: Where they are.
-    """
+    """Keeps values by name, up to a number of bytes."""
 
     def __init__(self, folder: str, max_bytes: int, started_ns: int) -> None:
         """
@@ -95,12 +90,7 @@ class Shelf:
         return value
 
     def put(self, name: str, value: bytes) -> None:
-        """
-        Keep a value, unless there is no room for it or another process has it in hand.
-
-        Raises:
-            OSError: The disk is full, or fails, or the folder is gone.
-        """
+        """Keep a value, unless there is no room for it or another process has it in hand."""
         record = KeptValue(name, entry.taken_bytes(entry.file_bytes(len(value))))
         if record.taken_bytes > self._max_bytes:
             return

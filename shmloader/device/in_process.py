@@ -10,12 +10,7 @@ from shmloader.way_out import transformed
 
 
 def bringing_to(wanted: Device) -> Callable[[Any], Any]:
-    """
-    Return what brings a batch to the device of a loader without workers.
-
-    Raises:
-        ValueError: There is no such device.
-    """
+    """Return what brings a batch to the device of a loader without workers."""
     device, transform = backend_for(wanted.name).device, wanted.transform
 
     def bring(batch: Any) -> Any:

@@ -26,9 +26,6 @@ def copies_to(
     Args:
         lock_bytes: How much of each slot is page-locked; None: as the batches need.
         in_order: torch's option of that name.
-
-    Raises:
-        ValueError: There is no such device.
     """
     backend = backend_for(device.name)
     registry = Registry(

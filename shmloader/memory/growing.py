@@ -30,12 +30,7 @@ class Growing:
         self._room_until = 0  # as far as there was room at the last look
 
     def write(self, part: memoryview) -> None:
-        """
-        Append bytes.
-
-        Raises:
-            OutOfSharedMemory: There is no room for them.
-        """
+        """Append bytes."""
         while part:
             if self._written_bytes + len(part) > self._room_until:
                 self._look(len(part))

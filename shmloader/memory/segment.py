@@ -240,12 +240,7 @@ class Segment:
     """
 
     def __init__(self, shape: Shape) -> None:
-        """
-        Create and map a segment, with shorter ranges if the wanted ones cannot be mapped.
-
-        Raises:
-            OutOfSharedMemory: Not even the shortest ranges can be mapped.
-        """
+        """Create and map a segment, with shorter ranges if the wanted ones cannot be mapped."""
         self.shape, self.ledger = _create_and_map(shape)
 
     @property

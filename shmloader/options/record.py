@@ -178,13 +178,7 @@ class Given(TypedDict, total=False):
 
 @dataclass  # not frozen: to type checkers a loader has these attributes, which may be set
 class Options:
-    """
-    What a loader may be told beyond torch's arguments; `DataLoader` says what each means.
-
-    Raises:
-        TypeError: An option is of a wrong type.
-        ValueError: An option is out of range.
-    """
+    """What a loader may be told beyond torch's arguments; `DataLoader` says what each means."""
 
     slots: int | None = _option(None, _count(1, SLOTS_MAX, None), "slots of each loader")
     slot_bytes: int | None = _option(

@@ -109,12 +109,7 @@ RULES = (*_OF_DEVICES, *_OF_OPTIONS, *_OF_DATASETS)
 
 
 def check(loader: Any, options: Options) -> None:
-    """
-    Refuse options that cannot all be kept, of a loader whose attributes are set.
-
-    Raises:
-        ValueError: Two options contradict each other, or an option the dataset's kind.
-    """
+    """Refuse options that cannot all be kept, of a loader whose attributes are set."""
     has_workers = loader.num_workers > 0
     _refuse(loader, options, RULES if has_workers else _OF_DEVICES)
     if has_workers:
@@ -122,12 +117,7 @@ def check(loader: Any, options: Options) -> None:
 
 
 def check_alone(options: Options) -> None:
-    """
-    Refuse options that cannot all be kept, whatever the dataset.
-
-    Raises:
-        ValueError: Two options contradict each other.
-    """
+    """Refuse options that cannot all be kept, whatever the dataset."""
     _refuse(None, options, _OF_OPTIONS)
 
 

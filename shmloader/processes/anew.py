@@ -25,14 +25,7 @@ class Anew:
     patience_s = 60.0  # with an interpreter that imports
 
     def __init__(self, context: Any, sealed: Sealed, succeed: Succeed) -> None:
-        """
-        Start workers from now on.
-
-        Args:
-            context: Of multiprocessing.
-            sealed: What they are started with.
-            succeed: Called in each of them.
-        """
+        """Start workers from now on."""
         self._context, self._sealed, self._succeed = context, sealed, succeed
 
     def make(self, birth: Birth) -> Any:
@@ -41,12 +34,7 @@ class Anew:
         return self._context.Process(target=be, args=arguments, daemon=True)
 
     def order(self, birth: Birth) -> Any:
-        """
-        Start the process for a birth.
-
-        Raises:
-            OSError: There is no descriptor, process or memory left.
-        """
+        """Start the process for a birth."""
         process = self.make(birth)
         starting.start(process)
         return process

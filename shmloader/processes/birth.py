@@ -79,12 +79,7 @@ class Birth:
 
     @classmethod
     def make(cls, content: bytes) -> "Birth":
-        """
-        Make a file without records.
-
-        Raises:
-            OSError: There is no descriptor left, or no memory.
-        """
+        """Make a file without records."""
         content_bytes = -(-len(content) // _RECORD.size) * _RECORD.size
         # Owned within the line that opens it: an interrupt in another one would lose the file.
         birth = cls(Descriptor(segment.open_object("shmloader-birth")), content_bytes)

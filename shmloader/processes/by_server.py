@@ -52,10 +52,6 @@ class ByServer:
 
         Returns:
             The process that was told to; None: not now.
-
-        Raises:
-            OSError: There is no descriptor, process or memory left.
-            PreloadFailed: A module cannot be imported.
         """
         taker = self.server.order(birth, lambda: self._write(birth))
         return self._anew.order(birth) if self.server.threads else taker

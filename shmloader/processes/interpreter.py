@@ -22,24 +22,12 @@ class Interpreter:
     """The child, with what is used here of a Process."""
 
     def __init__(self, far_end: socket.socket, modules: Sequence[str], path: list[str]) -> None:
-        """
-        Be a server; it is not started.
-
-        Args:
-            far_end: Its endpoint of the channel.
-            modules: What it imports.
-            path: Its sys.path.
-        """
+        """Be a server; it is not started."""
         self._far_end, self._modules, self._path = far_end, modules, path
         self._child: starting.Child | None = None
 
     def start(self) -> None:
-        """
-        Start it.
-
-        Raises:
-            OSError: There is no descriptor, process or memory left.
-        """
+        """Start it."""
         given = {
             "path": self._path,
             "channel": self._far_end.fileno(),

@@ -117,9 +117,6 @@ class Mother:
 
         Returns:
             The process that the order was sent to; None: not now.
-
-        Raises:
-            OSError: There is no descriptor, process or memory left, for the order or the process.
         """
         if not self.is_alive():
             now = time.monotonic()

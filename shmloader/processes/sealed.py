@@ -51,10 +51,6 @@ class Sealed:
 
         Args:
             counting: Names in pickles of reductions that count their readers.
-
-        Raises:
-            TypeError, AttributeError, PicklingError: It cannot be pickled.
-            OSError: There is no descriptor or memory left.
         """
         sealed = cls(Descriptor(segment.open_object("shmloader-start")), ())
         with open(sealed._file.fileno(), "wb", closefd=False) as file:

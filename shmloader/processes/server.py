@@ -40,13 +40,7 @@ class Server(Mother):
     process: Interpreter
 
     def __init__(self, modules: Sequence[str], path: list[str]) -> None:
-        """
-        Be a server; it starts when it is ordered something.
-
-        Args:
-            modules: What it imports.
-            path: Its sys.path.
-        """
+        """Be a server; it starts when it is ordered something."""
         self._modules, self._path = modules, path
         self._lock = threading.RLock()
         self._news: dict[str, Any] = {}
@@ -63,12 +57,7 @@ class Server(Mother):
         self.process.start()
 
     def order(self, birth: Birth, others: Callable[[], Sequence[int]] = tuple) -> Any:
-        """
-        As `Mother.order`; None too if it cannot fork workers, which `threads` says.
-
-        Raises:
-            PreloadFailed: A module cannot be imported.
-        """
+        """As `Mother.order`; None too if it cannot fork workers, which `threads` says."""
         with self._lock:
             self.hear()
             return None if self.threads else super().order(birth, others)

@@ -32,13 +32,7 @@ class Servers:
         """Nothing watches them."""
 
     def of_now(self, modules: tuple[str, ...]) -> Server:
-        """
-        Return the server for these modules and the surroundings of now.
-
-        Raises:
-            AssertionError, RuntimeError: This process may not start others, as multiprocessing
-                says it.
-        """
+        """Return the server for these modules and the surroundings of now."""
         if process.current_process()._config.get("daemon"):  # type: ignore[attr-defined]
             raise AssertionError("daemonic processes are not allowed to have children")
         path = spawn.get_preparation_data("")["sys_path"]

@@ -30,12 +30,7 @@ class Surroundings(NamedTuple):
 
 
 def of_now(path: list[str]) -> Surroundings:
-    """
-    Note the surroundings of this process.
-
-    Args:
-        path: Its sys.path, without "".
-    """
+    """Note the surroundings of this process."""
     return Surroundings(
         executable=os.fsencode(spawn.get_executable()),
         flags=tuple(util._args_from_interpreter_flags()),  # type: ignore[attr-defined]

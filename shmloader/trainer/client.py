@@ -46,12 +46,7 @@ class LoaderClient:
     says_that_it_leaves = staticmethod(snapshot.says_that_it_leaves)
 
     def __init__(self, spec: WorkerSpec, preload: tuple[str, ...] | None = None) -> None:
-        """
-        Be asked.
-
-        Args:
-            preload: As a `Client` has it.
-        """
+        """Be asked."""
         self.spec = spec
         self.preload = preload
         self.leaves = spec.worker_bytes is not None

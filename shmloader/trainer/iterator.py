@@ -65,13 +65,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         order: Order,
         parts: Parts,
     ) -> None:
-        """
-        Start the workers and send the first requests.
-
-        Args:
-            order: What is asked next, for the iterator's whole life.
-            parts: What is attached to it.
-        """
+        """Start the workers and send the first requests."""
         start = Start.now()
         # What shutting down needs, before anything can fail.
         self._generation = generation()

@@ -54,12 +54,7 @@ class Running:
         )
 
     def open(self, iterator: Any, options: Options, shape: Shape, parts: Parts) -> None:
-        """
-        Open a segment, and what torch knows as queues over it.
-
-        Raises:
-            OutOfSharedMemory, OSError: There is no room for it.
-        """
+        """Open a segment, and what torch knows as queues over it."""
         with shortages.explained():
             segment = self._pool.acquire(shape)
             self.transport = opening.transport_over(iterator, segment, self._pool, options)
@@ -85,12 +80,7 @@ class Running:
         self.waiting = Waiting(self.tasks, self.transport, self.processes, self.way)
 
     def start(self, iterator: Any, loader: Any, options: Options) -> None:
-        """
-        Start the workers.
-
-        Raises:
-            OSError: The machine has no room for them.
-        """
+        """Start the workers."""
         assert self.segment is not None, "it is open"
         with shortages.explained():
             spec = opening.spec_of(iterator, options, self.segment.handle())

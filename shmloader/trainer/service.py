@@ -130,13 +130,7 @@ class Service:
         return None if self._loaded is None else self._loaded.sampler_epoch
 
     def iterate(self, loader: Any, options: Options) -> RingIterator:
-        """
-        Start an iterator of a loader with workers, as torch's `_get_iterator` does.
-
-        Raises:
-            TypeError: The workers are threads.
-            ValueError: Options that were changed do not go together.
-        """
+        """Start an iterator of a loader with workers, as torch's `_get_iterator` does."""
         reason = why_unserved(loader)
         if reason:
             raise TypeError(reason)

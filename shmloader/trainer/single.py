@@ -40,13 +40,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     _shared_seed: Any
 
     def __init__(self, loader: Any, options: Options, order: Order, parts: Parts) -> None:
-        """
-        Begin as torch's does, and bring the dataset to where the order is.
-
-        Args:
-            order: What is asked next.
-            parts: What is attached to this iterator.
-        """
+        """Begin as torch's does, and bring the dataset to where the order is."""
         # First: a device that is not there costs no draw.
         self._to_device = without_workers(options)
         self._task = 0

@@ -19,14 +19,7 @@ class Tally:
     def __init__(
         self, pool: SegmentPool, transport: Transport, pids: Callable[[], list[int]]
     ) -> None:
-        """
-        Count nothing yet.
-
-        Args:
-            pool: The loader's, with its name and its history.
-            transport: The iterator's, which counts what it does.
-            pids: Lists the iterator's workers now.
-        """
+        """Count nothing yet."""
         self._pool = pool
         self._figures, self._notes = transport.figures, transport.notes
         self._spills = transport.budget.spills

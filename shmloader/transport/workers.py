@@ -74,12 +74,7 @@ class Workers:
     # Start
 
     def start(self, context: Any, client: Client, transport: Transport, restarts: int) -> None:
-        """
-        Start the processes with a context of multiprocessing, each where its past says.
-
-        Args:
-            restarts: How many deaths are healed in each epoch.
-        """
+        """Start the processes with a context of multiprocessing, each where its past says."""
         self._client, self.started_s = client, time.monotonic()
         if client.leaves:
             self.slice_s = self._longest_slice_s = _SHORT_SLICE_S

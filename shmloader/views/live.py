@@ -168,12 +168,7 @@ class LiveLoader:
 
 
 def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
-    """
-    Read whose segment this is.
-
-    Args:
-        total_bytes: The file's length.
-    """
+    """Read whose segment this is."""
     dtype = layout.dtype("nameplate")
     begin = read(dtype.itemsize, 0)
     if len(begin) < dtype.itemsize or layout.values("nameplate", begin)["magic"] != layout.magic:
@@ -197,12 +192,7 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
 
 
 def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
-    """
-    Read what a cache did.
-
-    Args:
-        total_bytes: The file's length.
-    """
+    """Read what a cache did."""
     dtype = layout.dtype("cache_plate")
     begin = read(dtype.itemsize, layout.offset("cache", "plate"))
     plate = layout.values("cache_plate", begin) if len(begin) == dtype.itemsize else None
@@ -248,13 +238,7 @@ def printable(text: str) -> str:
 def read_loader(
     read: Read, plate: Plate, layout: Layout, now_ns: int, hangs_after_s: float = HANGS_AFTER_S
 ) -> LiveLoader:
-    """
-    Read what an iterator of a loader does now.
-
-    Args:
-        now_ns: The monotonic clock.
-        hangs_after_s: Seconds for one sample, below which no worker is said to hang.
-    """
+    """Read what an iterator of a loader does now."""
     view = _trainer(read, layout)
     records = read_log(read, layout, plate.log_offset, plate.log_records)
     pace = pace_of(records, view, now_ns)

@@ -21,10 +21,6 @@ def draw(path: str | os.PathLike[str], records: Records, title: str = "") -> Non
     Args:
         path: The file; its suffix is its format, as `matplotlib` knows it.
         records: Of a log, oldest first; the last epoch in it is drawn.
-
-    Raises:
-        ImportError: matplotlib is missing.
-        ValueError: There is no record.
     """
     if not len(records):
         raise ValueError("there is no picture of no batches: iterate the loader first")

@@ -50,9 +50,6 @@ def write_trace(path: str | os.PathLike[str], traced: Sequence[Traced], layout: 
 
     Returns:
         How many batches are in it.
-
-    Raises:
-        OSError: The file cannot be written.
     """
     batches = sum(len(each.records) for each in traced)
     if not batches:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
+from examples.forecast import Habits, forecast
 from shmloader import BatchTooLarge, DataLoader
 from shmloader.memory import limits
-from shmloader.memory.forecast import Habits, forecast
 from shmloader.memory.segment import Segment, first_shape, shape_of
 from tests.helpers.datasets import Computed
 

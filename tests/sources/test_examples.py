@@ -7,6 +7,7 @@ module, or attribute of one, is here; `<!-- not run: REASON -->` leaves it out.
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import re
 import subprocess
@@ -93,6 +94,7 @@ def test_example_runs(example, tmp_path):
     done = subprocess.run(
         [sys.executable, *IGNORING, program],
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -36,22 +36,12 @@ def pids() -> Iterator[int]:
 
 
 def owner_of(pid: int) -> int:
-    """
-    The user that a process runs as.
-
-    Raises:
-        OSError: There is no such process, or /proc hides it.
-    """
+    """The user that a process runs as."""
     return os.stat(f"/proc/{pid}").st_uid
 
 
 def process(pid: int) -> RunningProcess:
-    """
-    Read what a process is.
-
-    Raises:
-        OSError: It has ended.
-    """
+    """Read what a process is."""
     command = _read(pid, "cmdline").replace("\0", " ").strip()
     # Behind the command's name, which may hold anything.
     start = int(_read(pid, "stat").rpartition(")")[2].split()[19])

@@ -54,12 +54,7 @@ class ProcessSegments:
 
 
 def look_into(process: RunningProcess, hangs_after_s: float = HANGS_AFTER_S) -> ProcessSegments:
-    """
-    Read all segments that a process has open, and close them again.
-
-    Raises:
-        OSError: The process has ended, or may not be looked at.
-    """
+    """Read all segments that a process has open, and close them again."""
     loaders, owners, unread = [], set(), []
     caches: list[LiveCache] = []
     for descriptor in _segments_of(process.pid):

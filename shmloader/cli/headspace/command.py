@@ -13,16 +13,7 @@ _LITTLE = 1.05  # a gain that the spread of the rounds could hide
 
 
 def measure_headspace(loader_target: str, step_target: str | None, seconds: float) -> str:
-    """
-    Measure the user's loader, with the user's step if there is one, and say what was found.
-
-    Args:
-        loader_target: "module:function", which returns the loader.
-        step_target: "module:function" of a batch; None: none.
-
-    Raises:
-        CommandError: There is no such function, or the loader has no batch.
-    """
+    """Measure the user's loader, with the user's step if there is one, and say what was found."""
     make_loader = load(loader_target)
     step = load(step_target) if step_target else None
     if sys.stderr.isatty():

@@ -53,9 +53,6 @@ def measure(
         loader: Any torch DataLoader; it is closed.
         step: What is done with a batch; None: nothing, and nothing is replayed.
         seconds: About how long both take together; a step or a batch is never cut short.
-
-    Raises:
-        CommandError: The loader has no batch.
     """
     phase_s = seconds / 2 if step else seconds
     batches = _Endless(loader)

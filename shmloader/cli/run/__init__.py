@@ -32,12 +32,7 @@ It ends with the program's own exit status; 1 if there is no such program, 2 for
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Become the program that the arguments name; it says at its end what its loaders did.
-
-    Raises:
-        WrongArguments: No program is named, or an option is out of range.
-    """
+    """Become the program that the arguments name; it says at its end what its loaders did."""
     chosen = _parser().parse_args(arguments)
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise CommandError("works by PYTHONPATH and site: start Python without -E, -I and -S")

@@ -202,13 +202,7 @@ _observer: Observer | None = None
 
 
 def begin(text: str, torchs: Callable[[Any], Any]) -> Observer:
-    """
-    Serve and watch the loaders of this process, and say at its end what they did.
-
-    Args:
-        text: The settings, as in the variable.
-        torchs: torch's own `_get_iterator`.
-    """
+    """Serve and watch the loaders of this process, and say at its end what they did."""
     global _observer
     with _first_use:
         if _observer is None:

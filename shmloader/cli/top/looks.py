@@ -18,15 +18,7 @@ def show_trainings(
     interval_s: float,
     hangs_after_s: float,
 ) -> int:
-    """
-    Show a training, or all, until it ends or Ctrl-C.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        CommandError: The process is not there, trains nothing, or may not be looked at.
-    """
+    """Show a training, or all, until it ends or Ctrl-C, and return the exit status."""
     has_seen = False
     try:
         with way_to_show(as_json, once) as show:

@@ -41,12 +41,7 @@ class Resumption:
     """
 
     def __init__(self, loader: Any, options: Options, state: State) -> None:
-        """
-        Check a state against a loader, and warn of what it cannot keep.
-
-        Raises:
-            ValueError: It is another loader's; the message names both sides.
-        """
+        """Check a state against a loader, and warn of what it cannot keep."""
         self.state = state
         self.shared_seed = int(state.shared_seed) if state.shared_seed >= 0 else None
         self._options = options
@@ -227,12 +222,7 @@ class Resumption:
         return self.state.at == END and self.state.sampler_state is not None
 
     def finish(self, sampler: Any, stateful: Stateful, generator: Any) -> None:
-        """
-        Bring a sampler with a state to the end of the epoch that is over.
-
-        Raises:
-            ValueError: It has no state.
-        """
+        """Bring a sampler with a state to the end of the epoch that is over."""
         if self._has_sampler_state:
             with self.pinned(keeps_draws=False):
                 draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
@@ -269,12 +259,7 @@ class Resumption:
         return int(self.state.epoch) - (1 if self.is_in_epoch else 0)
 
     def draw(self, sampler: Any, stateful: Stateful, generator: Any) -> Drawn | None:
-        """
-        Bring the sampler to its place; None if a whole epoch comes, which it draws by itself.
-
-        Raises:
-            ValueError: It does not draw what it drew.
-        """
+        """Bring the sampler to its place; None if a whole epoch comes, which it draws by itself."""
         if self._is_iterable or not self.is_in_epoch:
             return None
         if self.state.is_merged:

@@ -1,9 +1,9 @@
 """
 What will stay in memory and which batches will spill, computed before anything runs.
 
-The trainer decides by policy.py; so does this, for batches of about one size, as long as there is
-memory. How far the workers are at one moment is not known beforehand, so numbers that depend on it
-are pairs: the least and the most.
+The trainer decides by memory/policy.py; so does this, for batches of about one size, as long as
+there is memory. How far the workers are at one moment is not known beforehand, so numbers that
+depend on it are pairs: the least and the most.
 """
 
 import mmap
