@@ -123,19 +123,10 @@ cdef class Desk:
         Raises:
             WorkerBroken: The order is not one that the trainer has given to this worker now.
         """
-        cdef int64_t started = platform_now_ns()
-        cdef int64_t taken_ns = started
+        cdef int64_t taken_ns = platform_now_ns()
         cdef uint32_t cell = 0
         cdef Taken taken
-        cdef desk *seat = &self.memory.seat
-        cdef bint found = desk_take(seat, &cell)
-        if not found:
-            if seat.view.state != WORKER_IDLE:  # otherwise each timeout would begin it anew
-                desk_show(seat, WORKER_IDLE, started)
-            found = self.wait_for_order(timeout_s, &cell)
-            taken_ns = platform_now_ns()
-            clock_add_starved(&seat.block.clock, taken_ns - started)
-        if not found:
+        if not self.next_order(timeout_s, &taken_ns, &cell):
             return None
         if cell_verb(cell) == VERB_PLACE:
             taken = self.accept(cell_slot(cell))
@@ -153,20 +144,27 @@ cdef class Desk:
         Returns:
             As `take`, but (Order.PLACE, a `Taken`), for `begin`.
         """
-        cdef int64_t started = platform_now_ns()
+        cdef int64_t taken_ns = platform_now_ns()
         cdef uint32_t cell = 0
-        cdef desk *seat = &self.memory.seat
-        cdef bint found = desk_take(seat, &cell)
-        if not found and timeout_s > 0:
-            if seat.view.state != WORKER_IDLE:  # as in take
-                desk_show(seat, WORKER_IDLE, started)
-            found = self.wait_for_order(timeout_s, &cell)
-            clock_add_starved(&seat.block.clock, platform_now_ns() - started)
-        if not found:
+        if not self.next_order(timeout_s, &taken_ns, &cell):
             return None
         if cell_verb(cell) == VERB_PLACE:
             return (PLACE, self.accept(cell_slot(cell)))
         return self.order_of(cell)
+
+    cdef bint next_order(self, double timeout_s, int64_t *now, uint32_t *cell) except -1:
+        """Take the next cell of the ring, and wait for it; `now` is brought to the end of that."""
+        cdef desk *seat = &self.memory.seat
+        cdef int64_t started = now[0]
+        cdef bint found = desk_take(seat, cell)
+        if found or timeout_s <= 0:
+            return found
+        if seat.view.state != WORKER_IDLE:  # otherwise each timeout would begin it anew
+            desk_show(seat, WORKER_IDLE, started)
+        found = self.wait_for_order(timeout_s, cell)
+        now[0] = platform_now_ns()
+        clock_add_starved(&seat.block.clock, now[0] - started)
+        return found
 
     cdef object order_of(self, uint32_t cell):
         """Read an order that is about no slot."""

@@ -22,40 +22,15 @@ cdef class Figures:
         """Tell what a ledger has counted and counts."""
         self.ledger = ledger
 
-    @property
-    def waited_ns(self):
-        """Nanoseconds parked in `Ledger.wait`."""
-        return self.ledger.sums.waited_ns
+    def sums(self):
+        """
+        Return what was counted of all batches and workers so far, by name.
 
-    @property
-    def batches(self):
-        """Batches delivered."""
-        return self.ledger.sums.batches
-
-    @property
-    def bytes(self):
-        """Bytes of the payload of the batches delivered."""
-        return self.ledger.sums.bytes
-
-    @property
-    def spilled(self):
-        """Batches that were copied to private memory when they were delivered."""
-        return self.ledger.sums.spilled
-
-    @property
-    def restarts(self):
-        """Workers that were replaced."""
-        return self.ledger.sums.restarts
-
-    @property
-    def pickled_bytes(self):
-        """Bytes of the pickles in batches."""
-        return self.ledger.sums.pickled_bytes
-
-    @property
-    def pickled_batches(self):
-        """Batches that had a pickle."""
-        return self.ledger.sums.pickled_batches
+        `waited_ns`: parked in `Ledger.wait`; `batches` delivered, `bytes` of their payload;
+        `spilled`: copied to private memory when they were delivered; `restarts`: workers that were
+        replaced; `pickled_bytes` in batches, `pickled_batches` that had any.
+        """
+        return self.ledger.sums
 
     def note_restart(self):
         """Count a worker that was replaced."""

@@ -75,5 +75,5 @@ cdef class SlotMemory:
 
     cdef int ask(self, uint64_t wanted) except -1
     cdef int tell_want(self, uint64_t wanted) except -1
-    cdef int park(self, int64_t timeout_ns) except -1
+    cdef int park(self, int64_t timeout_ns, uint64_t wanted=*) except -1
     cdef int tell(self, int verb, uint32_t slot) except -1

@@ -371,7 +371,7 @@ cdef class SlotMemory:
                 raise Stopping()
             if order_refused(&header.order) == wanted:
                 raise self.room.make_too_large(wanted)
-            park_for_answer(&self.seat, &header.order, wanted)
+            self.park(SLICE_NS, wanted)
         STEP("ask: granted")
         self.grant = self.read_grant()
         self.end_wait(started)
@@ -386,14 +386,21 @@ cdef class SlotMemory:
         self.tell(VERB_WANT, self.slot)
         return 0
 
-    cdef int park(self, int64_t timeout_ns) except -1:
-        """Wait for a ring of this worker's doorbell, unless the trainer wants it to leave."""
+    cdef int park(self, int64_t timeout_ns, uint64_t wanted=0) except -1:
+        """
+        Wait for a ring of this worker's doorbell, unless the trainer wants it to leave.
+
+        Or unless a want is answered by now, if one is named.
+        """
         cdef doorbell *bell = &self.seat.block.doorbell
+        cdef slot_order *order = self.order()
         cdef uint32_t armed
         cdef int outcome = 0
         with nogil:
             armed = doorbell_arm(bell)
-            if not desk_stopping(&self.seat):
+            if not desk_stopping(&self.seat) and (
+                wanted == 0 or (order_grant(order) < wanted and order_refused(order) != wanted)
+            ):
                 outcome = doorbell_park(bell, armed, timeout_ns)
             doorbell_disarm(bell)
         if outcome == -EINTR:
@@ -417,19 +424,3 @@ cdef class SlotMemory:
                     doorbell_park(bell, armed, FULL_NS)
                 doorbell_disarm(bell)
         return 0
-
-
-cdef int park_for_answer(desk *seat, slot_order *order, uint64_t wanted) except -1:
-    """Wait for a ring of a worker's doorbell, unless its want is answered by now."""
-    cdef doorbell *bell = &seat.block.doorbell
-    cdef uint32_t armed
-    cdef int outcome = 0
-    with nogil:
-        armed = doorbell_arm(bell)
-        if (order_grant(order) < wanted and order_refused(order) != wanted
-                and not desk_stopping(seat)):
-            outcome = doorbell_park(bell, armed, SLICE_NS)
-        doorbell_disarm(bell)
-    if outcome == -EINTR:
-        PyErr_CheckSignals()
-    return 0

@@ -269,23 +269,18 @@ def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
 def _stats_of(ledger: Ledger) -> Stats:
     """Read what one segment's ledger and workers have counted."""
     figures = Figures(ledger)
-    counts = figures.counts()
+    counts, sums = figures.counts(), figures.sums()
     workers = workers_of(BatchLog(ledger))
     return Stats(
-        batches=figures.batches,
-        bytes=figures.bytes,
-        wait_s=figures.waited_ns / 1e9,
+        wait_s=sums.pop("waited_ns") / 1e9,
         worker_busy_s=sum(worker.fetching_s + worker.collating_s for worker in workers),
         worker_starved_s=sum(worker.starved_s for worker in workers),
         worker_blocked_s=sum(worker.blocked_s for worker in workers),
-        spilled=figures.spilled,
-        restarts=figures.restarts,
         retired=counts["retired"],
         resident_bytes=figures.resident_bytes,
-        pickled_bytes=figures.pickled_bytes,
-        pickled_batches=figures.pickled_batches,
         slots=counts,
         workers=tuple(workers),
+        **sums,
     )
 
 

@@ -32,7 +32,7 @@ class Tally:
         """Begin an epoch, and end one that the user broke off."""
         self.end()
         self._start = start = epoch.start
-        self._before = self._counts()
+        self._before = self._figures.sums()
         self._clocks_before = workers_of(self._notes)
         self._scheduled_before = {pid: scheduling.scheduled_ns(pid) for pid in self._pids()}
         self._spills_before = Counter(self._spills)
@@ -50,7 +50,6 @@ class Tally:
         self._notes.end_epoch()
         self._pool.history.end(epoch)
         self._runs = False  # now that it is in the history, for who looks on another thread
-        spilled, restarts = self._counts_since()
         log.tell(
             "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d spilled, "
             "%d restarts; %.1f MB resident",
@@ -58,8 +57,8 @@ class Tally:
             epoch.batches,
             epoch.bytes / 1e6,
             epoch.wait_s,
-            spilled,
-            restarts,
+            sum(epoch.spills.values()),
+            epoch.restarts,
             self._figures.resident_bytes / 1e6,
         )
 
@@ -72,7 +71,7 @@ class Tally:
         number = self._number
         view = LAYOUT.values("trainer_view", self._notes.view())
         next_times, step_times = (Times.of(*found) for found in self._notes.durations())
-        _, restarts = self._counts_since()
+        restarts = self._figures.sums()["restarts"] - self._before["restarts"]
         if number != self._number:  # it ended while this thread looked
             return None
         return Epoch.of(
@@ -106,10 +105,3 @@ class Tally:
                 delayed_s=max(0, ready - ready_before) / 1e9,
             )
         return tuple(done)
-
-    def _counts(self) -> tuple[int, int]:
-        return self._figures.spilled, self._figures.restarts
-
-    def _counts_since(self) -> tuple[int, int]:
-        (spilled, restarts), (spilled_before, restarts_before) = self._counts(), self._before
-        return spilled - spilled_before, restarts - restarts_before

@@ -74,7 +74,7 @@ def test_more_that_is_kept_than_slots_spills():
             kept.append(squares.take()[1])
 
         assert [squared(number) for number in range(12)] == [each.tolist() for each in kept]
-        assert 0 < squares.transport.figures.spilled < 12
+        assert 0 < squares.transport.figures.sums()["spilled"] < 12
         del kept
 
 
@@ -105,7 +105,7 @@ def test_deaths_are_healed():
         os.kill(squares.processes.by_id[0].pid, signal.SIGKILL)
 
         assert {n: squared(n) for n in range(1, 4)} == taken(squares, 3)
-        assert 1 == squares.transport.figures.restarts
+        assert 1 == squares.transport.figures.sums()["restarts"]
 
 
 def test_a_death_without_restarts_is_an_error_that_names_the_request():
@@ -160,7 +160,7 @@ def test_forgotten_requests_are_not_asked_again():
         squares.send("well", (2, LENGTH))
 
         assert {"well": squared(2)} == taken(squares, 1)
-        assert 1 == squares.transport.figures.restarts
+        assert 1 == squares.transport.figures.sums()["restarts"]
 
 
 def test_the_end_of_a_dismissed_worker_is_no_death():
@@ -172,7 +172,7 @@ def test_the_end_of_a_dismissed_worker_is_no_death():
         squares.send("other", (3, LENGTH), worker=1)
 
         assert {"other": squared(3)} == taken(squares, 1)
-        assert 0 == squares.transport.figures.restarts
+        assert 0 == squares.transport.figures.sums()["restarts"]
 
 
 def test_a_worker_that_leaves_is_replaced():
@@ -184,4 +184,4 @@ def test_a_worker_that_leaves_is_replaced():
 
         assert {n: squared(n) for n in range(8)} == taken(squares, 8)
         assert first != squares.processes.by_id[0].pid
-        assert 0 == squares.transport.figures.restarts
+        assert 0 == squares.transport.figures.sums()["restarts"]
