@@ -210,13 +210,7 @@ class _Search:
         return best.workers, best.prefetch_factor, best.assignment
 
     def _run(self, workers: int, depth: int, assignment: str, as_it_is: bool = False) -> Case:
-        """
-        Run the loader for a while; what it did after the start of its workers.
-
-        Args:
-            as_it_is: Keep the limits of slots and bytes that it has, which were made for other
-                numbers of workers.
-        """
+        """Run the loader for a while, as_it_is with its own limits; what it did after its start."""
         self._tell(f"running {workers} workers, prefetch_factor={depth}{_said(assignment)}")
         wanted = {"num_workers": workers, "prefetch_factor": depth, "assignment": assignment}
         if self._threads:

@@ -22,12 +22,7 @@ class Pickler(pickle.Pickler):
     """Pickles the objects of one batch one after the other, what they share once."""
 
     def __init__(self, number_of: Callable[[Any], int | None]) -> None:
-        """
-        Begin a batch.
-
-        Args:
-            number_of: Asked for each object: its number in the layout, or None to pickle it.
-        """
+        """Begin a batch; number_of says an object's number in the layout, None to pickle it."""
         self._chunks: list[bytes] = []
         buffers: list[Any] = []
         # Not a method: a cycle of pickler and callback would keep all that the memo refers to.
@@ -42,12 +37,7 @@ class Pickler(pickle.Pickler):
         self._buffers = buffers
 
     def take(self, value: Any) -> tuple[bytes, list[Any]]:
-        """
-        Pickle an object.
-
-        Returns:
-            The pickle, and a list of the contiguous buffers that lie beside it.
-        """
+        """Pickle an object; returns the pickle, and the buffers that lie beside it."""
         try:
             self.dump(value)
         except RecursionError as error:
@@ -95,12 +85,7 @@ class Unpickler(pickle.Unpickler):
     """Builds the objects of one batch again, in the order in which they were pickled."""
 
     def __init__(self, object_of: Callable[[int], Any]) -> None:
-        """
-        Begin a batch.
-
-        Args:
-            object_of: Finds the object that has a number in the layout.
-        """
+        """Begin a batch; object_of finds the object that has a number in the layout."""
         self._stream = io.BytesIO()
         self._buffers: list[Any] = []
         super().__init__(self._stream, buffers=self._buffers)

@@ -97,12 +97,7 @@ class CacheMemory:
         return self._samples.find(index)
 
     def keep(self, index: int, sample: Any) -> Any:
-        """
-        Keep a sample for all processes, if there is room and it can be.
-
-        Returns:
-            A copy, as `find` will return it; the sample itself if it cannot be copied.
-        """
+        """Keep a sample if there is room. Returns a copy, as `find` does; itself if it has none."""
         try:
             return self._samples.keep(index, sample, self._room)
         except Exception as error:

@@ -45,12 +45,7 @@ class Backend:
     registers = False  # torch has no call for it that all accelerators have
 
     def __init__(self, device: torch.device, stream: Any = None) -> None:
-        """
-        Copy to a device.
-
-        Args:
-            stream: Of the copies; None: the one that is kept for the device.
-        """
+        """Copy to a device on a stream; None: the one that is kept for the device."""
         self.device = device
         self._stream: Any = (
             _another(kept_stream(device, torch.Stream)) if stream is None else stream
@@ -85,12 +80,7 @@ class Backend:
         return self._stream.record_event()
 
     def query(self, event: Any) -> bool:
-        """
-        Returns True if an event is done. Never waits.
-
-        Raises:
-            RuntimeError: A copy failed; the accelerator may be of no use any more.
-        """
+        """Returns True if an event is done; never waits. RuntimeError if a copy failed."""
         return bool(event.query())
 
     def wait(self, event: Any, tensors: Sequence[torch.Tensor]) -> None:

@@ -83,12 +83,7 @@ class Registry:
         )
 
     def release(self) -> bool:
-        """
-        Unregister all slots; no copy may be under way.
-
-        Returns:
-            True if it worked; otherwise their pages must stay until the process ends.
-        """
+        """Unregister all slots, which no copy uses. If it returns False, their pages must stay."""
         for slot, (address, length) in list(self._slots.items()):
             try:
                 self._backend.unregister(address)

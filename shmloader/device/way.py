@@ -45,12 +45,7 @@ class DeviceWay:
     """Delivers batches on a device: a `WayOut`."""
 
     def __init__(self, received: Received, drain: Callable[[], bool], copies: Copies) -> None:
-        """
-        Have answers lent.
-
-        Args:
-            drain: Receives all answers that are there; returns True if there is news to take.
-        """
+        """Have answers lent; `drain` receives all that are there, True if there is news."""
         received.lends = True
         self._received = received
         self._drain = drain
@@ -61,12 +56,7 @@ class DeviceWay:
         self._copies.look()
 
     def waiting(self) -> float:
-        """
-        End the copies that are done, and start those of batches that are there.
-
-        Returns:
-            How long the trainer may park, in seconds; 0: slots are free, or answers came.
-        """
+        """End copies that are done, start others. Returns seconds to park, 0 if there is news."""
         copies = self._copies
         before = copies.in_flight
         copies.poll()

@@ -74,12 +74,7 @@ class Account:
         return [other for other in _living(self._owners) if other is not owner]
 
     def make_room(self, owner: SegmentOwner, available_bytes: int | None = None) -> None:
-        """
-        Have all other owners give their idle pages back, if those are much of what there is.
-
-        Args:
-            available_bytes: Of memory, if it was read just now.
-        """
+        """Have all other owners give idle pages back, if those are much of the memory available."""
         others = self._others(owner)
         idle_bytes = sum(other.idle_bytes for other in others)
         if idle_bytes == 0:

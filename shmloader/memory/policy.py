@@ -186,12 +186,7 @@ OF_CORE = {name.lower(): number for name, number in list(globals().items()) if n
 
 
 def default_slots(workers: int, prefetch_factor: int, copied_ahead: int = 0) -> int:
-    """
-    Count the slots if the user sets no number.
-
-    Args:
-        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
-    """
+    """Count the slots if the user sets no number; batches copied ahead hold theirs meanwhile."""
     return prefetch_factor * workers + max(HELD_SLOTS, copied_ahead + IN_TURNS_SLOTS)
 
 

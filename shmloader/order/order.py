@@ -39,12 +39,7 @@ class NoPlace:
         return nullcontext()
 
     def watch(self, iterator: Any) -> Callable[[Any], bytes | None] | None:
-        """
-        Look at an iterator of the sampler that is drawn from, before the first draw.
-
-        Returns:
-            What notes the sampler's state after a request; None: nothing does.
-        """
+        """Return what notes the sampler's state after a request drawn from this; None: nothing."""
         return None
 
     def note_empty(self) -> None:
@@ -87,13 +82,7 @@ class Order:
         return len(self.drawn_from)
 
     def restore(self, requests: Iterator[Any], iterator: Any) -> None:
-        """
-        Have the next epoch go on from a place.
-
-        Args:
-            requests: What comes from there on.
-            iterator: The sampler's own, of which they are.
-        """
+        """Have the next epoch go on with these requests, of the sampler's own iterator."""
         self._restored = requests, iterator
 
     @property

@@ -11,12 +11,7 @@ class Telling:
     """Tells how far something long is and how long it will take, now and then."""
 
     def __init__(self, what: str) -> None:
-        """
-        Begin, and tell nothing yet.
-
-        Args:
-            what: Takes two numbers, how much is done and of how much.
-        """
+        """Tell nothing yet; `what` takes how much is done, and of how much."""
         self._what = what
         self._began = self._told = time.monotonic()
 

@@ -197,12 +197,7 @@ class Service:
         return next(self.epochs(setting), None)
 
     def epochs(self, setting: Setting) -> Iterator[Evidence]:
-        """
-        List the epochs, the last one first, each with its batches and what it was run with.
-
-        Args:
-            setting: What `setting` returned; the loader need not live any more.
-        """
+        """List the epochs, the last one first, with batches and setting; the loader may be gone."""
         setting = setting.grown_to(in_use(self.pool.stats().slots))
         records = LAYOUT.records(b"".join(self.pool.logs()))
         for epoch in reversed(self.pool.history.epochs()):

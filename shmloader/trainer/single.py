@@ -175,12 +175,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
 
 
 def _ask(dataset: Any, fetcher: Any) -> tuple[Any, Any, bool]:
-    """
-    The states of a dataset and of its iterator, and whether that ended within a batch.
-
-    Args:
-        fetcher: Of an iterable dataset; otherwise None.
-    """
+    """The states of a dataset and its iterator, and if that ended; fetcher: of iterables."""
     if fetcher is None:
         return snapshot.state_of(dataset), None, False
     iterator = fetcher.dataset_iter

@@ -77,13 +77,7 @@ class Tasks:
     # Epochs
 
     def resume(self, epoch: int, snapshots: list[bytes | None], pasts: list[Past]) -> None:
-        """
-        Go on after another run, in the epoch after this one.
-
-        Args:
-            snapshots: By worker, the last one of that run.
-            pasts: By worker, where it goes on.
-        """
+        """Go on after another run: by worker, its last snapshot there and where it goes on."""
         self.epoch = epoch
         self._transport.snapshots[:] = snapshots
         self._transport.ledger.progress.pasts[:] = pasts

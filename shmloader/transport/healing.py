@@ -52,14 +52,7 @@ class Healer:
         workers: list[Any],
         restarts: int,
     ) -> None:
-        """
-        Replace workers from now on.
-
-        Args:
-            mother: Starts replacements.
-            workers: The list of processes, by worker; replacements are put into it.
-            restarts: How many deaths are healed in each epoch.
-        """
+        """Replace workers in their list, by a mother, for so many deaths in each epoch."""
         self._client = client
         self._transport = transport
         self._mother = mother
@@ -129,12 +122,7 @@ class Healer:
         self._workers[worker_id].start()
 
     def heal(self, worker_id: int, cause: str | None = None) -> None:
-        """
-        Replace a reaped worker, and warn.
-
-        Args:
-            cause: What happened to it, if its exit code does not say that.
-        """
+        """Replace a reaped worker, and warn; cause: if its exit code does not say it."""
         dead = self._workers[worker_id]
         pid = f" (pid {dead.pid})" if dead.pid is not None else ""
         progress = self._transport.recall(worker_id)

@@ -122,12 +122,7 @@ class Transport:
                 self._again.append(self.received.add(failed))
 
     def abandon(self, keep: Collection[Any] = ()) -> None:
-        """
-        Discard all answers, even those that are still to come.
-
-        Args:
-            keep: Keys of requests whose answers are still wanted.
-        """
+        """Discard all answers, even those still to come, except for requests of these keys."""
         self._keys = {ticket: key for ticket, key in self._keys.items() if key in keep}
         self.received.forget(keep)
         self._again = deque(answer for answer in self._again if answer.key in keep)
@@ -149,12 +144,7 @@ class Transport:
         self.ledger.reclaim(worker)
 
     def recall(self, worker: int) -> Past:
-        """
-        Take back the unanswered requests of a reaped worker, to be sent to its replacement.
-
-        Returns:
-            Where the replacement goes on.
-        """
+        """Take back a reaped worker's unanswered requests. Returns where another goes on."""
         self.drain()
         self.ledger.recall(worker)
         if self.ledger.progress.answer_resume(worker):
@@ -271,12 +261,7 @@ class Transport:
         return bool(self._again) or self._broken is not None
 
     def wait(self, timeout_s: float, expected: Collection[Any]) -> None:
-        """
-        Park until there may be news, at most timeout_s seconds.
-
-        Args:
-            expected: The keys of the requests whose answers the client has not got.
-        """
+        """Park at most timeout_s until there may be news of the requests with these keys."""
         if self.received.forget(expected):
             self.pump()
         known = self.received.slots()
@@ -284,15 +269,7 @@ class Transport:
             self.ledger.wait(timeout_s)
 
     def _recover(self, known: set[int]) -> bool:
-        """
-        Recover answers that an interrupt lost after the ledger received them.
-
-        Args:
-            known: The slots of those that it did not.
-
-        Returns:
-            True if there were any.
-        """
+        """Recover answers that an interrupt lost: their slots are not known. True if any were."""
         lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
         for news in lost:
             answer = self._accept(news)

@@ -34,12 +34,7 @@ class Waiting:
     # What a client may do meanwhile
 
     def idle(self) -> float:
-        """
-        Use the time before the trainer parks.
-
-        Returns:
-            How long it may park, in seconds; 0: something has changed, so receive again.
-        """
+        """Use the time before a park. Returns its longest seconds, 0 if something has changed."""
         return math.inf
 
     def parked(self) -> None:

@@ -48,13 +48,7 @@ class Workers:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        """
-        Have no processes yet.
-
-        Args:
-            timeout_s: The loader's timeout, in seconds, after which a worker counts as hung; 0:
-                never.
-        """
+        """Have no processes yet; a worker counts as hung after so many seconds, 0: never."""
         self.by_id: list[Any] = []
         self.mother: Nursery | Anew | ByServer | None = None
         self.healer: Healer | None = None
@@ -252,12 +246,7 @@ class Workers:
         ending.join_all(self.by_id, ending.LEAVE_S)
 
     def end(self) -> bool:
-        """
-        End all processes.
-
-        Returns:
-            True if every process that was ever started here has been reaped.
-        """
+        """End all processes. Returns True if every one that was started here was reaped."""
         self.unwatch()
         try:
             ending.end_all(self.by_id)

@@ -45,12 +45,7 @@ class Traced:
 
 
 def write_trace(path: str | os.PathLike[str], traced: Sequence[Traced], layout: Layout) -> int:
-    """
-    Write the trace of iterators to a file, all of it or nothing.
-
-    Returns:
-        How many batches are in it.
-    """
+    """Write the trace of iterators to a file, whole or not at all. Returns its batches."""
     batches = sum(len(each.records) for each in traced)
     if not batches:
         raise NothingToTrace(

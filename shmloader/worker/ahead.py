@@ -21,13 +21,7 @@ class LookAhead:
     """Takes a worker's orders, has threads fetch the samples, and waits for them."""
 
     def __init__(self, desk: Desk, count: int, base_seed: int | None) -> None:
-        """
-        Start the threads.
-
-        Args:
-            count: How many.
-            base_seed: From which `rng()` is made on the threads; None: there is none.
-        """
+        """Start so many threads; base_seed: of `rng()` there, None: there is none."""
         self._desk = desk
         self._base_seed = base_seed
         self._threads = FetchThreads(count, self._ring)

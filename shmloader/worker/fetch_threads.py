@@ -119,12 +119,7 @@ class FetchThreads:
     """Fetches tasks in the order in which they are put, on several threads."""
 
     def __init__(self, count: int, done: Callable[[Task], None]) -> None:
-        """
-        Start the threads, with the modes of the thread that calls this.
-
-        Args:
-            done: Called on a thread of these with each task that is done.
-        """
+        """Start threads with this one's modes; `done` is called there with each task."""
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._done = done
         self._is_over = False

@@ -25,12 +25,7 @@ from shmloader.worker.snapshot import Position
 
 
 def run(spec: WorkerSpec, worker_id: int, past: Past | None, /) -> None:
-    """
-    Be a worker until the trainer says quit, or is gone.
-
-    Args:
-        past: Where a dead one left off; None: begin where any worker begins.
-    """
+    """Be a worker until told to quit, in the place that a past says; None: from the beginning."""
     spec.worker_id = worker_id
     if past is None:
         work_as(Worker, spec)

@@ -85,12 +85,7 @@ class Turn:
         return self._position if samples is None else samples.position - 1
 
     def save(self) -> Callable[[], None]:
-        """
-        Save where the generator of the sample that is fetched now is.
-
-        Returns:
-            What puts it back there; one that was made since is forgotten.
-        """
+        """Save where the generator of this sample is. Returns what puts it back, or forgets it."""
         generator = self._generator if self._made_at == self._now_at() else None
         if generator is None:
             return self._forget

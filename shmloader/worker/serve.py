@@ -75,12 +75,7 @@ class Server:
         self._is_batch = False  # the answer is one, or an error in its place
 
     def serve(self, orders: Orders, is_abandoned: Callable[[], bool]) -> None:
-        """
-        Answer every request in the order in which it was sent, until told to quit.
-
-        Args:
-            is_abandoned: Returns True if nobody will give orders any more.
-        """
+        """Answer all requests in the order they were sent in, until told to quit, or abandoned."""
         desk = self._desk
         while True:
             order = orders.take(_LOOK_AGAIN_S)

@@ -74,12 +74,7 @@ def _condition(pid: int) -> str:
 
 
 def beside(trainer: RunningProcess) -> dict[int, int]:
-    """
-    Find the process ids here of the processes in the trainer's process-id namespace.
-
-    Returns:
-        By the process id there. Empty if it is the namespace of this process.
-    """
+    """By process ids of a trainer's namespace, those here; empty if the two are one."""
     if len(trainer.numbers) == 1:
         return {}
     found = {}

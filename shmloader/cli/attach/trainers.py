@@ -69,12 +69,7 @@ def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
 
 
 def find_all(hangs_after_s: float = HANGS_AFTER_S) -> tuple[list[LiveTrainer], int]:
-    """
-    Look at all trainings of this user; of all users for root.
-
-    Returns:
-        They, and how many processes of this user may not be looked at.
-    """
+    """Look at all this user's trainings, for root at all; count the processes that forbid it."""
     trainers, forbidden, user = [], 0, os.geteuid()
     for pid in sorted(pids()):
         try:

@@ -28,12 +28,7 @@ class _Open(NamedTuple):
 
 
 def shared_files(trainings: Iterable[tuple[int, Sequence[int]]]) -> Finding:
-    """
-    Look for regular files that were read from and whose offset a worker shares.
-
-    Args:
-        trainings: The process of each, and those of its workers.
-    """
+    """Look for files that were read and whose offset workers share, of (pid, workers)."""
     trainings = list(trainings)
     for trainer, workers in trainings:
         own = set(_opened(trainer))

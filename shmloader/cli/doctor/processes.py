@@ -18,12 +18,7 @@ _SHARED_MEMORY = 1 << 1
 
 
 def start_method(method: str | None) -> Finding:
-    """
-    Look how workers start.
-
-    Args:
-        method: What `multiprocessing.get_start_method(allow_none=True)` says.
-    """
+    """Look how workers start, by what `get_start_method(allow_none=True)` says."""
     chosen = method or multiprocessing.get_all_start_methods()[0]
     fact = f"{chosen}, {'as was set' if method else 'the default of this Python'}"
     if chosen == "fork":
@@ -38,12 +33,7 @@ def start_method(method: str | None) -> Finding:
 
 
 def page_locked(machine: Machine, accelerator: str | None) -> Finding:
-    """
-    Look if memory could be locked for copies to an accelerator.
-
-    Args:
-        accelerator: What torch calls the runtime of one that is there, such as "cuda"; None: none.
-    """
+    """Look if memory could be locked for copies to an accelerator, by torch's name; None: none."""
     limit = machine.limit(resource.RLIMIT_MEMLOCK)
     fact = f"ulimit -l: {_size(limit)}; accelerator: {accelerator or 'none that torch can use'}"
     if accelerator is None:

@@ -46,12 +46,7 @@ def clock(machine: Machine) -> Finding:
 
 
 def parking(parks_by: str) -> Finding:
-    """
-    Look how processes wait for each other.
-
-    Args:
-        parks_by: As `core.parking()` says.
-    """
+    """Look how processes wait for each other, by what `core.parking()` says."""
     if parks_by == "futex":
         return Finding("futex", "ok", "processes wake each other by futex")
     remedy = (

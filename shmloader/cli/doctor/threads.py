@@ -33,12 +33,7 @@ _REMEDY = (
 
 
 def compare_threads(made: Any) -> Finding:
-    """
-    Fetch the same samples with one thread and with several, and compare every bit.
-
-    Args:
-        made: A dataset, or a loader of one.
-    """
+    """Fetch the same samples with one thread and with several, and compare every bit."""
     dataset = getattr(made, "dataset", made)
     if isinstance(dataset, IterableDataset):
         raise CommandError("an iterable dataset is read in order: fetch_threads does not serve it")

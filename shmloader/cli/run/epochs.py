@@ -68,12 +68,7 @@ class Watched:
     evidence: Evidence | None = None
 
     def count(self, service: Service, *, is_over: bool) -> None:
-        """
-        Add what its epochs of ours took.
-
-        Args:
-            is_over: Those that run are not counted yet.
-        """
+        """Add what its epochs of ours took; with is_over, those that run are not counted yet."""
         ours = self.took[OURS]
         for epoch in service.pool.history.epochs():
             if epoch.number not in self.counted and (epoch.is_over or not is_over):

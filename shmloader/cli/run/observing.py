@@ -37,13 +37,7 @@ class Observer:
     """All loaders of this process."""
 
     def __init__(self, compare: bool, torchs: Callable[[Any], Any]) -> None:
-        """
-        Know none yet.
-
-        Args:
-            compare: torch is to iterate every second epoch of each loader.
-            torchs: torch's own `_get_iterator`.
-        """
+        """Know none yet; with compare, torch's `_get_iterator` serves every second epoch."""
         self.seen: list[Watched] = []
         self.begun = time.monotonic()
         self._compare, self._torchs = compare, torchs
@@ -161,12 +155,7 @@ class Observer:
         return loader._iterator
 
     def make(self, loader: Any, ours: Callable[[Any], Any] = serving.served_iterator) -> Any:
-        """
-        Make an iterator for the epoch that begins.
-
-        Args:
-            ours: Makes one of ours, or None.
-        """
+        """Make an iterator for the epoch that begins; `ours` makes one of ours, or None."""
         watched, clock = self._asked(loader), Clock()
         iterator = ours(loader)
         if iterator is None:

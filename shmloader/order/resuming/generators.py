@@ -57,12 +57,7 @@ class Generators:
         return self._note(self.draws_by_default)
 
     def between(self, is_seeded: bool) -> dict[str, str]:
-        """
-        Note what the next epoch's seeds and indices will be drawn from.
-
-        Args:
-            is_seeded: The next epoch keeps the base seed.
-        """
+        """Note what the next epoch is drawn from; is_seeded: it keeps the base seed."""
         return self._note(self.draws_by_default or (self.seeds is _default and not is_seeded))
 
     def _note(self, by_default: bool) -> dict[str, str]:
@@ -99,12 +94,7 @@ class Pinned:
         noted: dict[str, torch.Tensor | None],
         keeps_draws: bool,
     ) -> None:
-        """
-        Set nothing yet.
-
-        Args:
-            keeps_draws: What is drawn meanwhile is the training's own draws.
-        """
+        """Set nothing yet; keeps_draws: what is drawn meanwhile is the training's own."""
         self._generators = generators
         self._noted = noted
         self._keeps_draws = keeps_draws

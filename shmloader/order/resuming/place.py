@@ -31,12 +31,7 @@ class Place(NoPlace):
     """
 
     def __init__(self, loader: Any, options: Options, loaded: Resumption | None) -> None:
-        """
-        Begin at the start of an epoch, or where a state says.
-
-        Args:
-            loaded: The state, until its epoch has begun.
-        """
+        """Begin at the start of an epoch, or where the state says that was loaded."""
         self.record = Record(loader, options)
         self._generator = loader.generator
         self._has_workers = loader.num_workers > 0

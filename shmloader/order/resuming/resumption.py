@@ -236,12 +236,7 @@ class Resumption:
         return epoch + 1 if self.state.is_finished else epoch
 
     def base_seed(self, drawn: int) -> int:
-        """
-        The iterator's base seed; another one if draws cannot go on where they were.
-
-        Args:
-            drawn: The seed that torch has drawn for this iterator.
-        """
+        """The base seed, in place of the one torch drew; another if draws cannot go on."""
         seed, state = int(self.state.base_seed), self.state
         if state.is_merged:
             # Ranks draw alike if they are seeded alike, as in a run that begins.
@@ -373,12 +368,7 @@ _MERGE = ": merge the states of all ranks with shmloader.merge_states(), and loa
 
 
 def _check(state: State, loader: Any, options: Options, is_iterable: bool) -> bool:
-    """
-    Refuse a state of another loader.
-
-    Returns:
-        True if it is this rank's own, or that of all ranks.
-    """
+    """Refuse another loader's state. Returns True if it is this rank's, or of all ranks."""
     facts = facts_of(loader, options)
     if not state.is_merged and state.ranks != facts["ranks"]:
         advice = "" if is_iterable else _MERGE

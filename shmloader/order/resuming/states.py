@@ -205,12 +205,7 @@ class State:
         return {key: self.raw[key] for key in self.raw}
 
     def worker(self, number: int, index: Any) -> Past:
-        """
-        Where a worker was.
-
-        Args:
-            index: What an iterable dataset is asked for.
-        """
+        """Where a worker was; index: what an iterable dataset is asked for."""
         described = self.raw["worker_states"]
         try:
             return _unpack_worker(described[number] if number < len(described) else None, index)
