@@ -137,12 +137,7 @@ cdef class BatchLog:
         )
 
     def view(self):
-        """
-        Copy out what viewers are told of the epoch that runs, or of the last one.
-
-        Returns:
-            Bytes, as `view_layout` describes a trainer's view.
-        """
+        """Copy out what viewers are told of this epoch or the last, as `view_layout` says."""
         return PyBytes_FromStringAndSize(<char *>&self.ledger.table.log.view, sizeof(trainer_view))
 
     def durations(self):
@@ -169,12 +164,7 @@ cdef class BatchLog:
         return b"".join(found)
 
     def replayed(self, uint32_t worker):
-        """
-        Look up how many batches a worker that was resumed has fetched again.
-
-        Returns:
-            Done and total; both 0 before it has begun and after it, or if they change just now.
-        """
+        """Look up how many batches a resumed worker has fetched again, and of how many; or 0, 0."""
         cdef worker_block *block
         cdef worker_view view
         block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)

@@ -745,9 +745,6 @@ cdef object decode_record(char *start, uint64_t length, lease *owner, Alias alia
     Make an object of a record.
 
     Its leaves are views of memory behind a lease, or copies, which do not use that lease.
-
-    Raises:
-        DamagedRecord: The bytes are not those of a record.
     """
     cdef Decoder decoder = Decoder.__new__(Decoder)
     decoder.is_record = True

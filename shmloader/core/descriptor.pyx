@@ -26,12 +26,7 @@ cdef class Descriptor:
         self.let_go()
 
     def fileno(self):
-        """
-        Return the descriptor.
-
-        Raises:
-            ValueError: It is closed.
-        """
+        """Return the descriptor, if it is not closed."""
         if self.number < 0:
             raise ValueError("the file is closed")
         return self.number

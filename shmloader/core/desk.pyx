@@ -30,12 +30,7 @@ cdef tuple QUIT = (Order.QUIT, None)
 
 
 def watch_process(int pid):
-    """
-    End this process as soon as another one is gone, even in the middle of user code.
-
-    Raises:
-        OSError: No thread can be started for it. A process that is gone already is no error.
-    """
+    """End this process as soon as another one is gone, even in the middle of user code."""
     cdef int error = watch_start(pid)
     if error != 0:
         raise OSError(
@@ -265,15 +260,7 @@ cdef class Desk:
         desk_begin_batch(&self.memory.seat, taken.slot, taken.order.ticket, taken_ns)
 
     def watch(self, indices):
-        """
-        Show which sample of the batch in hand is fetched.
-
-        Args:
-            indices: The request, which torch's fetcher will take one by one.
-
-        Returns:
-            What to hand to the fetcher instead: the same, unless it is no list.
-        """
+        """Show which sample in hand is fetched. Returns what torch's fetcher is given instead."""
         return watched_samples(self.memory, indices) if type(indices) is list else indices
 
     def show_replay(self, uint32_t done, uint32_t total):

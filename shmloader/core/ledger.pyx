@@ -166,15 +166,7 @@ cdef class Ledger:
             children_look()
 
     def tell_resume(self, uint32_t worker, seed):
-        """
-        Tell a worker to begin the next epoch.
-
-        Args:
-            seed: Shared by all data pipes in that epoch; None without a data pipe.
-
-        Raises:
-            WorkerBroken: Its ring is full, so it was overwritten: it has room for every order.
-        """
+        """Tell a worker to begin the next epoch; seed: of all its data pipes, None without one."""
         check_owner(self.table)
         if worker >= self.table.geometry.workers:
             raise_no_worker(self.table, worker)
@@ -233,15 +225,7 @@ cdef class Ledger:
         return ledger_grow(self.table)
 
     def receive(self):
-        """
-        Take the next news of any worker; never waits.
-
-        Returns:
-            The `News`, or None if there is none.
-
-        Raises:
-            WorkerBroken: A worker sent what the protocol does not allow.
-        """
+        """Take the next news of any worker. Never waits: None if there is none."""
         cdef news heard
         cdef ledger_entry *entry
         if not ledger_receive(self.table, &heard):

@@ -38,10 +38,6 @@ cdef class Lent:
         Args:
             mover: Takes each plain tensor of the batch's containers, a view of the slot, and
                 returns what stands in its place. All other leaves are copied out.
-
-        Raises:
-            WorkerBroken: The layout contradicts itself.
-            RuntimeError: It has ended.
         """
         if not self.is_open:
             raise RuntimeError(f"the batch of ticket {self.ticket} has ended")
@@ -89,12 +85,7 @@ cdef bint have_one_shape(const DLTensor *first, const DLTensor *second) noexcept
 
 
 def copy_tensor(to, source):
-    """
-    Copy a tensor into another of the same type, shape and strides, without the interpreter's lock.
-
-    Returns:
-        True if it was done; False if the two differ, are not dense, or are no plain CPU tensors.
-    """
+    """Copy a plain dense tensor to one of its kind, without the lock. Returns False for others."""
     cdef DLTensor is_, into
     cdef uint64_t length
     cdef char *start

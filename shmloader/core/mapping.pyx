@@ -18,16 +18,7 @@ from shmloader.core.csrc cimport (
 
 
 def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
-    """
-    Compute the length in bytes of a segment's file; nearly all of it is never touched.
-
-    Args:
-        ranges: Entries of the slot table: slots in use and spare ranges.
-        range_bytes: Length of each slot's range.
-
-    Raises:
-        ValueError: A number is zero, or larger than the segment's format allows.
-    """
+    """Compute the length in bytes of a segment's file; nearly all of it is never touched."""
     cdef geometry shape
     measure(&shape, workers, ranges, range_bytes)
     return shape.total_bytes
@@ -60,12 +51,7 @@ cdef int measure(geometry *shape, uint32_t workers, uint32_t ranges,
 
 
 def slots_within(uint64_t total_bytes, uint64_t batch_bytes, policy numbers):
-    """
-    Count the slots for batches of that size, with the fewest spares, in so many bytes; or 0.
-
-    Args:
-        numbers: As for `Ledger`.
-    """
+    """Count the slots for batches of that size, with the fewest spares, in so many bytes; or 0."""
     return count_slots(total_bytes, batch_bytes, &numbers)
 
 

@@ -48,13 +48,7 @@ cdef class RecordFile:
 
     def __init__(self, int fd, name, uint64_t bytes, Py_ssize_t count, uint64_t names_at,
                  uint64_t names_bytes, names_sum, uint64_t table_at, table_sum):
-        """
-        Map a file; its descriptor belongs to this object if nothing is raised.
-
-        Raises:
-            ValueError: Names or table are not what was written.
-            OSError: It cannot be mapped.
-        """
+        """Map a file; its descriptor belongs to this object if nothing is raised."""
         cdef struct_stat status
         cdef int error = mapped_open(fd, bytes, &self.map)
         if error != 0:

@@ -97,12 +97,7 @@ cdef class RecordWriter:
         free(self.starts)
 
     def append(self, record):
-        """
-        Write a record. If it cannot be encoded, none of it is written, and others may follow.
-
-        Raises:
-            Exception: The error of an object's own reduction, or the sink's.
-        """
+        """Write a record. If it cannot be encoded, none of it is written, and others may follow."""
         if self.is_broken:
             raise ValueError("the file could not be written")
         encode_record(self.encoder, record)
@@ -220,12 +215,7 @@ cdef class RecordWriter:
 
 @cython.final
 cdef class PackedRecord:
-    """
-    One record by itself, ready to be written; the object must not change until then.
-
-    Attributes:
-        length: How many bytes it takes.
-    """
+    """One record by itself, of so many bytes; the object must not change until it is written."""
 
     cdef Encoder encoder
     cdef readonly uint64_t length   # in bytes
@@ -264,9 +254,6 @@ cdef class PackedRecord:
 def unpack_record(buffer, uint64_t offset, uint64_t length):
     """
     Make an object of a record that `PackedRecord` has written; it is a copy in private memory.
-
-    Raises:
-        DamagedRecord: The bytes are not those of a record.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)

@@ -61,12 +61,7 @@ cdef class SlotMemory:
         return &segment_header(self.seat.base, &self.seat.geometry, self.slot).answer
 
     cdef int accept(self, uint32_t slot, slot_order *order) except -1:
-        """
-        Check the order in a slot and copy it out.
-
-        Raises:
-            WorkerBroken: No order in force says that the slot is this worker's.
-        """
+        """Check the order in a slot and copy it out."""
         cdef const char *fault = desk_accept(&self.seat, slot, order)
         if fault != NULL:
             raise WorkerBroken(
