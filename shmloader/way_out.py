@@ -5,8 +5,9 @@ An iterator has one way for its whole life, calls these hooks, and never asks wh
 """
 
 import contextlib
+import math
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -16,36 +17,32 @@ from shmloader.errors import leave_out_levels
 _NO_MODE = contextlib.nullcontext()
 
 
-class WayOut(Protocol):
-    """What an iterator calls, on the thread that iterates or closes."""
+class WayOut:
+    """
+    What an iterator calls, on the thread that iterates or closes; here for what needs no more.
+
+    Attributes:
+        deliver: Turns a received answer into its batch, or into an `ExceptionWrapper` in its place.
+    """
+
+    deliver: Callable[[Any], Any]
 
     def look(self) -> None:
         """Say what is to be said before a batch is in hand, which an error would lose."""
 
     def waiting(self) -> float:
-        """
-        Use the time before the trainer parks.
-
-        Returns:
-            How long it may park, in seconds; 0: something has changed, so receive again.
-        """
-
-    def deliver(self, pending: Any) -> Any:
-        """Turn a received answer into its batch, or into an `ExceptionWrapper` in its place."""
+        """Use the time before the trainer parks. Returns for how long it may; 0: receive again."""
+        return math.inf
 
     def rest(self) -> None:
         """Let go of the slots' pages at the end of an epoch, so that they can be given back."""
 
     def end_epoch(self) -> None:
-        """
-        Say what was learnt of batches that were handed out, after which no other one comes.
-
-        Raises:
-            Exception: What went wrong with one of them.
-        """
+        """Raise what went wrong with batches that were handed out: no other one comes after it."""
 
     def close(self) -> bool:
         """Let go of the segment. Returns True if it may be used again."""
+        return True
 
 
 class Failure(ExceptionWrapper):

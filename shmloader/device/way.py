@@ -12,7 +12,7 @@ from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import is_guarded
 from shmloader.options.record import Device
 from shmloader.transport.received import Answer, Received
-from shmloader.way_out import Failure
+from shmloader.way_out import Failure, WayOut
 
 _LOOK_S = 0.001  # how long is parked at most while copies may end and free a slot
 
@@ -41,8 +41,8 @@ def copies_to(
     )
 
 
-class DeviceWay:
-    """Delivers batches on a device: a `WayOut`."""
+class DeviceWay(WayOut):
+    """Delivers batches on a device."""
 
     def __init__(self, received: Received, drain: Callable[[], bool], copies: Copies) -> None:
         """Have answers lent; `drain` receives all that are there, True if there is news."""

@@ -114,10 +114,6 @@ class Birth:
         os.write(self.fileno(), _RECORD.pack(*record))
         return record
 
-    def is_cancelled(self) -> bool:
-        """Returns True if there will be no worker."""
-        return [each.event for each in self.records()[:1]] == [Event.FAILED]
-
     def claim(self) -> bool:
         """Returns True if this process is the worker, even if its parent has said so already."""
         claim = self.add(Event.BORN, os.getpid())

@@ -15,7 +15,7 @@ import socket
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from shmloader.errors import naming
 from shmloader.processes.birth import Birth
@@ -24,25 +24,6 @@ from shmloader.processes.forking import ORDER
 _PAUSE_S = 0.05  # from one start of such a process to the next
 _END_S = 0.3  # for it to end its children, before it is killed
 _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
-
-
-class Process(Protocol):
-    """What of multiprocessing's processes is used here."""
-
-    @property
-    def pid(self) -> int | None: ...
-
-    @property
-    def ident(self) -> int | None: ...
-
-    @property
-    def exitcode(self) -> int | None: ...
-
-    def is_alive(self) -> bool: ...
-
-    def join(self, timeout: float | None = None) -> None: ...
-
-    def kill(self) -> None: ...
 
 
 class _Endpoint(socket.socket):
@@ -63,7 +44,7 @@ class Mother:
         count: How many such processes were started.
     """
 
-    process: Process
+    process: Any  # one of multiprocessing's, or what is like one
 
     def __init__(self) -> None:
         """Make the process; it is not started."""
@@ -76,7 +57,7 @@ class Mother:
         self._channel = _Endpoint(near_end.family, near_end.type, near_end.proto, near_end.detach())
         self.process = self._new_process(self._channel, self._far_end)
 
-    def _new_process(self, near_end: socket.socket, far_end: socket.socket) -> Process:
+    def _new_process(self, near_end: socket.socket, far_end: socket.socket) -> Any:
         """Make the process that serves the far end; it is not started."""
         raise NotImplementedError
 

@@ -1,7 +1,6 @@
 """The ways of a batch to the user: from its slot, pinned, through a function, to a device."""
 
 import functools
-import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,33 +18,11 @@ from shmloader.transport.transport import Transport
 from shmloader.way_out import Failure, WayOut, transformed
 
 
-class PlainWay:
-    """
-    Delivers batches where they lie.
-
-    Attributes:
-        deliver: Turns an answer into its batch, by one call.
-    """
+class PlainWay(WayOut):
+    """Delivers batches where they lie."""
 
     def __init__(self, received: Received) -> None:
-        self.deliver: Callable[[Answer], Any] = received.deliver
-
-    def look(self) -> None:
-        """There is nothing to say."""
-
-    def waiting(self) -> float:
-        """Return that the trainer may park for ever."""
-        return math.inf
-
-    def rest(self) -> None:
-        """Nothing but the batches themselves keeps pages."""
-
-    def end_epoch(self) -> None:
-        """Nothing is learnt later."""
-
-    def close(self) -> bool:
-        """Return that the segment may be used again."""
-        return True
+        self.deliver = received.deliver
 
 
 class TransformedWay(PlainWay):
