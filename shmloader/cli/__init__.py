@@ -60,8 +60,7 @@ COMMANDS = {
         "write what a running training's last batches did, for ui.perfetto.dev",
     ),
     "tune": Command(
-        "shmloader.cli.tune:main",
-        "run your loader with other options, and say which to set",
+        "shmloader.cli.tune:main", "run your loader with other options, and say which to set"
     ),
     "bench": Command(
         "shmloader.cli.bench:main",

@@ -27,9 +27,7 @@ def kept_stream(device: torch.device, make: Callable[[torch.device], Any]) -> An
 def _another(stream: Any) -> Any:
     """Make another object for a stream: a `with` block keeps what was current before in it."""
     return torch.Stream(
-        stream_id=stream.stream_id,
-        device_index=stream.device_index,
-        device_type=stream.device_type,
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
     )
 
 

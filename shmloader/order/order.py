@@ -111,10 +111,7 @@ class _Requests:
     """One epoch, drawn from the sampler's iterator."""
 
     def __init__(
-        self,
-        order: Order,
-        requests: Iterator[Any],
-        state_of: Callable[[Any], bytes | None] | None,
+        self, order: Order, requests: Iterator[Any], state_of: Callable[[Any], bytes | None] | None
     ) -> None:
         self._order = order
         self._requests = requests

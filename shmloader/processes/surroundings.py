@@ -6,9 +6,7 @@ import signal
 from multiprocessing import spawn, util
 from typing import Any, NamedTuple
 
-_LIMITS = sorted(
-    {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")},
-)
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
 class Surroundings(NamedTuple):

@@ -100,9 +100,7 @@ _COUNTERS = (
     _number("shmloader_batches", "Batches delivered.", "batches"),
     _number("shmloader_payload_bytes", "Bytes of the delivered batches' payload.", "bytes"),
     _number(
-        "shmloader_wait_seconds",
-        "Seconds the trainer was parked, waiting for a batch.",
-        "wait_s",
+        "shmloader_wait_seconds", "Seconds the trainer was parked, waiting for a batch.", "wait_s"
     ),
     _Series(
         "shmloader_worker_seconds",
@@ -149,14 +147,10 @@ _COUNTERS = (
         ],
     ),
     _number(
-        "shmloader_pickled_batches",
-        "Batches with leaves that were pickled.",
-        "pickled_batches",
+        "shmloader_pickled_batches", "Batches with leaves that were pickled.", "pickled_batches"
     ),
     _number(
-        "shmloader_pickled_bytes",
-        "Bytes of pickles that rode beside the tensors.",
-        "pickled_bytes",
+        "shmloader_pickled_bytes", "Bytes of pickles that rode beside the tensors.", "pickled_bytes"
     ),
 )
 _GAUGES = (
@@ -164,9 +158,7 @@ _GAUGES = (
         "shmloader_slots", "Slots in each state.", ("state",), lambda stats: _by_name(stats.slots)
     ),
     _number(
-        "shmloader_resident_bytes",
-        "Bytes of shared memory that have pages.",
-        "resident_bytes",
+        "shmloader_resident_bytes", "Bytes of shared memory that have pages.", "resident_bytes"
     ),
     _Series(
         "shmloader_cache_entries",

@@ -42,9 +42,7 @@ class Headspace(NamedTuple):
 
 
 def measure(
-    loader: Iterable[Any],
-    step: Callable[[Any], object] | None,
-    seconds: float,
+    loader: Iterable[Any], step: Callable[[Any], object] | None, seconds: float
 ) -> Headspace:
     """
     Run the step with the loader, then with held batches.

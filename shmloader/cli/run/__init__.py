@@ -39,11 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     settings = Settings(_options_in(chosen), chosen.compare, os.getpid())
     program = _program_in(chosen)
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        VARIABLE: settings.to_text(),
-    }
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: settings.to_text()}
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     if getattr(sys.stdout, "write_through", False):
         flags.append("-u")  # which that function does not know

@@ -11,12 +11,7 @@ from shmloader.cli.top.show import way_to_show
 
 
 def show_trainings(
-    pid: int | None,
-    *,
-    once: bool,
-    as_json: bool,
-    interval_s: float,
-    hangs_after_s: float,
+    pid: int | None, *, once: bool, as_json: bool, interval_s: float, hangs_after_s: float
 ) -> int:
     """Show a training, or all, until it ends or Ctrl-C, and return the exit status."""
     has_seen = False

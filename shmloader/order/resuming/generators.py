@@ -89,10 +89,7 @@ class Pinned:
     """
 
     def __init__(
-        self,
-        generators: Generators,
-        noted: dict[str, torch.Tensor | None],
-        keeps_draws: bool,
+        self, generators: Generators, noted: dict[str, torch.Tensor | None], keeps_draws: bool
     ) -> None:
         """Set nothing yet; keeps_draws: what is drawn meanwhile is the training's own."""
         self._generators = generators
