@@ -396,23 +396,14 @@ cdef class Desk:
         """
         return self.memory.empty(shape, dtype)
 
-    # The four gathers take a list or tuple of B samples of one kind.
+    def gather(self, samples):
+        """
+        Make one tensor in the slot of a list or tuple of samples of one kind; None if torch has to.
 
-    def gather_tensors(self, samples):
-        """Stack plain tensors of one dtype and shape into the slot; None if torch has to."""
-        return gather_tensors(self.memory, samples) if is_row(samples) else None
-
-    def gather_arrays(self, samples):
-        """Stack ndarrays of one dtype and shape into a tensor in the slot; None if torch has to."""
-        return gather_arrays(self.memory, samples) if is_row(samples) else None
-
-    def gather_ints(self, samples):
-        """Turn ints into an int64 tensor (B,) in the slot; None if torch has to."""
-        return gather_ints(self.memory, samples) if is_row(samples) else None
-
-    def gather_floats(self, samples):
-        """Turn floats into a float64 tensor (B,) in the slot; None if torch has to."""
-        return gather_floats(self.memory, samples) if is_row(samples) else None
+        Plain tensors, or ndarrays, of one dtype and shape are stacked; of ints and floats an int64
+        or float64 tensor (B,) is made.
+        """
+        return gather_kind(self.memory, type(samples[0]), samples) if is_row(samples) else None
 
     def collate(self, samples, dict functions, original):
         """

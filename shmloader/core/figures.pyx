@@ -123,17 +123,12 @@ cdef class Figures:
         ]
 
     @property
-    def shorts(self):
-        """Number of workers that find no memory for pages which they were granted."""
-        return self.ledger.table.shorts
-
-    @property
     def has_demands(self):
         """True if workers wait for a larger grant, or find no memory for what they were granted."""
         return self.ledger.table.wanting + self.ledger.table.shorts > 0
 
     def short_slots(self):
-        """List the slots of those workers: (slot, ticket) each."""
+        """List the slots of workers that find no memory for pages: (slot, ticket) each."""
         cdef const ledger *table = self.ledger.table
         cdef uint32_t slot
         return [

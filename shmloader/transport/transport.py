@@ -282,8 +282,9 @@ class Transport:
     def _settle_demands(self) -> None:
         for slot, ticket, want_bytes in self.figures.wants():
             self._settle_want(slot, ticket, want_bytes)
-        if self.figures.shorts:
-            self._settle_shorts()
+        shorts = self.figures.short_slots()
+        if shorts:
+            self._settle_shorts(shorts)
 
     def _settle_want(self, slot: int, ticket: int, want_bytes: int) -> None:
         """Grant what a worker wants for the batch in hand, refuse it, or let it wait."""
@@ -298,7 +299,7 @@ class Transport:
         if is_oldest or fits:
             self.ledger.grant(slot, want_bytes)
 
-    def _settle_shorts(self) -> None:
+    def _settle_shorts(self, shorts: list[tuple[int, int]]) -> None:
         """
         Make room for workers that find no memory; they look for it by themselves.
 
@@ -307,7 +308,7 @@ class Transport:
         """
         self.budget.make_room()
         oldest = self.ledger.oldest()
-        for slot, ticket in self.figures.short_slots():
+        for slot, ticket in shorts:
             if ticket == oldest and self.budget.waited_in_vain(ticket):
                 self.ledger.refuse(slot)
 

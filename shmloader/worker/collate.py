@@ -129,10 +129,10 @@ def _into_slot(
 
 
 def _gather_tensors(batch: Any, _: _Functions) -> Any:
-    gathered = _desk.gather_tensors(batch)
+    gathered = _desk.gather(batch)
     if gathered is None and _are_lazy(batch):
         # torch's own function has no way to stack these in shared memory.
-        return _desk.gather_tensors([sample.resolve_conj().resolve_neg() for sample in batch])
+        return _desk.gather([sample.resolve_conj().resolve_neg() for sample in batch])
     return gathered
 
 
@@ -147,15 +147,11 @@ def _gather_arrays(batch: Any, functions: _Functions) -> Any:
     # If the user replaced the tensor entry, let it see the samples, as torch's function does.
     if functions is None or functions.get(torch.Tensor) is not _collate_tensors:
         return None
-    return _desk.gather_arrays(batch)
+    return _desk.gather(batch)
 
 
-def _gather_ints(batch: Any, _: _Functions) -> Any:
-    return _desk.gather_ints(batch)
-
-
-def _gather_floats(batch: Any, _: _Functions) -> Any:
-    return _desk.gather_floats(batch)
+def _gather_numbers(batch: Any, _: _Functions) -> Any:
+    return _desk.gather(batch)
 
 
 _collate_tensors = _into_slot(_gather_tensors, torch_collate.collate_tensor_fn)
@@ -164,8 +160,8 @@ _REPLACEMENTS = {
     torch_collate.collate_numpy_array_fn: _into_slot(
         _gather_arrays, torch_collate.collate_numpy_array_fn
     ),
-    torch_collate.collate_int_fn: _into_slot(_gather_ints, torch_collate.collate_int_fn),
-    torch_collate.collate_float_fn: _into_slot(_gather_floats, torch_collate.collate_float_fn),
+    torch_collate.collate_int_fn: _into_slot(_gather_numbers, torch_collate.collate_int_fn),
+    torch_collate.collate_float_fn: _into_slot(_gather_numbers, torch_collate.collate_float_fn),
 }
 # torch's map. Another version of torch with another map is served by its own collate(), with the
 # replacements above.
