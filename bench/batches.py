@@ -21,12 +21,7 @@ def payload_bytes(batch) -> int:
 
 
 def difference(expected, actual) -> str | None:
-    """
-    Compare two batches whole: containers, types, dtypes, shapes and every value.
-
-    Returns:
-        None when they are equal, otherwise where they first differ.
-    """
+    """Compare two batches whole. Returns None if they are equal, or where they differ."""
     if type(expected) is not type(actual):
         return f"{type(expected).__name__} became {type(actual).__name__}"
     if isinstance(expected, dict):

@@ -205,12 +205,7 @@ def _last_line(output: str) -> dict | None:
 
 
 def alone(row: Any, longest_s: float = 400, **variables: str) -> tuple[dict, str]:
-    """
-    Run a row in a process of its own, whose failure ends the command.
-
-    Returns:
-        What its module's `run` returned, and what was written to stderr.
-    """
+    """Run a row in a process of its own, which must not fail. Returns its record and stderr."""
     ended = end_of(row, longest_s, **variables)
     if ended.status != 0 or ended.found is None:  # no status: it did not end in time
         sys.exit(f"{row} failed:\n{ended.said}")

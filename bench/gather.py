@@ -21,15 +21,7 @@ _TRIALS = 5
 
 
 def warm_collate(workload: Workload, samples: list) -> Callable[[list], object]:
-    """
-    Make the function that collates full batches of `workload` into warm buffers.
-
-    Args:
-        samples: One full batch, on which the ways are tried.
-
-    Returns:
-        A function of the samples; each call returns the same buffers, filled anew.
-    """
+    """Make what collates batches into buffers that are filled anew; samples: a full batch."""
     if workload.collate_fn is None:
         return _warm_default(samples)
     if isinstance(samples[0], np.ndarray):

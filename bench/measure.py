@@ -41,12 +41,7 @@ class Epoch:
 def measure(
     contender, workload: Workload, workers: int, epochs: int, persistent: bool, context: str
 ) -> tuple[dict, object]:
-    """
-    Run one warm-up epoch and `epochs` timed ones, or as many as half a minute holds, at least two.
-
-    Returns:
-        The record of bench.run, and the loader, which is still open.
-    """
+    """Run a warm-up epoch and timed ones, in half a minute. Returns a record and the loader."""
     size = _size(workload)  # builds the pool, which belongs to no contender's time or memory
     before = usage.resources()
     begin = time.perf_counter()
@@ -69,12 +64,7 @@ def measure(
 
 
 def check(loader, workload: Workload, begin: float) -> WarmUp:
-    """
-    Compare every batch of one epoch, whole, with the dataset collated in this process.
-
-    Args:
-        begin: When the loader began to be made, on `time.perf_counter`.
-    """
+    """Compare all batches of one epoch whole; begin: when the loader began to be made."""
     seen = WarmUp()
     look_every = max(1, workload.batches // _LOOKS)
     pairs = zip_longest(_note_first(loader, begin, seen), _expected(workload), fillvalue=_MISSING)

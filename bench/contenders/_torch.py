@@ -33,12 +33,7 @@ def make_like_torch(
     context: str,
     strategy: str | None = None,
 ) -> DataLoader:
-    """
-    Make a loader for a workload; every argument that is not named here keeps its default.
-
-    Args:
-        strategy: How trainer and workers share tensors, for loaders that use torch's transport.
-    """
+    """Make a loader for a workload; strategy: how torch's transport shares tensors."""
     if strategy:
         use_strategy(strategy)
     return loader_class(

@@ -48,12 +48,7 @@ def available() -> str | None:
 
 
 def measure(workload: Workload, workers: int, epochs: int) -> dict:
-    """
-    Run `epochs` timed epochs after a warm-up that checks every batch whole.
-
-    Returns:
-        The record of bench.run, without what only a loader can have.
-    """
+    """Run timed epochs after a checked warm-up, as bench.run does for loaders."""
     native.load()
     workload.dataset()  # built before the fork, like every contender's
     fork = multiprocessing.get_context("fork")

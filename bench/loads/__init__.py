@@ -20,12 +20,7 @@ class Made(Dataset):
 
 
 class Indices(Made):
-    """
-    Samples that cost nothing: their own indices, a request at a time.
-
-    Args:
-        most: How many of a request; None: all.
-    """
+    """Samples that cost nothing: their own indices, at most so many a request; None: all."""
 
     def __init__(self, count: int, most: int | None = None):
         super().__init__(count, int)

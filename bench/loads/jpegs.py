@@ -51,13 +51,7 @@ def decoded_jpegs() -> torch.Tensor:
 
 
 class Get:
-    """
-    Gets pictures from a server, over a connection for each thread of each process.
-
-    Args:
-        port: The server's.
-        latency_ms: How long the server waits.
-    """
+    """Gets pictures from a server that waits, over a connection for each thread of each process."""
 
     def __init__(self, port: int, latency_ms: float):
         self._port, self._latency_ms = port, latency_ms

@@ -55,11 +55,7 @@ class Workload:
 
 
 class PoolDataset(Dataset):
-    """
-    Map-style dataset whose samples lie ready in a list.
-
-    It pickles as its name and length: a spawned worker builds the same pool from the same seed.
-    """
+    """Map-style samples in a list; pickles as name and length, for the same pool anew."""
 
     def __init__(self, name: str, length: int):
         pool = sample_pool(name)

@@ -36,12 +36,7 @@ def missing() -> str | None:
 
 @cache
 def load() -> ctypes.CDLL:
-    """
-    Compile once per process and load; workers that are forked later have it.
-
-    Raises:
-        subprocess.CalledProcessError: The compiler refused.
-    """
+    """Compile once per process and load; workers that are forked later have it."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "native.so")
         headers = [f"-I{CSRC}", f"-I{sysconfig.get_path('include')}"]

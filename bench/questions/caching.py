@@ -144,10 +144,7 @@ def _speed(options: argparse.Namespace) -> Iterator[dict]:
         [*cases, ("ours", _ANEW)],
         options.rounds,
         lambda case: _run(
-            options,
-            "cached" if case[1] == _ANEW else case[1],
-            case[0],
-            persistent=case[1] != _ANEW,
+            options, "cached" if case[1] == _ANEW else case[1], case[0], persistent=case[1] != _ANEW
         ),
     )
     later = {

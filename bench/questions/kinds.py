@@ -23,13 +23,7 @@ from bench.loaders import LOADERS
 from bench.loads import wholes
 from bench.report.machine import CHECKOUT
 
-COLUMNS = {
-    "kind": "kind",
-    "torch": "torch",
-    "ours": "ours",
-    "verdict": "verdict",
-    "way": "way",
-}
+COLUMNS = {"kind": "kind", "torch": "torch", "ours": "ours", "verdict": "verdict", "way": "way"}
 _BATCHES = 400
 # Batches; the shortest stretch counts, because a wake-up may take longer than a batch.
 _STRETCH = 20

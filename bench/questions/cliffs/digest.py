@@ -8,12 +8,7 @@ import torch
 
 
 def digest(value: object, known: dict[int, int] | None = None) -> int:
-    """
-    Sum up a value: its type, its shape and its bytes, however deep.
-
-    Args:
-        known: Sums by the id of their object; an object that occurs again is not read again.
-    """
+    """Sum up a value: type, shape and bytes, however deep; known: sums by object."""
     known = {} if known is None else known
     if id(value) not in known:
         known[id(value)] = zlib.crc32(type(value).__name__.encode(), _sum(value, known))

@@ -16,12 +16,7 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Load:
-    """
-    What all loops move: images (3, side, side) uint8, batch_size of them, and their indices.
-
-    Attributes:
-        batches: How many.
-    """
+    """What all loops move: batches of images (3, side, side) uint8, and their indices."""
 
     dataset: Dataset[Any]
     batch_size: int

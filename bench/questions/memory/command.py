@@ -92,15 +92,7 @@ def _most_mb(row: Row) -> tuple[float, str]:
 
 
 def _least_mb(row: Row) -> tuple[float, str]:
-    """
-    Find the smallest group in which a run passes, to 4 % of the most that it takes without a limit.
-
-    Returns:
-        Its MB, and the digest of its batches.
-
-    Raises:
-        RuntimeError: The run fails without a limit.
-    """
+    """Find the smallest group, in MB, in which a run passes, and its digest."""
     free = groups.run(row, _AMPLE_MB)
     if free.found is None or free.most_mb is None:
         raise RuntimeError(f"{row} fails without a limit: {free.reason}")

@@ -12,11 +12,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 
 def best_waits(
-    making_s: Sequence[float],
-    steps_s: Sequence[float],
-    workers: int,
-    ahead: int,
-    in_order: bool,
+    making_s: Sequence[float], steps_s: Sequence[float], workers: int, ahead: int, in_order: bool
 ) -> list[float]:
     """
     Play the loop.
