@@ -10,7 +10,7 @@ from libc.string cimport memset
 from shmloader.core.csrc cimport (
     CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS,
     VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes, canary_damage,
-    canary_write, desk, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
+    canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
     doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
     lease_aliases, lease_block_new, lease_block_start, lease_drop,
     mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,

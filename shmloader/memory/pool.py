@@ -5,6 +5,7 @@ import itertools
 import weakref
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy
 
@@ -269,7 +270,8 @@ def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
 def _stats_of(ledger: Ledger) -> Stats:
     """Read what one segment's ledger and workers have counted."""
     figures = Figures(ledger)
-    counts, sums = figures.counts(), figures.sums()
+    counts = figures.counts()
+    sums: dict[str, Any] = figures.sums()
     workers = workers_of(BatchLog(ledger))
     return Stats(
         wait_s=sums.pop("waited_ns") / 1e9,

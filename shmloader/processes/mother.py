@@ -72,7 +72,7 @@ class Mother:
 
     def is_alive(self) -> bool:
         """Returns True if the process runs."""
-        return self.process.is_alive()
+        return bool(self.process.is_alive())
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, at most timeout seconds."""

@@ -31,8 +31,8 @@ class Desk:
         self.asked.append((sizes, dtype))
         return torch.zeros(sizes, dtype=dtype) if self._has_room else None
 
-    def gather(self, samples):
-        self.asked.append(type(samples[0]))
+    def gather(self, _):
+        self.asked.append("gather")
 
     def collate(self, batch, functions, otherwise):
         self.asked.append("collate")
@@ -176,7 +176,7 @@ def test_unlike_tensors_are_left_to_torch(seated, difference):
     desk = seated(Desk())
 
     assert expected == attempt(lambda: torchs.default_collate(samples))
-    assert desk.asked == [torch.Tensor]
+    assert desk.asked == ["gather"]
 
 
 @pytest.mark.parametrize("container", [iter, collections.UserList])
@@ -188,7 +188,7 @@ def test_only_lists_and_tuples_are_stacked(seated, container):
     desk = seated(Desk())
 
     assert expected == attempt(lambda: functions[torch.Tensor](container(samples)))
-    assert desk.asked == [torch.Tensor]
+    assert desk.asked == ["gather"]
 
 
 def test_the_native_walk_needs_torchs_own_map(seated, monkeypatch):
@@ -216,7 +216,7 @@ def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
     )
     collate._collate(SAMPLES["arrays"], collate_fn_map=torchs.default_collate_fn_map)
 
-    assert (numpy.ndarray in desk.asked, len(shown)) == (False, 2)
+    assert ("gather" in desk.asked, len(shown)) == (False, 2)
 
 
 def test_a_forked_child_leaves_the_slot(seated):
