@@ -57,6 +57,10 @@ cdef class Figures:
         """Batches that had a pickle."""
         return self.ledger.sums.pickled_batches
 
+    def leave_out(self):
+        """Count one batch less."""
+        self.ledger.sums.batches -= 1
+
     def note_restart(self):
         """Count a worker that was replaced."""
         self.ledger.sums.restarts += 1

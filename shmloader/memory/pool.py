@@ -284,6 +284,7 @@ def _stats_of(ledger: Ledger) -> Stats:
         resident_bytes=figures.resident_bytes,
         pickled_bytes=figures.pickled_bytes,
         pickled_batches=figures.pickled_batches,
+        left_out=sum(worker.left_out for worker in workers),
         slots=counts,
         workers=tuple(workers),
     )
