@@ -1,4 +1,4 @@
-"""`tolerant()`: which samples are left out, what the others are, and what is raised all the same."""
+"""`tolerant()`: which samples are left out, what the others are, and what is raised anyway."""
 
 import copy
 import os
@@ -75,7 +75,7 @@ def test_torchs_loader_leaves_them_out_too(workers):
         {"num_workers": 2, "persistent_workers": True, "resumable": True},
         {"num_workers": 1, "device": shmloader.Device("cpu", transform=torch.clone)},
     ],
-    ids=str,
+    ids=lambda options: " ".join(options),
 )
 @pytest.mark.parametrize("kind", [Faulty, FaultyAtOnce])
 def test_order_and_draws_of_the_others_are_exact(options, kind):
@@ -88,7 +88,8 @@ def test_order_and_draws_of_the_others_are_exact(options, kind):
     loader = DataLoader(tolerant(dataset), **options)
 
     assert same(whole, list(loader))
-    assert sorted({*range(COUNT)} - {*BAD}) == sorted(sum(numbers(loader), []))
+    left = [index for batch in numbers(loader) for index in batch]
+    assert [index for index in range(COUNT) if index not in BAD] == sorted(left)
 
 
 def test_draws_are_torchs():
@@ -199,7 +200,7 @@ def test_a_resumed_run_goes_on(taken, workers):
 
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])
 def test_a_worker_that_dies_is_replaced(seed_by, tmp_path):
-    """A death in a dataset that leaves samples out changes no batch, and is no error of a sample."""
+    """A death in a dataset that leaves samples out changes no batch, and is no sample's error."""
     options = {"batch_size": 4, "num_workers": 2, "seed_by": seed_by}
     whole = expected(Faulty(COUNT, BAD), **options)
     torch.manual_seed(11)
@@ -227,7 +228,7 @@ class Dying(Faulty):
 def test_a_death_is_torchs_error(tmp_path):
     """Without restarts it is raised as ever."""
     loader = DataLoader(tolerant(Dying(COUNT, BAD, tmp_path / "died")), 4, num_workers=1)
-    with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
+    with pytest.raises(RuntimeError, match="killed by signal"):
         list(loader)
 
 
@@ -259,8 +260,10 @@ def test_a_warning_says_which_and_why_once_a_second(monkeypatch):
 
 
 def test_a_worker_warns(capfd):
-    """In a worker the warning names it, on stderr."""
-    list(DataLoader(tolerant(Faulty(3, (1,))), 3, num_workers=1))
+    """In a worker the warning names that worker, on stderr."""
+    # A forked worker has pytest's filters.
+    dataset = tolerant(Faulty(3, (1,)))
+    list(DataLoader(dataset, 3, num_workers=1, multiprocessing_context="spawn"))
 
     error = capfd.readouterr().err
     assert "LeftOutWarning: worker 0: Faulty[1] is left out, 1 so far: " in error
@@ -382,7 +385,7 @@ def test_what_is_no_list_of_samples_cannot_be_divided():
     dataset = tolerant(Stacked(8, (3,)))
 
     assert (2, 5) == dataset.__getitems__([0, 1]).shape
-    with pytest.raises(TypeError, match="Stacked.__getitems__ returned a Tensor for 1 index") as it:
+    with pytest.raises(TypeError, match=r"Stacked\.__getitems__ returned a Tensor for 1") as it:
         dataset.__getitems__([2, 3])
     assert isinstance(it.value.__cause__, Unreadable)
 
@@ -413,7 +416,7 @@ def test_it_goes_around_several():
     dataset = tolerant(ConcatDataset([Faulty(4, (2,)), Faulty(3, (0,))]))
     shmloader.share(tolerant(inner), "dataset.samples")
 
-    assert [[0, 1], [3], [1, 2]] == numbers(DataLoader(dataset, 2, num_workers=1, drop_last=False))
+    assert [[0, 1], [3], [1], [2]] == numbers(DataLoader(dataset, 2, num_workers=1))
     assert isinstance(inner.samples, shmloader.SharedList)
     assert isinstance(tolerant(inner).samples, shmloader.SharedList)
 
@@ -550,7 +553,7 @@ def test_it_is_pickled_for_processes_that_start_alone(method):
         (range(3), 1.5, TypeError, "most_in_a_row should be an int, but got 1.5"),
         (range(3), -1, ValueError, "most_in_a_row is -1: give at least 0"),
     ],
-    ids=str,
+    ids=["a data pipe", "no dataset", "no int", "negative"],
 )
 def test_what_cannot_be_is_refused(dataset, most, kind, text):
     """Wrong arguments are errors when it is made."""

@@ -127,7 +127,7 @@ def test_a_printed_record_is_short(stats):
     assert repr(full) == (
         "Stats(batches=64, bytes=4096, wait_s=0.5, worker_busy_s=0.0, worker_starved_s=0.0, "
         "worker_blocked_s=0.0, spilled=0, restarts=0, replaced=0, retired=0, resident_bytes=0, "
-        "pickled_bytes=0, pickled_batches=0, slots={'free': 8}, spills={}, copied={})"
+        "pickled_bytes=0, pickled_batches=0, left_out=0, slots={'free': 8}, spills={}, copied={})"
     )
 
 
