@@ -38,7 +38,6 @@ static inline void clock_add_starved(struct worker_clock *clock, uint64_t ns) {
 /* A sample was left out. Worker only; wait-free. */
 static inline void clock_add_left_out(struct worker_clock *clock) {
   clock_count(&clock->left_out, 1);
-  STEP("clock: left_out");
 }
 
 /* A request was answered. Worker only; wait-free. */
