@@ -18,6 +18,7 @@ struct worker_clock {
   _Atomic uint64_t blocked_ns;   /* waiting for pages in the middle of a batch */
   _Atomic uint64_t batches;
   _Atomic uint64_t bytes; /* of their payload */
+  _Atomic uint64_t left_out; /* samples that their dataset left out of them */
 };
 
 /* Add to one sum. Worker only; wait-free. */
@@ -32,6 +33,11 @@ static inline void clock_count(_Atomic uint64_t *sum, uint64_t more) {
 static inline void clock_add_starved(struct worker_clock *clock, uint64_t ns) {
   clock_count(&clock->starved_ns, ns);
   STEP("clock: starved_ns");
+}
+
+/* A sample was left out. Worker only; wait-free. */
+static inline void clock_add_left_out(struct worker_clock *clock) {
+  clock_count(&clock->left_out, 1);
 }
 
 /* A request was answered. Worker only; wait-free. */

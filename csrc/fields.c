@@ -81,6 +81,7 @@ const struct view_field view_fields[] = {
     FIELD(worker_clock, blocked_ns, "u8"),
     FIELD(worker_clock, batches, "u8"),
     FIELD(worker_clock, bytes, "u8"),
+    FIELD(worker_clock, left_out, "u8"),
     FIELD(log_record, sequence, "u8"),
     FIELD(log_record, ticket, "u8"),
     FIELD(log_record, epoch, "u4"),

@@ -6,7 +6,7 @@ Here are their states, to be saved and put back. What seeds them is in the worke
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -22,6 +22,9 @@ class Turn(Protocol):
 
     def save(self) -> Callable[[], None]:
         """Save where that generator is. Returns what puts it back."""
+
+    def at(self, position: int | None) -> None:
+        """Of the whole batch that was asked for, a sample is fetched now; None: that is over."""
 
 
 class _Here(threading.local):
@@ -48,15 +51,39 @@ def set_random_states(states: tuple[Any, ...]) -> None:
     torch.set_rng_state(torch.frombuffer(bytearray(torch_state), dtype=torch.uint8))
 
 
-@contextmanager
-def put_back() -> Iterator[None]:
-    """Leave the three generators, and this thread's `rng()`, as they were before the block."""
+def saved() -> Callable[[], None]:
+    """Save the three generators, and this thread's `rng()`. Returns what puts them back."""
     turn = here.turn
     put_rng_back = None if turn is None else turn.save()
     states = random_states()
-    try:
-        yield
-    finally:
+
+    def put_all_back() -> None:
         set_random_states(states)
         if put_rng_back is not None:
             put_rng_back()
+
+    return put_all_back
+
+
+@contextmanager
+def put_back() -> Iterator[None]:
+    """Leave the three generators, and this thread's `rng()`, as they were before the block."""
+    put_all_back = saved()
+    try:
+        yield
+    finally:
+        put_all_back()
+
+
+def in_turn(indices: Iterable[Any]) -> Iterator[Any]:
+    """Yield the indices of a batch; while one is in use, `rng()` is that sample's own."""
+    turn = here.turn
+    if turn is None:
+        yield from indices
+        return
+    try:
+        for position, index in enumerate(indices):
+            turn.at(position)
+            yield index
+    finally:
+        turn.at(None)

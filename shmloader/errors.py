@@ -3,11 +3,13 @@ What can go wrong here and not in torch; each error is also the builtin that a c
 
     ShmloaderError
     ├── BatchTooLarge        ValueError
+    ├── EmptyBatch           RuntimeError
     ├── OutOfSharedMemory    MemoryError
     ├── PreloadFailed        ImportError
     ├── UnsendableBatch      TypeError
     └── WorkerBroken         RuntimeError
     UserWarning
+    ├── LeftOutWarning
     ├── RestartWarning
     ├── RetentionWarning
     └── UnusedOptionWarning
@@ -54,6 +56,15 @@ class BatchTooLarge(ShmloaderError, ValueError):
     """A batch needs more bytes than `ring_bytes` or a slot's range can ever hold."""
 
 
+class EmptyBatch(ShmloaderError, RuntimeError):
+    """
+    All samples of a batch raised, and `tolerant()` left them out.
+
+    `shmloader.DataLoader` goes on with the next batch; torch's loader raises it from `next()`,
+    which may be called again.
+    """
+
+
 class OutOfSharedMemory(ShmloaderError, MemoryError):
     """The machine, the container or a limit has no room for the pages that a batch needs."""
 
@@ -72,6 +83,14 @@ class UnsendableBatch(ShmloaderError, TypeError):
 
 class WorkerBroken(ShmloaderError, RuntimeError):
     """A worker wrote something into the segment that its protocol does not allow."""
+
+
+class LeftOutWarning(UserWarning):
+    """
+    A sample raised, and `tolerant()` left it out of its batch; or an iterator ended behind one.
+
+    Given in the process that fetches, once a second at most.
+    """
 
 
 class RestartWarning(UserWarning):

@@ -7,6 +7,8 @@ Names of a room are absent with it; the error of who asks for one says which roo
 from shmloader.dataloader import DataLoader as DataLoader
 from shmloader.dataloader import wrap as wrap
 from shmloader.errors import BatchTooLarge as BatchTooLarge
+from shmloader.errors import EmptyBatch as EmptyBatch
+from shmloader.errors import LeftOutWarning as LeftOutWarning
 from shmloader.errors import OutOfSharedMemory as OutOfSharedMemory
 from shmloader.errors import PreloadFailed as PreloadFailed
 from shmloader.errors import RestartWarning as RestartWarning
@@ -37,7 +39,7 @@ from shmloader.worker.seeds import rng as rng
 # By room, for the error; a test compares them with what is imported below.
 _ROOMS = {
     "advice": ("Report", "Run", "Tuned", "tune"),
-    "data": ("SharedDict", "SharedList", "cached", "downloaded", "share"),
+    "data": ("SharedDict", "SharedList", "cached", "downloaded", "share", "tolerant"),
     "order/resuming": ("merge_states",),
 }
 
@@ -53,6 +55,7 @@ if _has_room("data"):
     from shmloader.data import cached as cached
     from shmloader.data import downloaded as downloaded
     from shmloader.data import share as share
+    from shmloader.data import tolerant as tolerant
 
 if _has_room("order/resuming"):
     from shmloader.order.resuming.merging import merge_states as merge_states

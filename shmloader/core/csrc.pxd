@@ -294,6 +294,7 @@ cdef extern from "segment.h" nogil:
     uint32_t cell_slot(uint32_t cell)
     log_record *segment_record(uint8_t *base, const geometry *geometry, uint32_t place)
     void clock_add_starved(worker_clock *clock, uint64_t ns)
+    void clock_add_left_out(worker_clock *clock)
 
 
 cdef extern from "demand.h" nogil:

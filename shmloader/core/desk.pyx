@@ -14,7 +14,7 @@ from shmloader.core.csrc cimport (
     ORDER_NUMBERED,
     ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
     VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE,
-    cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
+    cell_slot, cell_verb, clock_add_left_out, clock_add_starved, desk_begin_batch, desk_begin_collating,
     desk_begin_sample, desk_end_batch, desk_has_order,
     desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
     doorbell_ring, geometry, platform_now_ns, policy, segment_slot_offset,
@@ -198,6 +198,11 @@ cdef class Desk:
                 found = desk_take(seat, cell)
             left = deadline - platform_now_ns()
         return found
+
+    def count_left_out(self):
+        """Count a sample that the dataset left out; in a child that user code forked, nothing."""
+        if self.memory.seat.view.pid == <uint64_t>getpid():
+            clock_add_left_out(&self.memory.seat.block.clock)
 
     def park(self, is_done, bint wants_orders, double timeout_s):
         """

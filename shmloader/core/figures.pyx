@@ -32,6 +32,10 @@ cdef class Figures:
         """
         return self.ledger.sums
 
+    def leave_out(self):
+        """Count one batch less."""
+        self.ledger.sums.batches -= 1
+
     def note_restart(self):
         """Count a worker that was replaced."""
         self.ledger.sums.restarts += 1

@@ -5,6 +5,7 @@ from shmloader.data.downloads import Downloads, DownloadStats, downloaded
 from shmloader.data.shared_dict import SharedDict
 from shmloader.data.shared_list import SharedList
 from shmloader.data.sharing import Sharing, share
+from shmloader.data.tolerant import Tolerant, TolerantStream, tolerant
 
 __all__ = [
     "Cached",
@@ -13,7 +14,10 @@ __all__ = [
     "SharedDict",
     "SharedList",
     "Sharing",
+    "Tolerant",
+    "TolerantStream",
     "cached",
     "downloaded",
     "share",
+    "tolerant",
 ]

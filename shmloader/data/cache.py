@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 from shmloader import draws
 from shmloader.data.cache_memory import MISSING, CacheMemory
 from shmloader.stats import CacheStats
+from shmloader.tolerance import Tolerating
 
 Sample = TypeVar("Sample")
 
@@ -146,7 +147,7 @@ def cached(
         `close()`. The memory is given back when the last process that has it drops it or ends.
 
     Raises:
-        TypeError: The dataset is iterable or has no length.
+        TypeError: The dataset is iterable, has no length or is one of `tolerant()`.
         ValueError: max_bytes leaves no room for samples.
         OutOfSharedMemory: The memory cannot be made or mapped.
     """
@@ -154,6 +155,11 @@ def cached(
         raise TypeError(
             f"cached() keeps samples by their index, and {type(dataset).__name__} has none: give "
             "it a dataset with __getitem__ and __len__"
+        )
+    if isinstance(dataset, Tolerating):
+        raise TypeError(
+            "cached() keeps a sample for each index, and tolerant() leaves some out: write "
+            f"tolerant(cached({dataset.tolerance.label}, ...))"
         )
     try:
         length = len(dataset)  # type: ignore[arg-type]

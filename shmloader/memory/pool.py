@@ -280,6 +280,7 @@ def _stats_of(ledger: Ledger) -> Stats:
         worker_blocked_s=sum(worker.blocked_s for worker in workers),
         retired=counts["retired"],
         resident_bytes=figures.resident_bytes,
+        left_out=sum(worker.left_out for worker in workers),
         slots=counts,
         workers=tuple(workers),
         **sums,

@@ -77,6 +77,7 @@ class WorkerStats:
         bytes: Bytes of their payload.
         cpu_s: Seconds its main thread ran; known for single epochs only.
         delayed_s: Seconds that thread was ready to run and no core was free; as cpu_s.
+        left_out: Samples that `tolerant()` left out.
     """
 
     fetching_s: float = 0.0
@@ -87,6 +88,7 @@ class WorkerStats:
     bytes: int = 0
     cpu_s: float = 0.0
     delayed_s: float = 0.0
+    left_out: int = 0
 
     def __add__(self, other: "WorkerStats") -> "WorkerStats":
         """Count two records together."""
@@ -265,6 +267,7 @@ class Stats:
         resident_bytes: Bytes of shared memory that have pages now, idle segments included.
         pickled_bytes: Bytes of pickles that rode beside the tensors.
         pickled_batches: Batches that had such a pickle.
+        left_out: Samples that `tolerant()` left out, in workers and in this process.
         slots: How many slots are in each state now, by the state's name: free, placed, ready,
             leased, forked, retired or spare.
         spills: Batches of `spilled` by reason, as in `Epoch`.
@@ -290,6 +293,7 @@ class Stats:
     resident_bytes: int = 0
     pickled_bytes: int = 0
     pickled_batches: int = 0
+    left_out: int = 0
     slots: dict[str, int] = field(default_factory=dict)
     spills: dict[str, int] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)

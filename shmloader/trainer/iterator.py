@@ -17,7 +17,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from shmloader import log
 from shmloader.core import generation
-from shmloader.errors import RetentionWarning, WorkerBroken, at_users_line, warn
+from shmloader.errors import EmptyBatch, RetentionWarning, WorkerBroken, at_users_line, warn
 from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape
 from shmloader.options.record import Options
@@ -177,9 +177,19 @@ class RingIterator(_MultiProcessingDataLoaderIter):
         length = self._IterableDataset_len_called
         if length is not None and self._num_yielded >= length:
             return at_users_line(super().__next__)  # where torch may warn of too many
-        data = self._next_data()  # type: ignore[no-untyped-call]
+        data = self._next_data()
         self._num_yielded += 1
         return data
+
+    def _next_data(self) -> Any:
+        while True:
+            try:
+                return super()._next_data()  # type: ignore[no-untyped-call]
+            except EmptyBatch:
+                # The user sees neither this one nor a count of it, and states go on behind it.
+                self._transport.leave_out()
+                self._delivered.hand_out()
+                self._is_error = False
 
     def _next_index(self) -> Any:
         index = next(self._sampler_iter)

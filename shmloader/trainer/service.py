@@ -22,6 +22,7 @@ from shmloader.stats import Epoch, Held, Stats
 from shmloader.stats.layout import Records
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
+from shmloader.tolerance import left_out_here
 from shmloader.trainer import opening
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
@@ -165,7 +166,9 @@ class Service:
     def stats(self, loader: Any) -> Stats:
         """Count over all epochs and live iterators of a loader, and what its caches did."""
         caches = tuple(cache.cache_stats() for cache in _caches_of(loader))
-        return replace(self.pool.stats(), caches=caches)
+        stats = self.pool.stats()
+        here = left_out_here(loader.dataset)
+        return replace(stats, caches=caches, left_out=stats.left_out + here)
 
     def setting(self, loader: Any, options: Options) -> Setting:
         """Say what a loader with workers is run with, when its iterator starts."""

@@ -7,9 +7,9 @@ from typing import Any
 from torch.utils.data import _DatasetKind
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from shmloader import draws
+from shmloader import draws, tolerance
 from shmloader.core import Delivered, Indices, Samples
-from shmloader.errors import at_users_line
+from shmloader.errors import EmptyBatch, at_users_line
 from shmloader.options.record import BY_BATCH, Options
 from shmloader.order import telling
 from shmloader.order.order import Order
@@ -60,7 +60,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
             if order.is_restored:
                 self._sampler_iter = iter(order)
         self._profile_name = f"enumerate(DataLoader)#{_TORCHS}.__next__"
-        self._dataset_fetcher = self._seeding(self._dataset_fetcher)
+        self._dataset_fetcher = self._prepared(self._dataset_fetcher)
         if place.is_in_epoch:
             self._restore_dataset(place.position_here())
         self._epoch.base_seed, self._epoch.shared_seed = int(self._base_seed), self._shared_seed
@@ -100,8 +100,15 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         return list(index) if type(index) is Indices else index  # as torch's samplers draw
 
     def _next_data(self) -> Any:
-        batch = super()._next_data()  # type: ignore[no-untyped-call]
+        batch = self._next_with_samples()
         return batch if self._to_device is None else self._to_device(batch)
+
+    def _next_with_samples(self) -> Any:
+        while True:
+            try:
+                return super()._next_data()  # type: ignore[no-untyped-call]
+            except EmptyBatch:
+                self._delivered.hand_out()  # a state that is taken now goes on behind it
 
     def __next__(self) -> Any:
         length = self._IterableDataset_len_called
@@ -126,7 +133,9 @@ class SingleIterator(_SingleProcessDataLoaderIter):
 
     # The dataset
 
-    def _seeding(self, fetcher: Any) -> Any:
+    def _prepared(self, fetcher: Any) -> Any:
+        if not self._auto_collation:
+            fetcher.dataset = tolerance.single(fetcher.dataset)
         if not self._by_batch:
             return fetcher
         is_iterable = self._dataset_kind == _DatasetKind.Iterable
@@ -166,7 +175,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
             self._collate_fn,
             self._drop_last,
         )
-        return self._seeding(fetcher)
+        return self._prepared(fetcher)
 
     def _fetch_again(self, attempt: int, index: Any) -> Any:
         if not self._by_batch:

@@ -238,6 +238,11 @@ class Transport:
         self.ledger.discard(answer.slot)
         self.pump()
 
+    def leave_out(self) -> None:
+        """Count the answer that was delivered last as no batch: its client goes on without it."""
+        self.notes.put_aside()
+        self.figures.leave_out()
+
     def has_sent(self, worker: int, kind: Kind) -> bool:
         """Returns True if a worker has sent such an answer, which lies in its slot still."""
         return any(

@@ -136,6 +136,7 @@ _COUNTERS = (
         "Workers that were replaced because their memory grew.",
         "replaced",
     ),
+    _number("shmloader_left_out_samples", "Samples that tolerant() left out.", "left_out"),
     _Series(
         "shmloader_cache_looks",
         "Samples looked for in each cache of the dataset, in all processes.",

@@ -5,11 +5,13 @@ Ahead are only requests, copied out of their slots; the slots are written in tur
 main thread. Looking ahead ends at an order of another kind, which holds for what comes after it.
 """
 
+import operator
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from shmloader.core import Desk, Order, Samples, Taken
+from shmloader.tolerance import Tolerance
 from shmloader.worker.fetch_threads import FetchThreads, Task
 from shmloader.worker.seeds import Turn
 
@@ -31,17 +33,25 @@ class LookAhead:
         self._awaited: Task | None = None
         self._fetch: Callable[[Any], Any] | None = None
         self._is_split = False
+        self._tolerance: Tolerance | None = None
 
-    def aim(self, fetch: Callable[[Any], Any] | None, is_split: bool) -> None:
+    def aim(
+        self,
+        fetch: Callable[[Any], Any] | None,
+        is_split: bool,
+        tolerance: Tolerance | None = None,
+    ) -> None:
         """
         Fetch in another way from now on.
 
         Args:
             fetch: Returns what the dataset has for an index; None: nothing is fetched.
             is_split: Called for each sample of a request; otherwise for the request.
+            tolerance: Leaves out samples of a request that raise; None: nothing does.
         """
         self._fetch = fetch
         self._is_split = is_split
+        self._tolerance = tolerance
 
     def end(self) -> None:
         """Let go of the dataset; only a sample that is fetched for very long still holds it."""
@@ -113,6 +123,7 @@ class LookAhead:
 
         Raises:
             Stopping: The trainer wants this worker to leave.
+            EmptyBatch: All samples were left out.
             BaseException: The error of the first sample that has one, as if fetched in turn.
         """
         tasks, self._in_hand = self._in_hand, []
@@ -120,7 +131,10 @@ class LookAhead:
             if not self._is_split:
                 return self._result(tasks[0])
             shown = request if isinstance(request, Samples) else tasks
-            return [self._result(task) for task, _ in zip(tasks, shown, strict=True)]
+            in_turn = (task for task, _ in zip(tasks, shown, strict=True))
+            if self._tolerance is None:
+                return [self._result(task) for task in in_turn]
+            return self._tolerance.collect(in_turn, self._result, operator.attrgetter("index"))
         finally:
             for task in tasks:
                 task.drop()

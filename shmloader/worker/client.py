@@ -12,11 +12,12 @@ from typing import Any
 import numpy
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import IterDataPipe, Subset, _DatasetKind
+from torch.utils.data import IterDataPipe, _DatasetKind
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from shmloader import tolerance
 from shmloader.core import Stopping
 from shmloader.memory.segment import Handle
 from shmloader.processes import scheduling
@@ -119,6 +120,7 @@ class Worker:
         self._be_torchs()
         self._desk = spec.handle.sit_down(spec.worker_id)
         collate.install(self._desk)
+        tolerance.listeners[:] = [self._desk.count_left_out]
         failure = spec.parent.failure
         if failure is None:
             self._initialise()
@@ -196,19 +198,23 @@ class Worker:
             storages.with_slot(spec.collate_fn),
             spec.drop_last,
         )
+        if not spec.auto_collation:
+            self._fetcher.dataset = tolerance.single(self._dataset)
         if spec.is_seeded:
             self._fetcher = SeededFetcher(self._fetcher, spec.base_seed)
         self._watches = spec.auto_collation and is_fetched_singly(self._dataset, self._is_iterable)
 
     def _aim(self, ahead: LookAhead) -> None:
         """Have the threads fetch what torch's fetcher would."""
-        dataset = self._dataset
         if self._fetcher is None:
             ahead.aim(None, is_split=True)
-        elif self._spec.auto_collation and not self._watches:
+            return
+        dataset = self._fetcher.dataset
+        if self._spec.auto_collation and not self._watches:
             ahead.aim(dataset.__getitems__, is_split=False)
         else:
-            ahead.aim(functools.partial(operator.getitem, dataset), is_split=self._watches)
+            fetch = functools.partial(operator.getitem, dataset)
+            ahead.aim(fetch, self._watches, tolerance.tolerance_of(dataset))
 
     def serve(self) -> None:
         """Answer every request in the order in which it was sent."""
@@ -321,6 +327,6 @@ def is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
     """Returns True if no code of the user's sees the request: torch takes its indices in turn."""
     if is_iterable:
         return True
-    while type(dataset) is Subset:
-        dataset = dataset.dataset  # whose __getitems__ is torch's own loop over the request
-    return not getattr(dataset, "__getitems__", None)
+    if tolerance.tolerance_of(dataset) is not None:
+        dataset = dataset.dataset  # which is asked as without what is around it
+    return tolerance.takes_indices_in_turn(dataset)

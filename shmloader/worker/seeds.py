@@ -64,12 +64,18 @@ class Turn:
         self._numbers = numbers
         self._samples = samples
         self._position = position
+        self._is_whole = samples is None and position == _WHOLE_BATCH
         self._made_at = -1
         self._generator: numpy.random.Generator | None = None
 
     def collate(self) -> None:
         """The samples are there: from now on draws are the collate function's."""
-        self._samples, self._position = None, _COLLATING
+        self._samples, self._position, self._is_whole = None, _COLLATING, False
+
+    def at(self, position: int | None) -> None:
+        """Of the whole batch that was asked for, a sample is fetched now; None: that is over."""
+        if self._is_whole:
+            self._position = _WHOLE_BATCH if position is None else position
 
     def rng(self) -> numpy.random.Generator:
         """The generator of the sample that is fetched now: one for all calls until the next."""

@@ -21,11 +21,11 @@ LEDGER = SimpleNamespace(
     pickled_batches=1,
     counts=lambda: {"free": 2, "leased": 1, "retired": 4},
 )
-# In the order of the table: fetching, collating, starved and blocked ns, batches, bytes.
+# In the order of the table: fetching, collating, starved and blocked ns, batches, bytes, left out.
 CLOCKS = numpy.array(
     [
-        (300_000_000, 200_000_000, 250_000_000, 125_000_000, 2, 4000),
-        (400_000_000, 600_000_000, 2_000_000_000, 4_000_000_000, 1, 96),
+        (300_000_000, 200_000_000, 250_000_000, 125_000_000, 2, 4000, 5),
+        (400_000_000, 600_000_000, 2_000_000_000, 4_000_000_000, 1, 96, 2),
     ],
     pool.LAYOUT.dtype("worker_clock"),
 ).tobytes()
@@ -47,10 +47,11 @@ def test_a_ledgers_counts_are_read(stats):
         stats.worker_starved_s,
         stats.worker_blocked_s,
     )
+    assert 7 == stats.left_out
     assert (3, 4096, 4, LEDGER.counts()) == (stats.batches, stats.bytes, stats.retired, stats.slots)
     assert (
-        WorkerStats(0.3, 0.2, 0.25, 0.125, 2, 4000),
-        WorkerStats(0.4, 0.6, 2.0, 4.0, 1, 96),
+        WorkerStats(0.3, 0.2, 0.25, 0.125, 2, 4000, left_out=5),
+        WorkerStats(0.4, 0.6, 2.0, 4.0, 1, 96, left_out=2),
     ) == stats.workers
 
 
@@ -126,7 +127,7 @@ def test_a_printed_record_is_short(stats):
     assert repr(full) == (
         "Stats(batches=64, bytes=4096, wait_s=0.5, worker_busy_s=0.0, worker_starved_s=0.0, "
         "worker_blocked_s=0.0, spilled=0, restarts=0, replaced=0, retired=0, resident_bytes=0, "
-        "pickled_bytes=0, pickled_batches=0, slots={'free': 8}, spills={}, copied={})"
+        "pickled_bytes=0, pickled_batches=0, left_out=0, slots={'free': 8}, spills={}, copied={})"
     )
 
 

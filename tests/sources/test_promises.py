@@ -33,6 +33,14 @@ PROMISES = {
         "test_errors_like_torch.py::test_exception_in_collate_fn",
         "test_errors_like_torch.py::test_exception_in_iterable_dataset",
     ],
+    "a sample raises, in a dataset of [`tolerant()`](healing.md#samples-that-raise)": [
+        "test_tolerant.py::test_samples_that_raise_are_left_out",
+        "test_tolerant.py::test_order_and_draws_of_the_others_are_exact",
+        "test_tolerant.py::test_a_worker_warns",
+    ],
+    "`most_in_a_row` samples were left out, and the next one raises too": [
+        "test_tolerant.py::test_too_many_in_a_row_are_an_error",
+    ],
     "a leaf cannot be pickled": [
         "test_errors_like_torch.py::test_unpicklable_leaf_is_named",
     ],

@@ -47,6 +47,7 @@ RANKS = {
     "rooms": 0,
     "stats": 0,
     "requirements": 0,
+    "tolerance": 1,
     "advice": 1,
     "views": 1,
     "way_out": 1,
