@@ -11,14 +11,13 @@ from posix.unistd cimport getpid
 
 from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
-    ORDER_NUMBERED,
-    ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
-    VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE,
-    cell_slot, cell_verb, clock_add_left_out, clock_add_starved, desk_begin_batch, desk_begin_collating,
-    desk_begin_sample, desk_end_batch, desk_has_order,
-    desk_show, desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
-    doorbell_ring, geometry, platform_now_ns, policy, segment_slot_offset,
-    slot_answer, slot_order, watch_start, words_read, worker_resume,
+    ORDER_NUMBERED, ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
+    VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE, cell_slot,
+    cell_verb, clock_add_left_out, clock_add_starved, desk_begin_batch, desk_begin_collating,
+    desk_begin_sample, desk_end_batch, desk_has_order, desk_show, desk_stopping, desk_take,
+    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring, geometry,
+    platform_now_ns, policy, segment_slot_offset, slot_answer, slot_order, watch_start, words_read,
+    worker_resume,
 )
 
 from shmloader.core.protocol import Order
