@@ -114,7 +114,7 @@ lives: .venv/test
 	$(venv)/python -m tests.lives $(ARGS)
 
 # One process at a time, chosen by a seed: two minutes of it, or as long as
-# `make simulate ARGS='--seconds 7200'` says.
+# `make simulate ARGS='--seconds 7200'` says. ARGS='--planted' finds mistakes made on purpose.
 simulate: .venv/test
 	$(venv)/python -m tests.simulation --seconds 120 $(ARGS)
 

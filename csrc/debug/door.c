@@ -176,9 +176,12 @@ static void bury_those_that_end(void) {
 
 static void wait_for_turn(void) {
   _Atomic uint32_t *go = &play->actors[me].go;
+  struct timespec patience = {.tv_sec = 2};
   /* sync turn-A <- turn-R: all that the others have done is visible from here on. */
   while (atomic_load_explicit(go, memory_order_acquire) == 0) {
-    syscall(SYS_futex, go, FUTEX_WAIT, 0, NULL, NULL, 0);
+    long outcome = syscall(SYS_futex, go, FUTEX_WAIT, 0, &patience, NULL, 0);
+    /* The test was killed, and the run's first process with it: no process gives turns any more. */
+    if (outcome != 0 && errno == ETIMEDOUT && kill(pid_of(&play->actors[0]), 0) != 0) _exit(1);
   }
   /* relaxed: only the process that has the turn gives it, and that is this one now. */
   atomic_store_explicit(go, 0, memory_order_relaxed);
@@ -342,6 +345,7 @@ void door_line(uint32_t number) {
 int door_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
   note(me, PARKED, 0);
   play->activity++;
+  pass(); /* between the last look for news and the park */
   /* relaxed: the turn orders all processes of a run, here and below. */
   if (atomic_load_explicit(word, memory_order_relaxed) != expected) return 0;
   /* relaxed: as above. */

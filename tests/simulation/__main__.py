@@ -6,6 +6,7 @@ Runs of a trainer, its workers and their nursery, of which one process goes on a
     python -m tests.simulation --seed 1234 --runs 1       the run of that seed again
     python -m tests.simulation --case 'Case(...)' --trace the run of a case, step by step
     python -m tests.simulation --case 'Case(...)' --shrink
+    python -m tests.simulation --planted                  how soon each planted mistake is found
 
 A run that fails is printed with the commands that replay it and make it smaller. The exit code is
 0 if none failed.
@@ -20,6 +21,7 @@ import sys
 import time
 from typing import Any
 
+from tests.simulation import planting
 from tests.simulation.case import Case, draw
 from tests.simulation.shrink import shrink
 from tests.simulation.stage import Stage, build, several
@@ -33,6 +35,8 @@ def main(arguments: list[str]) -> int:
     """Do what the arguments say; return the exit code."""
     options = _options(arguments)
     build()
+    if options.planted:
+        return planting.tell(options.planted_names, options.seed, options.jobs)
     if options.case:
         return _play_one(eval(options.case, {"Case": Case}), options)
     return Run(options).go()
@@ -48,6 +52,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--case", help="a case to play, as it was printed")
     parser.add_argument("--trace", action="store_true", help="print what happened last")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller case that fails")
+    parser.add_argument("--planted", action="store_true", help="find the planted mistakes")
+    parser.add_argument("planted_names", nargs="*", help="those alone, by name")
     options = parser.parse_args(arguments)
     if options.seed is None:
         options.seed = int.from_bytes(os.urandom(4), "little")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LATE = 1 << 62
 
@@ -73,25 +73,50 @@ def draw(seed: int) -> Case:
     """Draw a case."""
     chance = random.Random(seed)
     workers = chance.choice((1, 2, 2, 2, 3))
-    dies = chance.random() < 0.4
-    deaths = tuple(
-        sorted(chance.randrange(1500 * workers) for _ in range(chance.choice((1, 1, 2, 3))))
-    )
-    return Case(
+    case = Case(
         seed,
         workers=workers,
         slots=chance.choice((3, 4, 6, 8, 8)),
-        answers=20,
         length=chance.choice((1, 600, 600, 5000)),
         ahead=chance.choice((1, 2, 4, 6)),
         keeps=chance.choice((0, 1, 3, 8)),
         leaves_after=chance.choice((0, 0, 0, 4)),
-        tells=chance.choice((0, 0, 6)),
-        deaths=deaths if dies else (),
-        restarts=len(deaths) + 1 if dies and chance.random() < 0.9 else 0,
+        grows=chance.random() < 0.2,
         switch_one_in=chance.choice((1, 2, 4, 8, 32, 128)),
         fire_one_in=chance.choice((0, 0, 16, 64)),
         slow=chance.choice((0, 0, 1, 2, 4, 8)),
         has_views=chance.random() < 0.1,
         is_guarded=chance.random() < 0.33,
     )
+    for draws in (_draw_use, _draw_deaths, _draw_lines):
+        case = draws(case, chance)
+    return case
+
+
+def _draw_use(case: Case, chance: random.Random) -> Case:
+    """What else the user does: one thing in most runs, nothing in the others."""
+    other = chance.choice(("", "", "tells", "tells", "abandons", "forgets", "forks"))
+    if other:
+        case = replace(case, **{other: chance.choice((3, 6))})
+    if chance.random() < 0.2:  # more than there is room for
+        case = replace(case, length=20_000, ring_kilobytes=chance.choice((256, 512)))
+    return case
+
+
+def _draw_deaths(case: Case, chance: random.Random) -> Case:
+    if chance.random() < 0.6:
+        return case
+    count = chance.choice((1, 1, 2, 3))
+    deaths = tuple(sorted(chance.randrange(1500 * case.workers) for _ in range(count)))
+    return replace(case, deaths=deaths, restarts=count + 1 if chance.random() < 0.9 else 0)
+
+
+def _draw_lines(case: Case, chance: random.Random) -> Case:
+    """Let turns change, and deaths and interrupts come, between lines of Python in some runs."""
+    if chance.random() < 0.9:
+        return case
+    case = replace(case, has_lines=True, deaths=tuple(4 * death for death in case.deaths))
+    if not case.tells and chance.random() < 0.5:
+        interrupts = (chance.randrange(3000) for _ in range(chance.randint(1, 3)))
+        case = replace(case, interrupts=tuple(sorted(interrupts)))
+    return case

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import FrameType
@@ -19,14 +20,20 @@ def files(package: Path) -> list[str]:
 
 
 class Lines:
-    """Makes each line a step, in this process and all that it forks."""
+    """
+    Makes each line a step, in this process and all that it forks.
+
+    Attributes:
+        may_interrupt: True while an interrupt may arrive, in the trainer alone.
+        came: How many have.
+    """
 
     def __init__(self, door: Door, package: Path, interrupts: tuple[int, ...]) -> None:
         """
         Trace nothing yet.
 
         Args:
-            interrupts: At which lines of this process an interrupt arrives, in rising order.
+            interrupts: At which lines of those that may be interrupted one is, in rising order.
         """
         self._door = door
         self._numbers = {
@@ -35,10 +42,13 @@ class Lines:
         }
         self._interrupts = list(interrupts)
         self._passed = 0
-        self.is_trainer = True
+        self.may_interrupt = False
+        self.came = 0
+        self._pid = 0
 
     def begin(self) -> None:
         """Trace from now on."""
+        self._pid = os.getpid()
         sys.settrace(self._call)
 
     @staticmethod
@@ -54,9 +64,10 @@ class Lines:
         if event != "line" or not self._door.is_open:
             return self._line
         self._door.line(self._numbers[frame.f_code.co_filename] + frame.f_lineno)
-        if self.is_trainer and self._interrupts:
+        if self.may_interrupt and self._interrupts and os.getpid() == self._pid:
             self._passed += 1
             if self._passed >= self._interrupts[0]:
                 del self._interrupts[0]
+                self.came += 1
                 raise KeyboardInterrupt
         return self._line

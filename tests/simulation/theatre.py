@@ -25,6 +25,7 @@ from typing import Any
 
 from tests.simulation.case import Case
 from tests.simulation.door import VARIABLE, Door, Play
+from tests.simulation.lines import Lines
 from tests.simulation.waits import Waits
 
 HANGS_AFTER_S = 20.0  # of real time; no run takes a second
@@ -41,10 +42,12 @@ class Theatre:
         self._play = Play(path)
         os.environ[VARIABLE] = str(path)
         self._waits = Waits()
+        import shmloader
         from tests.simulation import user
 
         self._user = user
         self._door = Door()
+        self._package = Path(shmloader.__file__).parent
         self._waits.put_in_place(self._door)
         gc.collect()
         gc.freeze()
@@ -125,10 +128,14 @@ class Theatre:
         warnings.simplefilter("ignore")
         descriptors = len(os.listdir("/proc/self/fd"))
         self._door.open()
-        user = self._user.User(case, self._door, self._waits)
+        lines = Lines(self._door, self._package, case.interrupts)
+        user = self._user.User(case, self._door, self._waits, lines)
+        if case.has_lines:
+            lines.begin()
         try:
             user.play()
         finally:
+            lines.end()
             self._door.close()
         del user
         gc.collect()

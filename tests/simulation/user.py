@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy
 
-from shmloader.core import Order, Verb
+from shmloader.core import Kind, Order, Verb
 from tests.simulation.case import Case
 from tests.simulation.counted import CountedSquares, expected
 from tests.simulation.door import Door
+from tests.simulation.lines import Lines
 from tests.simulation.waits import Waits
 
 TAKE_WITHIN_S = 60.0  # of virtual time, from one answer to the next
@@ -53,8 +54,8 @@ class Kept:
 class User:
     """Plays one case in this process, the trainer."""
 
-    def __init__(self, case: Case, door: Door, waits: Waits) -> None:
-        self._case, self._door, self._waits = case, door, waits
+    def __init__(self, case: Case, door: Door, waits: Waits, lines: Lines) -> None:
+        self._case, self._door, self._waits, self._lines = case, door, waits, lines
         self._chance = random.Random(case.seed)
         self._seats = [Seat() for _ in range(case.workers)]
         self._wanted: dict[str, numpy.ndarray] = {}
@@ -139,14 +140,41 @@ class User:
         deadline_s = self._door.now_s() + TAKE_WITHIN_S
         while self._door.now_s() < deadline_s:
             try:
-                return squares.take(TAKE_WITHIN_S)
+                return self._take_interrupted()
+            except KeyboardInterrupt:
+                continue
             except queue.Empty as error:
                 if not squares.waiting.may_come_yet(error, squares.active, lambda worker: None):
                     raise
         raise Wrong(f"no answer came within {TAKE_WITHIN_S} s of virtual time")
 
-    @staticmethod
-    def _expect(seat: Seat, what: Any) -> None:
+    def _take_interrupted(self) -> Any:
+        """Wait for an answer and deliver it; the user's interrupts arrive while it waits."""
+        squares = self.squares
+        self._lines.may_interrupt = True
+        try:
+            answer = squares.waiting.take(
+                TAKE_WITHIN_S, self._receive, squares.expected, squares.active
+            )
+        finally:
+            self._lines.may_interrupt = False
+        if not isinstance(answer.kind, Kind):
+            return answer, None
+        squares.expected.discard(answer.key)
+        return answer, squares.transport.received.deliver(answer)
+
+    def _receive(self) -> Any:
+        """Receive an answer, or find one that was handed over before and lost to an interrupt."""
+        answer = self.squares.transport.receive()
+        received = self.squares.transport.received.by_key
+        if answer is None and self._lines.came:
+            return next((received[key] for key in received if key in self._wanted), None)
+        return answer
+
+    def _expect(self, seat: Seat, what: Any) -> None:
+        if self._lines.came and what in seat.owed:
+            seat.owed.remove(what)  # an answer that was found again comes late
+            return
         owed = seat.owed.popleft() if seat.owed else None
         if owed != what:
             raise Wrong(f"{what!r} came, and not {owed!r}")
@@ -247,11 +275,15 @@ class User:
 
     # The end
 
+    def _is_busy(self) -> bool:
+        transport = self.squares.transport
+        return bool(transport.requests.waiting or transport.figures.counts()["placed"])
+
     def _settle(self) -> None:
         """All is answered: wait until what was abandoned is answered too, and count the slots."""
         transport = self.squares.transport
         deadline_s = self._door.now_s() + TAKE_WITHIN_S
-        while any(transport.figures.loads()) and self._door.now_s() < deadline_s:
+        while self._is_busy() and self._door.now_s() < deadline_s:
             self.squares.processes.heal_all(self.squares.active)
             if transport.receive() is None:
                 transport.wait(self.squares.processes.slice_s, ())
