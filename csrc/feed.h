@@ -43,7 +43,7 @@ enum feed_reply {
   FEED_LEFT = 3,   /* I read nothing any more */
 };
 
-/* How many batches a subscriber may have before it, and cells: twice for those of skipped epochs. */
+/* How many batches may be before a subscriber; and cells, of which some are of skipped epochs. */
 #define FEED_PLACES 1024u
 #define FEED_CAPACITY (2 * FEED_PLACES)
 

@@ -90,12 +90,13 @@ cdef class Feed:
         doorbell_ring(&self.block.doorbell)
         return True
 
-    def post(self, uint32_t place, Posted posted, uint32_t word=FEED_BATCH):
+    def post(self, uint32_t place, Posted posted, uint32_t word):
         """
         Tell where a batch is, or the bytes of an error.
 
         Args:
             place: One that is free.
+            word: `Word.BATCH` or `Word.FAILED`.
 
         Returns:
             False if the ring is full: nothing has happened.

@@ -98,7 +98,7 @@ class Member:
         posted = lent.post(self._number) if lent.in_slot else self._write(place, lent)
         lease.readers += 1
         self.held[place] = lease
-        if not self.feed.post(place, posted):
+        if not self.feed.post(place, posted, Word.BATCH):
             del self.held[place]
             lease.readers -= 1
             return False

@@ -134,7 +134,7 @@ class Publication:
         """
         if next(self._left, None) is None or not self._end.alive:
             raise RuntimeError(
-                f"what is published as {self._name!r} has ended: it is closed, or has run its epochs"
+                f"what is published as {self._name!r} has ended: it is closed, or ran its epochs"
             )
         if self._inbox is None:
             pins = self._loader.pin_memory and torch.accelerator.is_available()

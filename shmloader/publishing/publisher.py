@@ -224,13 +224,12 @@ class Publisher:
         self._epoch += 1
         for member in [*self.members]:
             self._say(member, lambda member=member: self._begin(member))
-        try:
+        with contextlib.suppress(GeneratorExit):  # the loop over it was broken off
             for lent in iterator:
                 yield from self._hand_on(lent)
                 self._leave_slots()
-        finally:
-            for member in [*self.members]:
-                self._say(member, member.end)
+        for member in [*self.members]:
+            self._say(member, member.end)
 
     def _begin(self, member: Member) -> bool:
         assert self._transport is not None

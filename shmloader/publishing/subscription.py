@@ -13,7 +13,7 @@ from shmloader.core import Descriptor, Feed, Posted, Reply, Word, generation
 from shmloader.errors import warn
 from shmloader.options.record import Device, Options
 from shmloader.publishing.inbox import Inbox
-from shmloader.publishing.meeting import Peer, connect
+from shmloader.publishing.meeting import connect
 from shmloader.publishing.publisher import TELL_S, VERSION
 from shmloader.stats import Held, Stats
 from shmloader.stats.words import duration, percent

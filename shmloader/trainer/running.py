@@ -71,7 +71,8 @@ class Running:
 
     def _way_of(self, iterator: Any, options: Options, parts: Parts) -> WayOut:
         if parts.way:
-            return parts.way[0](self.transport)
+            way: WayOut = parts.way[0](self.transport)
+            return way
         return ways_out.choose(
             options,
             self.transport,
