@@ -7,8 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from shmloader.cli import targets
-from shmloader.cli.command import CommandError, HelpFormatter, naming_the_room, positive_number
+from shmloader.cli.command import CommandError, naming_the_room, parser_of, seconds
 
+_DESCRIPTION = (
+    "Run a loader once for several trainings of this user on this machine, which take its batches "
+    "by shmloader.subscribe(NAME)."
+)
 _EPILOG = """\
 examples:
   shmloader publish train_data:make_loader trials --subscribers 4
@@ -47,20 +51,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "shmloader publish",
-        description="Run a loader once for several trainings of this user on this machine, which "
-        "take its batches by shmloader.subscribe(NAME).",
-        epilog=_EPILOG,
-        formatter_class=HelpFormatter,
-    )
+    parser = parser_of("publish", _DESCRIPTION, _EPILOG)
     parser.add_argument("make_loader", metavar="MODULE:FUNCTION", help="makes the loader")
     parser.add_argument("name", metavar="NAME", help="by which trainings subscribe")
     parser.add_argument("--subscribers", type=int, required=True, help="how many there will be")
     parser.add_argument("--epochs", type=int, help="how many to run at most")
     parser.add_argument(
         "--timeout",
-        type=positive_number,
+        type=seconds(0.1),
         metavar="SECONDS",
         help="how long one may keep all waiting before it is given up",
     )

@@ -20,8 +20,8 @@ from shmloader.core import Lent, Word
 from shmloader.processes.watching import wait_until
 from shmloader.publishing.meeting import Meeting, Peer
 from shmloader.publishing.member import Lease, Member
-from shmloader.transport.received import Answer, Received
 from shmloader.transport.transport import Transport
+from shmloader.way_out import WayOut
 
 VERSION = 1  # of what is said, here and in csrc/feed.h
 TELL_S = 2.0  # after which the others are told for whom they wait
@@ -30,37 +30,19 @@ _SEEN_S = 0.05  # between two looks for deaths and newcomers
 _HELLO_S = 5.0  # how long a newcomer may take to say who it is
 
 
-class LendingWay:
-    """A `WayOut` that delivers no batches but their leases."""
+class LendingWay(WayOut):
+    """Delivers no batches but their leases."""
 
-    def __init__(self, received: Received, publisher: "Publisher", transport: Transport) -> None:
-        received.lends = True
-        self._received = received
-        self._publisher = publisher
-        self._transport = transport
-
-    def look(self) -> None:
-        """There is nothing to say."""
+    def __init__(self, publisher: "Publisher", transport: Transport) -> None:
+        transport.received.lends = True
+        self.deliver = transport.received.deliver
+        self._publisher, self._transport = publisher, transport
 
     def waiting(self) -> float:
         """Take what subscribers have given back, so that workers have slots."""
         if self._publisher.look():
             return 0.0
         return _LOOK_S if self._publisher.is_awaited(self._transport) else _SEEN_S
-
-    def deliver(self, answer: Answer) -> Any:
-        """Return the `Lent` of a batch, or an error in its place."""
-        return self._received.deliver(answer)
-
-    def rest(self) -> None:
-        """Nothing but the leases themselves keeps pages."""
-
-    def end_epoch(self) -> None:
-        """Nothing is learnt later."""
-
-    def close(self) -> bool:
-        """Return that the segment may be used again: its leases are its ledger's."""
-        return True
 
 
 class Publisher:
@@ -105,7 +87,7 @@ class Publisher:
     def way(self, transport: Transport) -> LendingWay:
         """Make the way out of an iterator."""
         self._transport = transport
-        return LendingWay(transport.received, self, transport)
+        return LendingWay(self, transport)
 
     # What subscribers do
 
