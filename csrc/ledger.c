@@ -43,6 +43,7 @@
 
 #include "budget.h"
 #include "children.h"
+#include "copy.h"
 #include "debug/addresses.h"
 #include "debug/canary.h"
 #include "debug/guard.h"
@@ -553,7 +554,7 @@ static void note_filling_times(struct ledger_entry *entry) {
 }
 
 int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_answer *answer,
-                    int fd, uint64_t offset) {
+                    const uint8_t *from, int fd, uint64_t offset) {
   if (ledger_is_copy(ledger)) return -EPERM;
   uint64_t bytes = checked_end(ledger, answer);
   if (bytes == 0) return -EBADMSG;
@@ -562,8 +563,10 @@ int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_an
   if (taken < 0) return taken;
   uint32_t slot = (uint32_t)taken;
   guard_open(ledger, slot, bytes);
-  int error =
-      read_file(fd, offset, ledger->base + segment_slot_offset(&ledger->geometry, slot), bytes);
+  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+  int error = 0;
+  if (from != NULL) copy_bytes(start, from, bytes, bytes);
+  else error = read_file(fd, offset, start, bytes);
   if (error != 0) {
     make_free(ledger, slot);
     return error;

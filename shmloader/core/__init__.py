@@ -25,6 +25,7 @@ from shmloader.core._core import SampleCache as SampleCache
 from shmloader.core._core import Samples as Samples
 from shmloader.core._core import Stopping as Stopping
 from shmloader.core._core import Taken as Taken
+from shmloader.core._core import Window as Window
 from shmloader.core._core import after_fork as after_fork
 from shmloader.core._core import before_fork as before_fork
 from shmloader.core._core import copy_tensor as copy_tensor

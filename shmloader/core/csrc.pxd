@@ -406,8 +406,8 @@ cdef extern from "ledger.h" nogil:
     ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, const policy *policy,
                        uint32_t slots, uint64_t ring_bytes)
     void ledger_unref(ledger *self)
-    int64_t ledger_fill(ledger *self, uint64_t ticket, const slot_answer *answer, int fd,
-                        uint64_t offset)
+    int64_t ledger_fill(ledger *self, uint64_t ticket, const slot_answer *answer,
+                        const uint8_t *source, int fd, uint64_t offset)
     int64_t ledger_place(ledger *self, uint32_t worker, uint64_t ticket, int kind,
                          const void *request, uint64_t bytes, uint32_t mode)
     c_bool ledger_tell(ledger *self, uint32_t worker, int verb)

@@ -155,14 +155,14 @@ cdef class Ledger:
             raise_unplaced(self.table, outcome, worker, request.length)
         return False
 
-    def fill(self, uint64_t ticket, Posted posted, int fd):
+    def fill(self, uint64_t ticket, Posted posted, Window window):
         """
         Copy a batch of another segment into a free slot, which is ready then.
 
         Args:
             ticket: Its turn number here.
             posted: Where it lies.
-            fd: The file; it is read no further than the batch's end.
+            window: The file; it is read no further than the batch's end.
 
         Returns:
             (slot, `Kind`), or None if no slot is free.
@@ -179,7 +179,8 @@ cdef class Ledger:
         if self.table.counts[<int>SLOT_FORKED] != 0:
             self.look_for_children()
         with nogil:
-            outcome = ledger_fill(self.table, ticket, &posted.answer, fd, posted.offset)
+            outcome = ledger_fill(self.table, ticket, &posted.answer, window.find(posted),
+                                  window.descriptor, posted.offset)
         if outcome == -EAGAIN:
             return None
         if outcome < 0:

@@ -1,15 +1,25 @@
 # A batch that is leased and not decoded yet: it can be decoded again, if an interrupt came between.
 
+import os
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from posix.unistd cimport pwrite
+from posix.mman cimport (
+    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_NONE, PROT_READ, madvise, mmap, mprotect, munlock,
+    munmap,
+)
+from posix.unistd cimport close, pwrite
 
 from shmloader.core.csrc cimport (
-    answer_end, copy_plain, lease, lease_drop, ledger_entry, slot_answer,
+    answer_end, copy_plain, generation_now, lease, lease_drop, ledger_entry,
+    platform_leave_undumped, slot_answer,
 )
+
+cdef enum:
+    MADV_DONTFORK = 10
 
 
 cdef int write_file(int fd, uint64_t offset, const char *start, uint64_t length) except -1:
@@ -47,6 +57,66 @@ cdef class Posted:
     def length(self):
         """How many bytes it has."""
         return answer_end(&self.answer)
+
+
+@cython.final
+cdef class Window:
+    """
+    A file with batches of another process, which this one only reads.
+
+    It is mapped if that is possible: a read() of a batch takes twice as long. Forked children have
+    it not mapped, and never lock it: a lock would make pages of all that was never written.
+
+    Attributes:
+        descriptor: The file.
+    """
+
+    cdef readonly int descriptor
+    cdef const uint8_t *base   # NULL: it is not mapped
+    cdef uint64_t mapped_bytes
+    cdef uint64_t generation   # of the process that mapped it
+
+    def __cinit__(self):
+        self.descriptor = -1
+        self.generation = generation_now()
+
+    def __init__(self, int fd, bint maps=True):
+        """
+        Open a window on a file.
+
+        Args:
+            fd: A duplicate is kept.
+            maps: Map all of it.
+        """
+        cdef uint64_t length = os.fstat(fd).st_size
+        cdef void *base
+        self.descriptor = duplicate(fd)
+        if not maps or length == 0:
+            return
+        # A process that locks all that it maps would fill the file otherwise.
+        base = mmap(NULL, length, PROT_NONE, MAP_SHARED | MAP_NORESERVE, self.descriptor, 0)
+        if base == MAP_FAILED:
+            return
+        munlock(base, length)
+        if (madvise(base, length, MADV_DONTFORK) != 0
+                or mprotect(base, length, PROT_READ) != 0):
+            munmap(base, length)
+            return
+        platform_leave_undumped(base, length)
+        self.base, self.mapped_bytes = <const uint8_t *>base, length
+
+    def __dealloc__(self):
+        if self.base != NULL and self.generation == generation_now():
+            munmap(<void *>self.base, self.mapped_bytes)
+        if self.descriptor >= 0:
+            close(self.descriptor)
+
+    cdef const uint8_t *find(self, Posted posted) noexcept nogil:
+        """Find a batch; NULL: it is to be read from the file."""
+        cdef uint64_t length = answer_end(&posted.answer)
+        if posted.offset > self.mapped_bytes or length > self.mapped_bytes - posted.offset:
+            return NULL
+        return self.base + posted.offset
 
 
 def post_bytes(bytes text, uint64_t offset):

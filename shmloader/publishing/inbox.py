@@ -10,12 +10,13 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from shmloader.core import Delivered, Kind, Ledger, Lent, Posted
+from shmloader.core import Delivered, Kind, Ledger, Posted, Window
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, RetentionWarning, warn
 from shmloader.memory import limits, policy, sending
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import shape_of
+from shmloader.memory.segment import Segment, shape_of
 from shmloader.options.record import Options
+from shmloader.publishing.member import Lease
 from shmloader.trainer import ways_out
 from shmloader.trainer.epoch import Start
 from shmloader.trainer.tally import Tally
@@ -70,6 +71,7 @@ class Inbox:
         )
         self._tally = Tally(self.pool, transport, list)
         self._ticket = 0
+        self._window: tuple[Segment, Window] | None = None  # on what this process lends itself
 
     def begin_epoch(self, length: int | None) -> None:
         """Begin an epoch, and drop what was not asked for of the last one."""
@@ -117,12 +119,12 @@ class Inbox:
         """Count a wait for the next batch."""
         self._transport.ledger.note_wait(int(1e9 * seconds))
 
-    def put(self, posted: Posted, descriptor: int, check: Callable[[], None]) -> None:
+    def put(self, posted: Posted, window: Window, check: Callable[[], None]) -> None:
         """
         Copy a batch in.
 
         Args:
-            descriptor: The file in which it lies.
+            window: The file in which it lies.
             check: Raises if the copy may be torn; then it is forgotten.
 
         Raises:
@@ -131,7 +133,7 @@ class Inbox:
         ledger = self._transport.ledger
         self._recover(ledger)
         self._check_room(posted.length, ledger.lacking(posted.length))
-        while (filled := ledger.fill(self._ticket, posted, descriptor)) is None:
+        while (filled := ledger.fill(self._ticket, posted, window)) is None:
             self._way.waiting()  # copies to a device hold the slots for a moment
         slot, kind = filled
         try:
@@ -142,10 +144,13 @@ class Inbox:
         self._received.add(Answer(kind, 0, self._ticket, self._ticket, slot))
         self._ticket += 1
 
-    def take(self, lent: Lent, descriptor: int) -> None:
+    def take(self, lease: Lease) -> None:
         """Copy in what a loader of this process has lent; what is in no slot is a copy already."""
+        lent, segment = lease.lent, lease.segment
         if lent.in_slot:
-            self.put(lent.post(0), descriptor, lambda: None)
+            if self._window is None or self._window[0] is not segment:
+                self._window = segment, Window(segment.descriptor)
+            self.put(lent.post(0), self._window[1], lambda: None)
             return
         answer = Answer(Kind.BATCH, 0, self._ticket, self._ticket)
         answer.batch = lent.decode(None)

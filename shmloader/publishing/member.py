@@ -16,14 +16,14 @@ class Lease:
     Attributes:
         lent: It, until the last of them has given it back.
         epoch: Its epoch's number.
-        descriptor: The file of its segment.
+        segment: That of its slot.
     """
 
-    __slots__ = ("descriptor", "epoch", "lent", "readers")
+    __slots__ = ("epoch", "lent", "readers", "segment")
 
-    def __init__(self, lent: Lent, epoch: int, descriptor: int) -> None:
+    def __init__(self, lent: Lent, epoch: int, segment: Segment) -> None:
         self.lent = lent
-        self.descriptor = descriptor
+        self.segment = segment
         self.epoch = epoch
         self.readers = 1  # the publisher, until all have been told
 

@@ -207,5 +207,5 @@ class _Epoch:
         if lease is None:
             self._inbox.end_epoch()
             raise StopIteration
-        self._inbox.take(lease.lent, lease.descriptor)
+        self._inbox.take(lease)
         return True

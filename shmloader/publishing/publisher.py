@@ -219,7 +219,7 @@ class Publisher:
 
     def _hand_on(self, lent: Lent) -> Iterator[Lease]:
         assert self._transport is not None
-        lease = Lease(lent, self._epoch, self._transport.segment.descriptor)
+        lease = Lease(lent, self._epoch, self._transport.segment)
         try:
             for member in [*self.members]:
                 if member.epoch == self._epoch:

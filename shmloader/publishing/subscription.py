@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from shmloader.core import Descriptor, Feed, Posted, Reply, Word, generation
+from shmloader.core import Descriptor, Feed, Posted, Reply, Window, Word, generation
 from shmloader.errors import warn
 from shmloader.options.record import Device, Options
 from shmloader.publishing.inbox import Inbox
@@ -58,7 +58,7 @@ class Subscription:
         self._feed: Feed | None = None
         self._inbox: Inbox | None = None
         self._length: int | None = None
-        self._segments: dict[int, Descriptor] = {}
+        self._windows: dict[int, Window] = {}  # by the numbers of the files
         self._skipped = 0  # the last epoch that is not read to its end
         self._epoch = 0  # the one that is read; 0: none is
         self._turn = 0  # counts calls of iter()
@@ -155,6 +155,7 @@ class Subscription:
                 raise RuntimeError(f"the publisher of {self._name!r} has ended, or is another's")
             self._length = said["length"]
             self._feed = Feed(files[0].number, publishes=False)
+            self._windows = {0: Window(files[0].number, maps=False)}
             self._inbox = Inbox(f"subscribe({self._name})", self._options)
         return self._inbox
 
@@ -208,7 +209,7 @@ class Subscription:
         if posted is None:
             return False
         if posted.verb == Word.BATCH:
-            inbox.put(posted, self._file(posted), self._check)
+            inbox.put(posted, self._window(posted.segment), self._check)
             feed.give_back()
             return True
         if not may_wait:
@@ -268,17 +269,14 @@ class Subscription:
                 "waited for it longer than the timeout of publish(): subscribe again"
             )
 
-    def _file(self, posted: Posted) -> int:
-        """Find the file in which a batch lies; files of earlier epochs are closed."""
-        assert self._feed is not None
-        if posted.segment == 0:
-            return self._feed.descriptor
-        while posted.segment not in self._segments:
+    def _window(self, number: int) -> Window:
+        """Find the file in which a batch lies; those of earlier epochs are closed."""
+        while number not in self._windows:
             said, files = self._hear(lambda: f"the publisher of {self._name!r} sent no segment")
             if "segment" not in said or not files:
                 raise RuntimeError(f"the publisher of {self._name!r} has ended")
-            self._segments = {said["segment"]: files[0]}
-        return self._segments[posted.segment].number
+            self._windows = {0: self._windows[0], said["segment"]: Window(files[0].number)}
+        return self._windows[number]
 
     def _raise_of_the_end(self, posted: Posted) -> None:
         assert self._feed is not None
