@@ -41,6 +41,7 @@ _ROOMS = {
     "advice": ("Report", "Run", "Tuned", "tune"),
     "data": ("SharedDict", "SharedList", "cached", "downloaded", "share", "tolerant"),
     "order/resuming": ("merge_states",),
+    "publishing": ("publish", "subscribe"),
 }
 
 if _has_room("advice"):
@@ -59,3 +60,7 @@ if _has_room("data"):
 
 if _has_room("order/resuming"):
     from shmloader.order.resuming.merging import merge_states as merge_states
+
+if _has_room("publishing"):
+    from shmloader.publishing import publish as publish
+    from shmloader.publishing import subscribe as subscribe
