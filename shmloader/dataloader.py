@@ -108,7 +108,7 @@ class DataLoader(_Torchs[T], Generic[T]):
         preload: Names of modules that workers of "spawn" or "forkserver" find imported, such as
             `("torchvision",)`: they are forked from a process that has imported these and torch.
             "forkserver" has such a process by default, "spawn" if this is given; with `()` each
-            worker imports by itself, as with torch.
+            worker imports by itself, as with torch. "__main__" stands for the script.
         device: Where batches arrive, such as "cuda", or a `Device`, which says more: every plain
             CPU tensor of their containers and dataclasses is copied there, ahead of the step and on
             a stream of its own; all else stays what it is. Not with `pin_memory=True`. "cpu" copies
@@ -188,14 +188,13 @@ class DataLoader(_Torchs[T], Generic[T]):
 
         For the time in which a model is compiled or a checkpoint loaded. What `iter()` draws from
         random generators and samplers is drawn now, and the dataset of workers is that of now. It
-        does nothing if it was called since the last `iter()`. `close()` and `load_state_dict()`
-        undo it, but for the draws.
+        does nothing if it was called since the last `iter()`. `close()`, `load_state_dict()` and
+        another epoch of the sampler, by `set_epoch()`, undo it, but for the draws.
         """
-        if self._service.started_here() is None:
-            self._service.started = super().__iter__()
+        self._service.start(self, super().__iter__)
 
     def __iter__(self) -> Any:
-        started, self._service.started = self._service.started_here(), None
+        started = self._service.take_started(self)
         return super().__iter__() if started is None else started
 
     def _get_iterator(self) -> Any:

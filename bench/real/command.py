@@ -3,6 +3,7 @@ Five real trainings with torch's loader and with ours, in turns: the same losses
 
     python -m bench real                                   all of it, into bench/results/real/
     python -m bench real --training jpegs --rounds 9       one of it, printed only
+    python -m bench real --training text --start spawn     with workers that are started so
 
 A training whose packages are missing is skipped; `make bench-real` installs them all.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.driver import alone, in_turns, middle, ratio, runnable
-from bench.real.run import Row
+from bench.real.run import STARTS, Row
 from bench.real.trainings import TRAININGS
 from bench.report import machine, table
 
@@ -54,13 +55,17 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             photographs.write(Path(folder))
         for name in names:
             steps = options.steps or TRAININGS[name].steps
-            yield from compared(name, trained(name, steps, options.rounds, folder))
+            yield from compared(name, trained(name, steps, options, folder))
 
 
-def trained(name: str, steps: int, rounds: int, folder: str) -> dict[str, list[dict]]:
+def trained(
+    name: str, steps: int, options: argparse.Namespace, folder: str
+) -> dict[str, list[dict]]:
     """Train with both loaders in turns, in a process for each round."""
     return in_turns(
-        (_TORCHS, _OURS), rounds, lambda loader: alone(Row(name, loader, steps, folder))[0]
+        (_TORCHS, _OURS),
+        options.rounds,
+        lambda loader: alone(Row(name, loader, steps, folder, options.start))[0],
     )
 
 
@@ -117,4 +122,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this question."""
     parser.add_argument("--training", action="append", choices=TRAININGS, help="may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each loader")
+    parser.add_argument("--start", choices=STARTS, default="fork", help="how workers are started")
     parser.add_argument("--steps", type=int, help="of an epoch, instead of the training's")

@@ -9,7 +9,7 @@ import numpy
 from shmloader.advice.case import Case
 from shmloader.advice.causes import judge
 from shmloader.stats.record import Epoch
-from shmloader.stats.setting import Setting
+from shmloader.stats.setting import SERVER, Setting
 from shmloader.stats.timeline import Timeline
 from shmloader.stats.words import duration, percent
 
@@ -21,6 +21,7 @@ _LATE, _LATE_S = 0.1, 0.05  # a first batch that is later, as a part of the epoc
 _IMPORTS = {
     "spawn": '; each worker imports by itself: preload=("torch",) imports once for all of them',
     "forkserver": "; each worker imports by itself: without preload=() one process does for all",
+    SERVER: '; preload=("__main__",) imports your script once, and not in each worker',
 }
 
 

@@ -54,7 +54,7 @@ class ByServer:
             The process that was told to; None: not now.
         """
         taker = self.server.order(birth, lambda: self._write(birth))
-        return self._anew.order(birth) if self.server.threads else taker
+        return self._anew.order(birth) if self.server.unfit else taker
 
     def _write(self, birth: Birth) -> Sequence[int]:
         """Write the letter; return the descriptors that go with the order."""

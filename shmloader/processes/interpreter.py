@@ -4,8 +4,10 @@ import marshal
 import os
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from multiprocessing import spawn, util
+from typing import Any
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
@@ -16,6 +18,14 @@ _COMMAND = (
     "import sys, marshal, posix; given = marshal.loads(posix.pread({}, {}, 0)); posix.close({}); "
     "sys.path[:] = given['path']; from shmloader.processes.preloading import run; run(given)"
 )
+
+
+def _main() -> dict[str, Any]:
+    """Return what multiprocessing tells a new process of the main module."""
+    told = spawn.get_preparation_data("")
+    names = "init_main_from_name", "init_main_from_path"
+    main: dict[str, Any] = {name: told[name] for name in names if name in told}
+    return {**main, "sys_argv": list(map(str, sys.argv))}
 
 
 class Interpreter:
@@ -33,6 +43,7 @@ class Interpreter:
             "channel": self._far_end.fileno(),
             "trainer": (os.getpid(), watching.start_time(os.getpid())),
             "modules": list(self._modules),
+            "main": _main() if "__main__" in self._modules else {},
         }
         file = Descriptor(segment.open_object("shmloader-server"))
         length = os.pwrite(file.fileno(), marshal.dumps(given), 0)

@@ -13,7 +13,11 @@ import os
 import select
 import signal
 import socket
+import stat
+import sys
 import threading
+from collections.abc import Iterator
+from multiprocessing import process, spawn, util
 from typing import Any
 
 _LOOK_AGAIN_S = 0.2
@@ -34,13 +38,14 @@ def run(given: dict[str, Any]) -> None:
         for name in given["modules"]:
             _say(channel, importing=name)
             try:
-                importlib.import_module(name)
+                _import(name, given["main"])
             except BaseException as error:
                 _say(channel, failed=name, error=f"{type(error).__name__}: {error}"[:2000])
                 return
-    threads = _threads_that_stay()
-    if threads:
-        _say(channel, threads=threads)
+    util._flush_std_streams()  # type: ignore[attr-defined]  # what modules printed
+    unfit = _say_why_unfit()
+    if unfit:
+        _say(channel, unfit=unfit[:2000])
         return
     from shmloader.processes import preloaded
 
@@ -49,6 +54,18 @@ def run(given: dict[str, Any]) -> None:
     gc.freeze()  # what is never looked at stays shared with the workers
     _say(channel, ready=True)
     preloaded.serve(given["trainer"], channel)
+
+
+def _import(name: str, main: dict[str, Any]) -> None:
+    if name != "__main__":
+        importlib.import_module(name)
+        return
+    # As in a spawned worker, in which a script without a guard may start no process.
+    process.current_process()._inheriting = True  # type: ignore[attr-defined]
+    try:
+        spawn.prepare(main)
+    finally:
+        del process.current_process()._inheriting  # type: ignore[attr-defined]
 
 
 def _say(channel: socket.socket, **news: Any) -> None:
@@ -82,24 +99,56 @@ class _EndsWithTrainer:
         os._exit(1)
 
 
-def _threads_that_stay() -> list[str]:
-    """
-    Name the threads that a child would lack.
+def _say_why_unfit() -> str:
+    """Say what of the modules' doing a forked worker could not have; "": nothing."""
+    is_poisoned = _accelerator_is_poisoned()
+    if threads := ", ".join(_threads()):
+        return f"leaves threads ({threads}) that a forked worker would lack"
+    if files := ", ".join(_files()):
+        return f"leaves files open ({files}) whose place in them all forked workers would share"
+    return "uses an accelerator, which no forked worker could use then" if is_poisoned else ""
 
-    Those of OpenBLAS, which `import numpy` starts, end by themselves at the first fork.
+
+def _accelerator_is_poisoned() -> bool:
     """
+    Returns True if torch refuses an accelerator in a child of this process.
+
+    The child has another use: threads of OpenBLAS, which `import numpy` starts, end by themselves
+    at the first fork.
+    """
+    answer, told = os.pipe()
     child = os.fork()
     if child == 0:
+        torch = sys.modules.get("torch")
+        kinds = [getattr(torch, each, None) for each in ("cuda", "xpu")]
+        if any(getattr(kind, "_is_in_bad_fork", bool)() for kind in kinds):
+            os.write(told, b"1")
         os._exit(0)
+    os.close(told)
+    with open(answer, "rb") as file:
+        is_poisoned = bool(file.read())
     with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored the kernel reaps it
         os.waitpid(child, 0)
-    names = []
+    return is_poisoned
+
+
+def _threads() -> Iterator[str]:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             if int(thread) != os.getpid():
                 with open(f"/proc/self/task/{thread}/comm", encoding="utf-8") as file:
-                    names.append(file.read().strip())
-    return names
+                    yield file.read().strip()
+
+
+def _files() -> Iterator[str]:
+    """Yield the regular files, apart from standard ones, that are open for reading."""
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            name = os.readlink(f"/proc/self/fd/{number}")
+            is_read = fcntl.fcntl(int(number), fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+            is_file = stat.S_ISREG(os.fstat(int(number)).st_mode) and not name.startswith("/memfd:")
+            if is_read and is_file and int(number) > 2:
+                yield name
 
 
 def _leave_standard_files() -> None:

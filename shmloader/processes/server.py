@@ -13,6 +13,7 @@ at each start, and any difference begins another server. A forked child of the t
 
 import contextlib
 import marshal
+import signal
 import socket
 import threading
 import weakref
@@ -25,6 +26,8 @@ from shmloader.processes.interpreter import Interpreter
 from shmloader.processes.mother import Mother
 
 _NEWS_BYTES = 1 << 14
+# Signals that are no fault of what a server imports.
+_FROM_OUTSIDE = signal.SIGKILL, signal.SIGTERM
 
 
 class Server(Mother):
@@ -33,7 +36,7 @@ class Server(Mother):
 
     Attributes:
         used_s: When it was last asked for, by the monotonic clock.
-        threads: The threads of its modules that would be missing in a worker, once known.
+        unfit: What a worker could not have of its modules, once known, as a clause; "": nothing.
         users: Those that order workers, while they live.
     """
 
@@ -45,7 +48,7 @@ class Server(Mother):
         self._lock = threading.RLock()
         self._news: dict[str, Any] = {}
         self.used_s = 0.0
-        self.threads: list[str] = []
+        self.unfit = ""
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
         super().__init__()
 
@@ -57,30 +60,44 @@ class Server(Mother):
         self.process.start()
 
     def order(self, birth: Birth, others: Callable[[], Sequence[int]] = tuple) -> Any:
-        """As `Mother.order`; None too if it cannot fork workers, which `threads` says."""
+        """As `Mother.order`; None too if it cannot fork workers, which `unfit` says."""
         with self._lock:
             self.hear()
-            return None if self.threads else super().order(birth, others)
+            self._look_for_a_crash()
+            return None if self.unfit else super().order(birth, others)
+
+    def _look_for_a_crash(self) -> None:
+        """Take a server that has crashed at an import for one that said that it failed."""
+        is_importing = "importing" in self._news and not self.unfit and "ready" not in self._news
+        code = self.process.exitcode or 0
+        if is_importing and code < 0 and -code not in _FROM_OUTSIDE:
+            error = f"that ended the process by signal {-code}"
+            self._news |= {"failed": self._news["importing"], "error": error}
+            self.hear()
 
     def hear(self) -> None:
         """Take in what the server has said."""
         with self._lock:
             while said := self._receive():
                 self._news.update(marshal.loads(said))
-        if "failed" in self._news:
+        if self.has_failed:
             name, error = self._news["failed"], self._news["error"]
             raise PreloadFailed(
                 f"module {name!r} cannot be imported in the process that starts workers: {error}. "
                 "Leave it out of preload, or pass preload=() for workers that import by themselves",
                 name=name,
             )
-        if "threads" in self._news and not self.threads:
-            self.threads = self._news["threads"]
+        if "unfit" in self._news and not self.unfit:
+            self.unfit = self._news["unfit"]
             warn(
-                f"importing {', '.join(self._modules)} leaves threads "
-                f"({', '.join(self.threads)}) that a forked worker would lack, so each worker "
-                "imports by itself: leave the module that starts them out of preload"
+                f"importing {', '.join(self._modules)} {self.unfit}, so each worker imports by "
+                "itself: leave the module that does so out of preload"
             )
+
+    @property
+    def has_failed(self) -> bool:
+        """True if it has said that a module cannot be imported, and so ended."""
+        return "failed" in self._news
 
     def _receive(self) -> bytes:
         """Take one message; b"": there is none."""

@@ -39,6 +39,8 @@ class Servers:
         key = modules, surroundings.of_now(path)
         ending.end_at_exit(self)
         with self._lock:
+            if key in self._by_key and self._by_key[key].has_failed:
+                self._by_key.pop(key).close()  # what failed may have been mended since
             if key not in self._by_key:
                 mother.try_calls(_WITHOUT)
                 self._close_unused()

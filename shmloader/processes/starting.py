@@ -25,8 +25,9 @@ server is not concerned: the server reaps it.
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from multiprocessing import popen_fork, popen_spawn_posix
+from multiprocessing import forkserver, popen_fork, popen_spawn_posix
 from multiprocessing.context import (
     DefaultContext,
     ForkContext,
@@ -75,6 +76,13 @@ def is_standard(context: Any) -> bool:
     """Returns True for a context of multiprocessing's own, whose processes may be started here."""
     kind = getattr(context, "Process", None)
     return kind in _PROCESSES and (type(context) in _CONTEXTS or isinstance(context, ModuleType))
+
+
+def told_to_preload() -> tuple[str, ...]:
+    """List what multiprocessing's fork server was told to import, as far as it can be."""
+    told = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
+    is_default = told == ["__main__"]
+    return () if is_default else tuple(name for name in told if name in sys.modules)
 
 
 def name_reaper() -> str:

@@ -7,6 +7,7 @@ from typing import Self
 
 CYCLE, DYNAMIC = "cycle", "dynamic"  # what `assignment` may be
 SERVER = "server"  # a start by a process that has imported what workers need
+SERVER_WITH_SCRIPT = "server with script"  # by one that has imported the program's script too
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Setting:
     cores: float  # those that the process may use; a fraction is a share of time
     ranks: int  # processes of the training that share the machine, with as many cores each
     persistent: bool  # workers live on between epochs
-    start: str = ""  # the start method, or SERVER; "": not known
+    start: str = ""  # the start method, or one of the above; "": not known
 
     @property
     def ahead(self) -> int:

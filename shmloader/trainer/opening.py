@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import sys
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from shmloader.memory.segment import Handle, Segment
 from shmloader.options.record import BY_BATCH, Options, replaces
 from shmloader.processes import starting
 from shmloader.processes.watching import ParentWatch
-from shmloader.stats.setting import SERVER
+from shmloader.stats.setting import SERVER, SERVER_WITH_SCRIPT
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
 from shmloader.worker.client import WorkerSpec
@@ -120,7 +121,10 @@ def spec_of(iterator: Any, options: Options, handle: Handle) -> WorkerSpec:
 def start_of(loader: Any, options: Options) -> str:
     """Name how a loader's workers are started, as a `Setting` has it."""
     context = loader.multiprocessing_context or torch.multiprocessing
-    return SERVER if preload_of(context, options) is not None else starting.method_of(context)
+    preload = preload_of(context, options)
+    if preload is None:
+        return starting.method_of(context)
+    return SERVER_WITH_SCRIPT if "__main__" in preload else SERVER
 
 
 def preload_of(context: Any, options: Options) -> tuple[str, ...] | None:
@@ -128,6 +132,8 @@ def preload_of(context: Any, options: Options) -> tuple[str, ...] | None:
     method = starting.method_of(context)
     if method == "fork" or not starting.is_standard(context):
         return None
+    if getattr(sys, "frozen", False):
+        return None  # such a program would start itself again instead of a server
     if method == "forkserver" and options.preload is None:
-        return ()
+        return starting.told_to_preload()
     return options.preload or None

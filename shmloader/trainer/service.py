@@ -58,6 +58,7 @@ class Service:
         self.pool = SegmentPool(keep_pages)
         self.started: Any = None
         self.attached: tuple[Any, ...] = ()
+        self._started_epoch: int | None = None  # the sampler's then; None: that of a loaded state
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
@@ -224,6 +225,25 @@ class Service:
     def held(self) -> list[Held]:
         """List the batches that still occupy a slot."""
         return self.pool.held()
+
+    def start(self, loader: Any, begin: Callable[[], Any]) -> None:
+        """Begin an epoch ahead, unless that was done."""
+        if self.started_here() is None:
+            is_resumed = self._loaded is not None
+            self.started = begin()
+            self._started_epoch = None if is_resumed else epoch_of(loader._index_sampler)
+
+    def take_started(self, loader: Any) -> Any:
+        """Return the iterator that was started ahead, if iter() would begin the same one now."""
+        started = self.started_here()
+        if started is None or self._started_epoch in (None, epoch_of(loader._index_sampler)):
+            self.started = None
+            return started
+        # Workers that live on go to the new epoch by themselves.
+        if loader._iterator is None:
+            self._end_start()
+        self.started = None
+        return None
 
     def started_here(self) -> Any:
         """Return the iterator that was started ahead, unless a parent of this process did it."""

@@ -59,6 +59,7 @@ def loop(
     size=1000,
     most_bytes=16 << 30,
     ranks=1,
+    start="fork",
     length=BATCHES,
 ):
     """
@@ -154,6 +155,7 @@ def loop(
         spare=chosen - policy.reserved_slots(workers * prefetch_factor, workers, chosen),
         most_bytes=most_bytes,
         ranks=ranks,
+        start=start,
     )
     return epoch, timeline, setting
 

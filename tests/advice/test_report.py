@@ -10,6 +10,7 @@ from shmloader.advice.case import Case
 from shmloader.advice.report import Report, report_on
 from shmloader.advice.tuner import Tuner
 from shmloader.cli.top.text import seconds
+from shmloader.stats.setting import SERVER
 from shmloader.stats.words import duration, rate
 
 from .loops import BATCHES, MIB, loop, report
@@ -431,6 +432,28 @@ def test_starting_workers_is_said():
     assert line in str(report(first_s=1.0, persistent=False))
     assert line not in str(report(first_s=1.0, persistent=True))
     assert line not in str(report(first_s=0.01, persistent=False))
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("fork", None),
+        ("spawn", 'preload=("torch",) imports once for all of them'),
+        ("forkserver", "without preload=() one process does for all"),
+        (SERVER, 'preload=("__main__",) imports your script once'),
+    ],
+)
+def test_what_to_write_instead_of_a_start_is_said(start, said):
+    """From a tenth of the epoch on, and only then; nothing of imports where nothing is imported."""
+    wall_s = loop(first_s=0.0)[0].wall_s
+    late, early = (
+        str(report(first_s=part * wall_s, persistent=False, start=start)) for part in (0.2, 0.08)
+    )
+
+    assert "persistent_workers=True keeps the workers" in late
+    assert (said is not None) == ("import" in late)
+    assert said is None or said in late
+    assert "persistent_workers" not in early
 
 
 def test_cores_that_lacked_at_the_start_are_no_cause():

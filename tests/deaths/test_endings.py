@@ -219,7 +219,8 @@ say("blocked")
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize(
-    ("moment", "ending"), [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL")]
+    ("moment", "ending"),
+    [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL"), ("unpickled", "SIGINT to all")],
 )
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):

@@ -12,7 +12,7 @@ import shmloader
 from .needs import needs
 from .ranks import LONGEST_S, assert_same_on_all_ranks
 from .training import WORKERS, Bulky, Pictures, Stream
-from .ways import IMPORT, INSTALL, TORCH, WRAP, spied
+from .ways import BY_SERVER, IMPORT, INSTALL, TORCH, WRAP, spied
 
 accelerate = needs("accelerate")
 
@@ -39,7 +39,7 @@ def accelerator(**options):
     )
 
 
-@pytest.mark.parametrize("way", [WRAP, INSTALL], ids=str)
+@pytest.mark.parametrize("way", [WRAP, INSTALL, BY_SERVER], ids=str)
 @pytest.mark.parametrize("dataset", [Pictures, Stream], ids=["map", "iterable"])
 def test_prepare(compare, way, dataset):
     """A prepared loader has torch's losses, and updates at the same steps."""
@@ -63,7 +63,7 @@ def test_rates(compare):
     compare("accelerate", "prepare, 1.6 MB a batch", run, measured=True)
 
 
-@pytest.mark.parametrize("way", [WRAP, INSTALL], ids=str)
+@pytest.mark.parametrize("way", [WRAP, INSTALL, BY_SERVER], ids=str)
 def test_dispatcher(compare, way):
     """The loader of the dispatcher, which one process reads for all, is ours."""
 
@@ -74,8 +74,9 @@ def test_dispatcher(compare, way):
     compare("accelerate", "dispatch_batches", run, way)
 
 
+@pytest.mark.parametrize("way", [INSTALL, BY_SERVER], ids=str)
 @pytest.mark.parametrize("dataset", [Pictures, Stream], ids=["map", "iterable"])
-def test_skip_first_batches(compare, dataset):
+def test_skip_first_batches(compare, way, dataset):
     """The loader that skip_first_batches() builds goes on at the same batch, and is ours."""
 
     def run(way):
@@ -83,7 +84,7 @@ def test_skip_first_batches(compare, dataset):
         loader = prepared(boss, way, way.loader(dataset(), **WORKERS))
         return train(boss, boss.skip_first_batches(loader, 5))
 
-    compare("accelerate", f"skip_first_batches, {dataset.__name__}", run)
+    compare("accelerate", f"skip_first_batches, {dataset.__name__}", run, way)
 
 
 def test_skip_first_batches_builds_torchs_of_a_wrapped_loader():

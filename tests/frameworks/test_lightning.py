@@ -11,13 +11,19 @@ import shmloader
 from .needs import needs
 from .ranks import LONGEST_S, assert_same_on_all_ranks
 from .training import WORKERS, Bulky, Net, Pictures, Stream
-from .ways import IMPORT
+from .ways import BY_SERVER, IMPORT, WAYS
 
 lightning = needs("lightning", "lightning.pytorch.utilities")
 
 from lightning.pytorch.utilities import CombinedLoader  # noqa: E402
 
 from .lightning_modules import Module, quiet_trainer  # noqa: E402
+
+
+@pytest.fixture(params=(*WAYS, BY_SERVER), ids=str)
+def way(request):
+    """Each way to train with our loader, and workers that are not forked from the trainer."""
+    return request.param
 
 
 def loaders(way, **options):

@@ -101,4 +101,5 @@ BY_BATCH = Way("by batch", TorchLoader, partial(installed_with, seed_by="batch")
 FREELY = {"assignment": "dynamic", "seed_by": "batch"}
 FREE = Way("dynamic", TorchLoader, partial(installed_with, **FREELY), BY_BATCH)
 WAYS = (IMPORT, WRAP, INSTALL, FREE)
-BY_NAME = {str(way): way for way in (TORCH, *WAYS)}
+# Workers that a preloaded server forks, as they are from Python 3.14 on.
+BY_SERVER = Way("forkserver", partial(TorchLoader, multiprocessing_context="forkserver"), installed)

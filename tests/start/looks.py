@@ -26,17 +26,6 @@ def first(samples):
     return samples[0]
 
 
-def descriptors():
-    """Name the open descriptors, apart from the one of this listing."""
-    names = set()
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            names.add(os.readlink(f"/proc/self/fd/{number}"))
-        except FileNotFoundError:
-            continue
-    return names
-
-
 def umask():
     """Return the umask."""
     mask = os.umask(0)
@@ -72,6 +61,7 @@ class Looks(Dataset):
             "parent": (parent.pid, parent.is_alive()),
             "method": multiprocessing.get_start_method(),
             "stdin": sys.stdin.read(),
+            "standard": [os.readlink(f"/proc/self/fd/{each}") for each in (0, 1, 2)],
             "threads": [each.name for each in threading.enumerate()],
             "torch threads": torch.get_num_threads(),
             "seed": get_worker_info().seed,

@@ -1,6 +1,7 @@
 """Which workers a preloaded server forks, what it imports, and what it says if it cannot."""
 
 import multiprocessing
+import re
 import sys
 from multiprocessing import forkserver
 
@@ -11,6 +12,7 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader, PreloadFailed, UnusedOptionWarning
 from shmloader.processes.servers import servers
+from tests.helpers.programs import run
 from tests.helpers.warned import recorded
 
 
@@ -97,6 +99,17 @@ def test_fork_server_of_user_code_is_left_alone():
     assert before == after
 
 
+def test_list_of_the_fork_server_counts(monkeypatch):
+    """What multiprocessing was told to preload is preloaded here too, if it can be imported."""
+    monkeypatch.setitem(sys.modules, "this", None)
+    told = ["__main__", "this", "no_such"]
+    monkeypatch.setattr(forkserver._forkserver, "_preload_modules", told)
+    with open_loader(multiprocessing_context="forkserver") as loader:
+        assert expected(True) == batches(loader)
+    with open_loader(multiprocessing_context="forkserver", preload=("json",)) as loader:
+        assert expected(False) == batches(loader)
+
+
 def test_persistent_workers():
     """The same processes serve every epoch."""
     options = {"multiprocessing_context": "forkserver", "persistent_workers": True}
@@ -114,6 +127,30 @@ def test_module_that_is_missing():
             with pytest.raises(PreloadFailed, match=r"'no_such' .* No module named") as raised:
                 batches(loader)
             assert "no_such" == raised.value.name
+
+
+def test_module_that_is_mended(tmp_path, monkeypatch):
+    """After an error, as in a notebook, the next start tries again."""
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {"multiprocessing_context": "spawn", "preload": ("mended_later",)}
+    with open_loader(**options) as loader:
+        with pytest.raises(PreloadFailed, match="mended_later"):
+            batches(loader)
+        (tmp_path / "mended_later.py").touch()
+        assert expected(False) == batches(loader)
+
+
+def test_module_that_ends_the_process(tmp_path, monkeypatch):
+    """One that crashes at its import is an error that says what to do."""
+    (tmp_path / "crashing.py").write_text("import os; os.abort()")
+    monkeypatch.syspath_prepend(tmp_path)
+    with (
+        open_loader(multiprocessing_context="spawn", preload=("crashing",)) as loader,
+        pytest.raises(
+            PreloadFailed, match=r"'crashing' .* that ended the process by signal 6. .* preload"
+        ),
+    ):
+        batches(loader)
 
 
 def test_module_that_fails(tmp_path, monkeypatch):
@@ -138,6 +175,100 @@ def test_module_that_starts_a_thread(tmp_path, monkeypatch):
         assert expected(False) == batches(loader)
 
     assert ["leaves threads" in str(warning.message) for warning in warned] == [True]
+
+
+OPENED = "import os, pathlib; file = open(pathlib.Path(__file__).parent / 'some.data', 'rb')"
+# As torch does where a module has asked for the accelerators, if there are some.
+POISONED = """
+import os, torch
+
+own = os.getpid()
+torch.cuda._is_in_bad_fork = lambda: own != os.getpid()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(OPENED, r"leaves files open \(.*some\.data\)"), (POISONED, "uses an accelerator")],
+    ids=["open file", "accelerator"],
+)
+def test_module_that_a_fork_would_spoil(tmp_path, monkeypatch, text, said):
+    """As with threads: each worker imports by itself, and a warning says why, once."""
+    (tmp_path / "some.data").touch()
+    (tmp_path / "spoilt_at_import.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {"multiprocessing_context": "spawn", "preload": ("spoilt_at_import",)}
+    with recorded() as warned, open_loader(**options) as loader:
+        assert expected(False) == batches(loader)
+        assert expected(False) == batches(loader)
+
+    assert [True] == [bool(re.search(said, str(warning.message))) for warning in warned]
+
+
+def test_what_modules_print(tmp_path):
+    """It comes out once, also where Python keeps it back."""
+    (tmp_path / "printing.py").write_text("print('imported')")
+    script = """
+from shmloader import DataLoader
+if __name__ == "__main__":
+    list(DataLoader(range(8), num_workers=2, multiprocessing_context="spawn", preload=["printing"]))
+"""
+    assert (0, ["imported"], "") == run(tmp_path, script)
+
+
+MAIN = """
+import os, sys
+print("script", __name__, os.getppid() == int(sys.argv[1]) if sys.argv[1:] else "")
+from shmloader import DataLoader
+
+
+class Numbers:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return index
+
+
+if __name__ == "__main__":
+    sys.argv.append(str(os.getpid()))
+    options = dict(num_workers=2, multiprocessing_context="forkserver", preload={preload})
+    for _ in range(2):
+        print([int(batch) for batch in DataLoader(Numbers(), **options)])
+"""
+
+
+@pytest.mark.parametrize(("preload", "count"), [(None, 4), (("__main__",), 1)])
+def test_script_that_is_imported_once(tmp_path, preload, count):
+    """`__main__` is the script: one process imports it for all workers, with its arguments."""
+    status, lines, errors = run(tmp_path, MAIN.format(preload=preload))
+    by_worker = [line for line in lines if line.startswith("script __mp_main__")]
+
+    assert (0, "") == (status, errors)
+    assert 2 == lines.count("[0, 1, 2, 3]")
+    assert [f"script __mp_main__ {preload is not None}"] * count == by_worker
+
+
+def test_script_without_a_guard_is_not_preloaded(tmp_path):
+    """Its import would start workers: torch's error of that, and no process more."""
+    script = """
+from shmloader import DataLoader
+options = dict(num_workers=1, multiprocessing_context="forkserver", preload=["__main__"])
+list(DataLoader(range(4), **options))
+"""
+    status, lines, errors = run(tmp_path, script)
+
+    assert (1, []) == (status, lines)
+    assert "PreloadFailed: module '__main__' cannot be imported" in errors
+    assert "An attempt has been made to start a new process" in errors
+
+
+def test_frozen_program(monkeypatch):
+    """What a frozen program would start as a server is itself: each worker is started by Python."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with open_loader(multiprocessing_context="forkserver") as loader:
+        assert expected(False) == batches(loader)
+    assert set() == serving()
 
 
 def test_files_in_the_folder_are_not_imported(tmp_path, monkeypatch):

@@ -46,6 +46,8 @@ if __name__ == "__main__":
 """
 
 
+AT_A_FORK = "ignore:This process:DeprecationWarning"
+
 # What multiprocessing says now and then of semaphores that torch's queues leave to it.
 OF_TRACKER = re.compile(r"resource_tracker|^  warnings\.warn\(")
 
@@ -64,7 +66,7 @@ def start(folder, *command, text=None, **environment):
         text=True,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": search_path(), **environment},
-        timeout=LONGEST_WAIT_S,
+        timeout=4 * LONGEST_WAIT_S,  # it starts up to eight interpreters that import torch
         check=False,
     )
     errors = [line for line in done.stderr.splitlines() if not OF_TRACKER.search(line)]
@@ -81,9 +83,9 @@ def beside_torch(folder, way, launch):
     return outcomes
 
 
-def as_script(folder, head, main):
+def as_script(folder, head, main, **environment):
     (folder / "program.py").write_text(head + main)
-    return start(folder, "program.py")
+    return start(folder, "program.py", **environment)
 
 
 def as_module(folder, head, main):
@@ -92,6 +94,15 @@ def as_module(folder, head, main):
     (package / "__init__.py").touch()
     (package / "train.py").write_text(head + main)
     return start(folder, "-m", "package.train")
+
+
+def as_package(folder, head, main):
+    package = folder / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "numbers_of_it.py").write_text(head)
+    (package / "__main__.py").write_text(f"from .numbers_of_it import *\n{main}")
+    return start(folder, "-m", "package")
 
 
 def as_zip(folder, head, main):
@@ -128,16 +139,78 @@ def in_a_thread(folder, head, main):
     return as_script(folder, head, main.replace("    main()\n", f"    {started}\n"))
 
 
+def in_two_threads(folder, head, main):
+    """Run it in two threads at once."""
+    started = (
+        "import threading; ts = [threading.Thread(target=main) for _ in range(2)]; "
+        "[t.start() for t in ts]; [t.join() for t in ts]"
+    )
+    return as_script(folder, head, main.replace("    main()\n", f"    {started}\n"))
+
+
+def in_a_process(method):
+    """Run it in a process of multiprocessing that may have children."""
+
+    def launch(folder, head, main):
+        started = (
+            f"import multiprocessing; p = multiprocessing.get_context({method!r})"
+            ".Process(target=main); p.start(); p.join(); sys.exit(p.exitcode)"
+        )
+        main = main.replace("    main()\n", f"    {started}\n")
+        return as_script(folder, head, main, PYTHONWARNINGS=AT_A_FORK)
+
+    launch.__name__ = f"in a {method} process"
+    return launch
+
+
+def in_a_forked_child(folder, head, main):
+    """Run it in a child, of a process that has run it itself."""
+    forked = "main(); sys.stdout.flush(); c = os.fork(); main() if c == 0 else os.waitpid(c, 0)"
+    main = main.replace("    main()\n", f"    {forked}\n")
+    return as_script(folder, head, main, PYTHONWARNINGS=AT_A_FORK)
+
+
+# What starts the cells of a notebook: their __main__ is a module without a file.
+KERNEL = """\
+import sys, types
+
+kernel = sys.modules["__main__"]
+shell = sys.modules["__main__"] = types.ModuleType("__main__")
+with open("cells") as cells:
+    for cell in cells.read().split("# cell"):
+        exec(compile(cell, "<cell>", "exec"), shell.__dict__)
+"""
+
+
+def as_cells(folder, cells):
+    (folder / "kernel.py").write_text(KERNEL)
+    (folder / "cells").write_text(cells)
+    return start(folder, "kernel.py")
+
+
+def in_a_notebook(folder, head, main):
+    """Run it in cells, with a dataset of a module."""
+    cells = with_a_module(folder, head, main).replace("def main", "# cell\ndef main")
+    return as_cells(folder, cells)
+
+
 LAUNCHES = [
     as_script,
     as_module,
+    as_package,
     as_zip,
     as_command,
+    in_a_notebook,
     with_another_stdout,
     in_a_thread,
+    in_two_threads,
+    in_a_process("fork"),
+    in_a_process("spawn"),
+    in_a_forked_child,
 ]
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("launch", LAUNCHES, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
 def test_program(tmp_path, way, launch):
@@ -163,14 +236,19 @@ def as_daemon(folder, head, main):
     return as_script(folder, head, main)
 
 
+def with_its_class_in_a_cell(folder, head, main):
+    return as_cells(folder, f"{head}# cell\n{main}")
+
+
 @pytest.mark.parametrize(
     ("launch", "said"),
     [
         (without_guard, "An attempt has been made to start a new process before the"),
         (as_stdin, "FileNotFoundError: [Errno 2] No such file or directory"),
         (as_daemon, "AssertionError: daemonic processes are not allowed to have children"),
+        (with_its_class_in_a_cell, "AttributeError: Can't get attribute 'Numbers' on <module"),
     ],
-    ids=["no guard", "stdin", "daemon"],
+    ids=["no guard", "stdin", "daemon", "class in a cell"],
 )
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
 def test_program_that_may_not_start_workers(tmp_path, way, launch, said):

@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, DistributedSampler
 
 from shmloader import DataLoader
 from tests.helpers.healing import open_loader, undisturbed
@@ -120,3 +120,44 @@ def test_child_begins_its_own():
             os._exit([*range(8)] != [int(batch) for batch in loader])
         assert 0 == os.waitpid(child, 0)[1]
         assert list(range(8)) == [int(batch) for batch in loader]
+
+
+def of_rank():
+    return DistributedSampler(range(12), num_replicas=2, rank=1, seed=3)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_epoch_of_the_sampler_that_is_set_later(way):
+    """iter() begins the epoch that the sampler has then, as without start()."""
+    expected = []
+    for sampler in (of_rank() for _ in range(2)):
+        sampler.set_epoch(5)
+        expected.append([*map(int, TorchDataLoader(range(12), sampler=sampler))])
+    options = {"num_workers": 2, **way}
+    actual = []
+    sampler = of_rank()
+    with DataLoader(range(12), sampler=sampler, **options) as loader:
+        for _ in range(2):
+            sampler.set_epoch(0)
+            loader.start()
+            sampler.set_epoch(5)
+            actual.append([*map(int, loader)])
+
+    assert expected == actual
+
+
+def test_epoch_of_a_loaded_state_is_kept():
+    """A state says the sampler's epoch, whatever it is set to, with start() as without."""
+    found = []
+    for starts in (False, True):
+        sampler = of_rank()
+        sampler.set_epoch(5)
+        with DataLoader(range(12), sampler=sampler, num_workers=1, seed_by="batch") as loader:
+            next(iter(loader))
+            loader.load_state_dict(loader.state_dict())
+            loader.start() if starts else None
+            sampler.set_epoch(0)
+            found.append([*map(int, loader)])
+
+    assert found[0] == found[1]
+    assert 5 == len(found[0])

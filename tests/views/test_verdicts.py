@@ -14,7 +14,7 @@ from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.verdicts import report_of, verdict
 from shmloader.memory.pool import LAYOUT
-from shmloader.stats.setting import Setting
+from shmloader.stats.setting import SERVER_WITH_SCRIPT, Setting
 from tests.helpers.programs import wait_until
 
 
@@ -123,7 +123,9 @@ def test_the_longest_setting_has_room():
     with DataLoader(Sleepy(0.0), num_workers=1) as loader:
         setting = loader._service.setting(loader, loader._options())
     numbers = {each.name: 1 << 62 for each in fields(setting) if each.type in (int, int | None)}
-    longest = replace(setting, **numbers, assignment="dynamic", cores=2 / 3)
+    longest = replace(
+        setting, **numbers, assignment="dynamic", cores=2 / 3, start=SERVER_WITH_SCRIPT
+    )
 
     assert len(longest.to_bytes()) <= LAYOUT.dtype("nameplate")["about"].itemsize
     assert longest == Setting.from_bytes(longest.to_bytes())
@@ -164,3 +166,35 @@ def test_a_halt_is_no_fast_loop(monkeypatch):
     assert verdict(replace(seen, since_s=before)) != stalled
     cause = report_of(seen).cause  # None: on a busy machine workers may take most of it to start
     assert cause is None or cause in verdict(replace(seen, since_s=before))
+
+
+class Late(Sleepy):
+    """Workers have it when a file is there."""
+
+    def __init__(self, file):
+        super().__init__(0.0)
+        self.file = file
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        assert wait_until(self.file.exists)
+
+
+def test_workers_that_have_not_started_are_counted(tmp_path, monkeypatch):
+    """While the first batch is waited for, it is said how many workers are there."""
+    monkeypatch.setattr("shmloader.cli.top.verdicts._STALL_S", 0.0)
+    options = {"num_workers": 2, "multiprocessing_context": "forkserver"}
+    with DataLoader(Late(tmp_path / "go"), **options) as loader:
+        iterator = iter(loader)
+        waiting = threading.Thread(target=next, args=(iterator,))
+        waiting.start()
+        try:
+            number = loader._service.pool.number
+            assert wait_until(lambda: looked_at(number).trainer == "waiting")
+            said = verdict(looked_at(number))
+        finally:
+            (tmp_path / "go").touch()
+            waiting.join()
+
+    assert said.startswith("the trainer has waited ")
+    assert said.endswith("; 0 of 2 workers have started")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy
 import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
@@ -28,13 +29,16 @@ class Texts(Dataset):
 
     def __init__(self) -> None:
         lengths = torch.randint(16, 257, (_TEXTS,)).tolist()
-        self._texts = [torch.randint(2, _WORDS, (length,)) for length in lengths]
+        # One tensor: each one is a descriptor on its way to a worker that is not forked.
+        self._tokens = torch.cat([torch.randint(2, _WORDS, (length,)) for length in lengths])
+        self._ends = numpy.cumsum(lengths)
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self._ends)
 
     def __getitem__(self, index: int) -> Sample:
-        text = self._texts[index]
+        start = self._ends[index - 1] if index else 0
+        text = self._tokens[start : self._ends[index]]
         dropped = torch.rand(len(text)) < 0.1
         return text.masked_fill(dropped, _UNKNOWN), index % _CLASSES
 
