@@ -79,7 +79,7 @@ def runs_until_found(mistake: Mistake, library: Path, seed: int, core: int, most
     Returns:
         How many runs it took from each; most + 1 if it was not found.
     """
-    stage = Stage(library, core)
+    stage = Stage(library, core, is_quiet=True)
     try:
         counts = []
         for start in range(STARTS):

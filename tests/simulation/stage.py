@@ -33,13 +33,16 @@ _SETTINGS = {
 class Stage:
     """A theatre in a process of its own."""
 
-    def __init__(self, library: Path = BUILD / "lib", core: int | None = None) -> None:
+    def __init__(
+        self, library: Path = BUILD / "lib", core: int | None = None, is_quiet: bool = False
+    ) -> None:
         """
         Start it.
 
         Args:
             library: Where the package is that is played with.
             core: Of the processor, to stay on; a change of process is cheap there.
+            is_quiet: What its processes print is not shown, because they are expected to fail.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="simulation-")
         path = str(library) + os.pathsep + str(ROOT)
@@ -51,6 +54,7 @@ class Stage:
             [sys.executable, "-m", "tests.simulation.theatre", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if is_quiet else None,
             cwd=self._folder.name,
             env={**os.environ, **_SETTINGS, "PYTHONPATH": path},
         )
