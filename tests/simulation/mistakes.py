@@ -74,7 +74,6 @@ PARKING = (
                 "if (parked)",
             ),
         ),
-        unseen="the owner's look finds the news if no store is late: the litmus tests find it",
     ),
     Mistake(
         "RING_FIRST",

@@ -68,17 +68,18 @@ class Theatre:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         left = self._end_the_rest()
-        failure = os.read(reads, 1 << 16).decode(errors="replace")
+        said = os.read(reads, 1 << 16).decode(errors="replace")
         os.close(reads)
-        if self._play.fault:
-            failure = self._play.fault
-        elif hung:
-            failure = "hung in real time"
-        elif failure == "":
-            failure = "the trainer died"
-        elif failure == "well" and left:
-            failure = f"{left} processes are left"
+        failure = self._failure(said, hung, left)
         return self._say(case, failure, time.monotonic() - started_s, with_trace)
+
+    def _failure(self, said: str, hung: bool, left: int) -> str:
+        """Say what was wrong, as far as it is known; empty if nothing was."""
+        if self._play.fault or hung:
+            return self._play.fault or "hung in real time"
+        if said != "well":
+            return said or "the trainer died"
+        return f"{left} processes are left" if left else ""
 
     def _write(self, case: Case) -> None:
         self._play.begin(
@@ -96,7 +97,7 @@ class Theatre:
         play = self._play
         said = {
             "seed": case.seed,
-            "failure": "" if failure == "well" else failure,
+            "failure": failure,
             "hash": play.hash,
             "events": play.events,
             "switches": play.switches,
