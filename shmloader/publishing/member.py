@@ -140,6 +140,8 @@ class Member:
             self.held.pop(place).drop()
 
     def close(self) -> None:
-        """Know it no more: it reads nothing any more, or was told that it must not."""
+        """Know it no more: it has given all back, or is told that what it reads may change."""
+        if self.held:
+            self.feed.give_up()
         self._free([*self.held])
         self.peer.close()

@@ -151,7 +151,7 @@ class Publication:
             yield from publisher.publish(iter(self._loader))
         except Exception as error:
             self._end.detach()
-            publisher.close(error)
+            publisher.close(error, _EXIT_S)
             raise
         finally:
             service.attached = ()
@@ -182,7 +182,7 @@ class Publication:
         traceback: TracebackType | None,
     ) -> None:
         if error is not None and self._end.detach() is not None:
-            self._publisher.close(error)
+            self._publisher.close(error, _EXIT_S)
         self.close()
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shmloader import log
-from shmloader.core import Lent, Word
+from shmloader.core import Lent, Word, generation
 from shmloader.processes.watching import wait_until
 from shmloader.publishing.meeting import Meeting, Peer
 from shmloader.publishing.member import Lease, Member
@@ -80,6 +80,7 @@ class Publisher:
         self._transport: Transport | None = None
         self._epoch = 0
         self._is_closing = False
+        self._generation = generation()
         self._meeting = Meeting(name)
 
     # As a part of an iterator
@@ -155,8 +156,6 @@ class Publisher:
         waits = self._transport is not None and self.is_awaited(self._transport)
         late_s = now - laggard.since if laggard is not None and waits else 0.0
         if laggard is not None and late_s > self._timeout_s:
-            # First: whatever it reads from here on may change under it.
-            laggard.feed.give_up()
             self._part_with(laggard, f"was given up after {late_s:.1f} s")
         self._note_awaited(laggard.peer.pid if laggard is not None and late_s > TELL_S else 0)
 
@@ -234,7 +233,6 @@ class Publisher:
             while member in self.members and not say():
                 self._pause()
         except OSError as error:
-            member.feed.give_up()
             self._part_with(member, f"cannot be told anything: {error}")
 
     def _leave_slots(self) -> None:
@@ -249,8 +247,10 @@ class Publisher:
         Say that nothing more comes, and wait until all has been read, at most that long.
 
         Args:
-            error: What went wrong; then nothing is waited for.
+            error: What subscribers raise then.
         """
+        if self._generation != generation():
+            return  # a forked child: all of this is its parent's
         self._is_closing = True
         until = time.monotonic() + timeout_s
         for member in [*self.members]:
@@ -259,9 +259,7 @@ class Publisher:
             else:
                 with contextlib.suppress(OSError):
                     member.fail(_pickled(error))
-        while error is None and any(member.held for member in self.members):
-            if time.monotonic() > until:
-                break
+        while any(member.held for member in self.members) and time.monotonic() < until:
             self._pause()
         self._meeting.close()
         while self.members:
@@ -271,9 +269,8 @@ class Publisher:
 
 
 def _pickled(error: BaseException) -> bytes:
-    try:
+    with contextlib.suppress(Exception):
         text = pickle.dumps(error)
-        pickle.loads(text)
-    except Exception:
-        text = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return text
+        if isinstance(pickle.loads(text), Exception):
+            return text
+    return pickle.dumps(RuntimeError(f"the publisher ended: {type(error).__name__}: {error}"))

@@ -80,11 +80,10 @@ def reads_by_word(say, hear):
 
 
 def quietly(part):
-    """Let an actor warn of a subscriber that all wait for, and of batches that it copies out."""
+    """Let an actor warn of batches that it copies out."""
 
     def plays(say, hear, **arguments):
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*all .*wait for the ")
             warnings.simplefilter("ignore", shmloader.RetentionWarning)
             return part(say, hear, **arguments)
 

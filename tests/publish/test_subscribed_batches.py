@@ -3,10 +3,14 @@
 import os
 import pickle
 
+import pytest
 import torch
 
 import shmloader
 from tests.publish.actors import NAME, as_values, epochs_of, loader_of, publishes, quietly, reads
+
+# On a machine that others use, anybody may be late.
+pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
 
 FEW_SLOTS = {"slots": 4}
 
@@ -77,6 +81,21 @@ def test_a_forked_child_reads_what_it_inherited(play):
 
     assert (epochs_of(loader_of(), 1)[0], 0) == reader.hear()
     assert publisher.hear() == "over"
+
+
+def test_a_forked_child_of_the_publisher_ends_nothing(play):
+    """Whatever it does at its exit, the publication is its parent's."""
+    reader = play(reads, epochs=2)
+    with shmloader.publish(loader_of(), NAME, subscribers=1, consume=True) as batches:
+        found = epochs_of(batches, 1)
+        child = os.fork()
+        if child == 0:
+            batches.close()
+            os._exit(0)
+        assert (child, 0) == os.waitpid(child, 0)
+        found += epochs_of(batches, 1)
+
+    assert [epochs_of(loader_of(), 2)] * 2 == [found, reader.hear()]
 
 
 def test_stats_and_report_are_of_this_process(play):
