@@ -41,6 +41,7 @@ _ROOMS = {
     "advice": ("Report", "Run", "Tuned", "tune"),
     "data": ("SharedDict", "SharedList", "cached", "downloaded", "share", "tolerant"),
     "order/resuming": ("merge_states",),
+    "pool": ("Pool",),
 }
 
 if _has_room("advice"):
@@ -59,3 +60,6 @@ if _has_room("data"):
 
 if _has_room("order/resuming"):
     from shmloader.order.resuming.merging import merge_states as merge_states
+
+if _has_room("pool"):
+    from shmloader.pool.executor import Pool as Pool
