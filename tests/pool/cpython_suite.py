@@ -10,6 +10,7 @@ test that is listed has to differ: the exit code is 0 if exactly these do.
 import concurrent.futures
 import concurrent.futures.process
 import importlib
+import multiprocessing.util
 import sys
 import unittest
 
@@ -72,7 +73,9 @@ def main() -> int:
 
     concurrent.futures.ProcessPoolExecutor = Pool
     concurrent.futures.process.ProcessPoolExecutor = Pool
-    result = unittest.TextTestRunner(resultclass=Result, verbosity=1).run(suite())
+    # Between two modules it runs the finalizers of the interpreter's end, which has not come.
+    multiprocessing.util._cleanup_tests = lambda: None
+    result = unittest.TextTestRunner(resultclass=Result, verbosity=2).run(suite())
     failed = {each._testMethodName for each, _ in [*result.failures, *result.errors]}
     unlisted, listed = failed - _PRIVATE.keys(), failed & _PRIVATE.keys()
     print(
