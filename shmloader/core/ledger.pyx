@@ -264,7 +264,7 @@ cdef class Ledger:
         self.progress.note_answer(worker, slot, start, answer.snapshot_bytes)
 
     def wait(self, double timeout_s):
-        """Park until a worker may have news, a signal came, or a `nudge`; at most so many seconds."""
+        """Park until a worker may have news, a signal comes, or a `nudge`; at most timeout_s."""
         cdef doorbell *bell = &segment_control(self.table.base).doorbell
         cdef int64_t started = platform_now_ns()
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)

@@ -8,14 +8,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from shmloader.core.csrc cimport (
-    CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, REQUEST_RECORD, STEP, STEP_WORDS,
-    VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes, canary_damage,
-    canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
-    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
-    lease_aliases, lease_block_new, lease_block_start, lease_drop,
-    mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
-    platform_now_ns, policy, round_up, segment_header, segment_slot_offset, slot_answer,
-    slot_header, slot_order,
+    CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, REQUEST_RECORD, STEP,
+    STEP_WORDS, VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes,
+    canary_damage, canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping,
+    desk_tell, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
+    lease_aliases, lease_block_new, lease_block_start, lease_drop, mapped_pages, order_grant,
+    order_refused, pages_add, pages_begin, pages_drop, pages_map, platform_now_ns, policy, round_up,
+    segment_header, segment_slot_offset, slot_answer, slot_header, slot_order,
 )
 
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
