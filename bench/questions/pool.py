@@ -264,9 +264,9 @@ def _rows(
         found = in_turns(
             names,
             options.rounds,
-            lambda name, way=way, size=size, count=count: alone(
-                Row(part, name, way, size, count)
-            )[0],
+            lambda name, way=way, size=size, count=count: alone(Row(part, name, way, size, count))[
+                0
+            ],
         )
         for name, runs in found.items():
             took_s = middle(runs, "s") or 0.0

@@ -5,7 +5,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from concurrent.futures.process import _RemoteTraceback  # type: ignore[attr-defined]
+from concurrent.futures.process import _RemoteTraceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,5 +114,5 @@ def _unpickled(remote: RemoteError) -> BaseException:
         error = pickle.loads(remote.pickled) if remote.pickled else RuntimeError(text)
     except Exception as reason:
         error = RuntimeError(f"{text}\n(the error itself cannot be unpickled: {reason})")
-    error.__cause__ = _RemoteTraceback(text)
+    error.__cause__ = _RemoteTraceback(text)  # type: ignore[arg-type]  # it is a text
     return error

@@ -14,7 +14,8 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from shmloader.pool.call import Call, Rest
-from shmloader.pool.engine import Engine, PoolSetting
+from shmloader.pool.crew import Wanted
+from shmloader.pool.engine import Engine
 from shmloader.processes import starting
 from shmloader.stats import Stats
 
@@ -79,16 +80,16 @@ class Pool(Executor):
         if not isinstance(mp_context, BaseContext):
             context = multiprocessing.get_context(mp_context or "forkserver")
         self._engine = Engine(
-            PoolSetting(
-                workers=max_workers,
-                context=context,
-                initializer=initializer,
-                initargs=initargs,
-                most_calls=max_tasks_per_child,
-                slots=slots,
-                ring_bytes=ring_bytes,
-                restarts=restarts,
-                preload=_preload_of(context, preload),
+            Wanted(
+                max_workers,
+                context,
+                initializer,
+                initargs,
+                max_tasks_per_child,
+                slots,
+                ring_bytes,
+                restarts,
+                _preload_of(context, preload),
             )
         )
 
@@ -138,7 +139,7 @@ class Pool(Executor):
         if buffersize is not None and buffersize < 1:
             raise ValueError("buffersize must be None or > 0")
         deadline_s = math.inf if timeout is None else time.monotonic() + timeout
-        rows = zip(*iterables, strict=False)
+        rows: Iterator[Any] = zip(*iterables, strict=False)
         if buffersize is None:
             rows = iter(list(rows))
         calls, ahead = _calls(fn, rows, chunksize), deque[Call]()

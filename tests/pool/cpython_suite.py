@@ -61,7 +61,7 @@ class Result(unittest.TextTestResult):
         super().__init__(*arguments, **named)
         self.passed = []
 
-    def addSuccess(self, test):  # noqa: N802 (unittest's name)
+    def addSuccess(self, test):  # unittest's name
         """Note a test that passed."""
         super().addSuccess(test)
         self.passed.append(test)

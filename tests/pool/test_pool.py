@@ -171,7 +171,7 @@ def test_a_map_may_time_out(pool):
     next(results)
     with pytest.raises(TimeoutError):
         next(results)
-    for process in pool._engine._processes.by_id:
+    for process in pool._engine.crew.processes.by_id:
         process.kill()
 
 
@@ -263,7 +263,9 @@ def test_what_is_too_large_is_an_error_with_numbers(function):
     """A result, or an argument; the pool goes on."""
     with Pool(1, "fork", ring_bytes=1 << 20) as pool:
         given = 1 << 21 if function is functions.ones else numpy.zeros(1 << 21, numpy.uint8)
-        with pytest.raises((shmloader.BatchTooLarge, shmloader.OutOfSharedMemory), match="[0-9]{7}"):
+        with pytest.raises(
+            (shmloader.BatchTooLarge, shmloader.OutOfSharedMemory), match=r"[0-9]{7}"
+        ):
             pool.submit(function, given).result(timeout=20)
         assert 4 == pool.submit(functions.square, 2).result()
 
@@ -378,7 +380,9 @@ def test_a_death_breaks_the_pool_and_names_worker_and_signal():
     with Pool(2, "fork") as pool:
         futures = [pool.submit(functions.wait_for, "/nonexistent"), pool.submit(functions.die)]
         for each in futures:
-            with pytest.raises(BrokenProcessPool, match=r"pool worker \d \(pid \d+\) was killed by"):
+            with pytest.raises(
+                BrokenProcessPool, match=r"pool worker \d \(pid \d+\) was killed by"
+            ):
                 each.result(timeout=20)
         with pytest.raises(BrokenProcessPool, match="SIGKILL"):
             pool.submit(functions.square, 2)
