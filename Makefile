@@ -27,7 +27,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real kept
-.PHONY: cliffs verdicts workloads soak lives lint sanitize fuzz package wheel clean always
+.PHONY: cliffs verdicts workloads soak lives simulate lint sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -112,6 +112,11 @@ soak: .venv/test
 # `make lives ARGS='--seconds 7200'` says.
 lives: .venv/test
 	$(venv)/python -m tests.lives $(ARGS)
+
+# One process at a time, chosen by a seed: two minutes of it, or as long as
+# `make simulate ARGS='--seconds 7200'` says. ARGS='--planted' finds mistakes made on purpose.
+simulate: .venv/test
+	$(venv)/python -m tests.simulation --seconds 120 $(ARGS)
 
 lint: .venv/lint
 	$(venv)/ruff check .

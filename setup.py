@@ -5,7 +5,8 @@ Switches, read from the environment:
     SHMLOADER_SANITIZE: What gcc's -fsanitize takes: "address,undefined" or "thread".
     SHMLOADER_ASSERT: 1 turns optimisation off and assertions on.
     SHMLOADER_PORTABLE: 1 waits as on systems without a futex.
-    SHMLOADER_KILL_POINTS: 1 lets a test kill a process at each step of the protocol.
+    SHMLOADER_KILL_POINTS: 1 lets a test kill a process at each step of the protocol, or choose
+        at each step which process goes on.
     SHMLOADER_WERROR: 1 makes a warning an error: for this project's lint, not for users.
 """
 
@@ -15,6 +16,8 @@ from glob import glob
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+KILL_POINTS_ALONE = ("csrc/debug/door.c", "csrc/debug/steps.c")
 
 sanitize = os.environ.get("SHMLOADER_SANITIZE", "")
 assertions = os.environ.get("SHMLOADER_ASSERT") == "1"
@@ -43,7 +46,7 @@ c_sources = sorted([*glob("csrc/*.c"), *glob("csrc/debug/*.c")])
 if kill_points:
     macros += [("SHMLOADER_KILL_POINTS", "1")]
 else:
-    c_sources.remove("csrc/debug/steps.c")
+    c_sources = [path for path in c_sources if path not in KILL_POINTS_ALONE]
 
 core = Extension(
     "shmloader.core._core",

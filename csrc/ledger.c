@@ -43,7 +43,9 @@
 
 #include "budget.h"
 #include "children.h"
+#include "copy.h"
 #include "debug/addresses.h"
+#include "debug/canary.h"
 #include "debug/guard.h"
 #include "extent.h"
 #include "log.h"
@@ -401,6 +403,22 @@ static void read_times(struct ledger *ledger, uint32_t slot) {
   ledger->entries[slot].received_ns = (uint64_t)platform_now_ns();
 }
 
+/* The answer that was copied out counts from here on: PLACED -> READY. */
+static void make_ready(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = budget_leave(ledger, slot);
+  entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
+  entry->used_bytes = answer_end(&entry->answer);
+  entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
+  budget_enter(ledger, entry, SLOT_READY);
+}
+
+static void note_demand(struct ledger *ledger, const struct ledger_entry *entry) {
+  if (entry->answer.kind == ANSWER_BATCH) {
+    demand_note(&ledger->demand, &ledger->policy, entry->used_bytes);
+  }
+  budget_note_demand(ledger);
+}
+
 static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   read_answer(ledger, slot);
@@ -410,20 +428,13 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   fault = guard_fault(ledger, slot);
   if (fault != NULL) return fault;
   read_times(ledger, slot);
-  budget_leave(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
   budget_set_want(ledger, entry, 0);
   budget_set_short(ledger, entry, 0);
-  entry->pages_bytes = max_u64(entry->pages_bytes, entry->answer.pages_bytes);
-  entry->used_bytes = answer_end(&entry->answer);
-  entry->retire = entry->retire || (entry->answer.flags & ANSWER_KEPT);
-  budget_enter(ledger, entry, SLOT_READY);
+  make_ready(ledger, slot);
   order_end(order_in(ledger, slot));
   guard_after(ledger, MOVE_RECEIVE, slot);
-  if (entry->answer.kind == ANSWER_BATCH) {
-    demand_note(&ledger->demand, &ledger->policy, entry->used_bytes);
-  }
-  budget_note_demand(ledger);
+  note_demand(ledger, entry);
   return NULL;
 }
 
@@ -473,6 +484,103 @@ bool ledger_receive(struct ledger *ledger, struct news *news) {
     return true;
   }
   return false;
+}
+
+/* Read bytes of a file that is as long. 0 or -errno. */
+static int read_file(int fd, uint64_t offset, uint8_t *to, uint64_t bytes) {
+  for (uint64_t done = 0; done < bytes;) {
+    ssize_t got = pread(fd, to + done, bytes - done, (off_t)(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0 ? -errno : -EIO;
+    done += (uint64_t)got;
+  }
+  return 0;
+}
+
+/* The bytes of an answer that another process wrote; 0: it contradicts itself, or is too long. */
+static uint64_t checked_end(const struct ledger *ledger, const struct slot_answer *answer) {
+  uint64_t most = ledger->geometry.range_bytes;
+  if (answer->kind != ANSWER_BATCH && answer->kind != ANSWER_ERROR) return 0;
+  if (answer->payload_bytes > most || answer->layout_offset > most) return 0;
+  if (answer->layout_bytes > most - answer->layout_offset || answer->layout_bytes == 0) return 0;
+  uint64_t end = answer->layout_offset + answer->layout_bytes;
+  return end > answer->payload_bytes ? end : answer->payload_bytes;
+}
+
+/* Note what a slot was filled with, as if a worker had answered. */
+static void note_filled(struct ledger *ledger, uint32_t slot, const struct slot_answer *answer,
+                        uint64_t bytes) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  uint64_t pages_bytes = entry->pages_bytes;
+  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+  entry->answer = *answer;
+  entry->answer.ticket = entry->ticket;
+  entry->answer.flags = answer->flags & ANSWER_CYCLIC;
+  entry->answer.snapshot_bytes = 0;
+  entry->answer.pages_bytes = pages_bytes;
+  if (ledger->guard != NULL) {
+    uint64_t canary = canary_bytes(bytes, pages_bytes);
+    guard_open(ledger, slot, bytes + canary);
+    canary_write(start + bytes, canary, entry->ticket, slot);
+    (void)guard_fault(ledger, slot);
+  }
+}
+
+/* Take a FREE slot for a batch of these bytes, whose pages exist. -errno: nothing has happened. */
+static int64_t take_to_fill(struct ledger *ledger, uint64_t ticket, uint64_t bytes) {
+  uint64_t pages = round_up(bytes, ledger->geometry.page_bytes);
+  if (ledger->free_count == 0) return -EAGAIN;
+  uint32_t slot = take_free(ledger);
+  struct ledger_entry *entry = &ledger->entries[slot];
+  (void)budget_room(ledger, slot, pages);
+  int error = budget_need(ledger, slot, pages);
+  if (error != 0) {
+    ledger->free_slots[ledger->free_count++] = slot;
+    return error;
+  }
+  budget_leave(ledger, slot);
+  entry->worker = 0;
+  entry->ticket = ledger->last_ticket = ticket;
+  entry->placed_ns = (uint64_t)platform_now_ns();
+  entry->logged = 0;
+  entry->grant_bytes = entry->pages_bytes;
+  budget_enter(ledger, entry, SLOT_PLACED);
+  return slot;
+}
+
+static void note_filling_times(struct ledger_entry *entry) {
+  uint64_t now = (uint64_t)platform_now_ns();
+  entry->times = (struct slot_times){.taken_ns = entry->placed_ns,
+                                     .fetched_ns = now,
+                                     .written_ns = now,
+                                     .longest_index = VIEW_UNKNOWN_INDEX,
+                                     .longest_position = VIEW_WHOLE_BATCH};
+  entry->received_ns = now;
+}
+
+int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_answer *answer,
+                    const uint8_t *from, int fd, uint64_t offset) {
+  if (ledger_is_copy(ledger)) return -EPERM;
+  uint64_t bytes = checked_end(ledger, answer);
+  if (bytes == 0) return -EBADMSG;
+  if (round_up(bytes, ledger->geometry.page_bytes) > ledger->geometry.range_bytes) return -E2BIG;
+  int64_t taken = take_to_fill(ledger, ticket, bytes);
+  if (taken < 0) return taken;
+  uint32_t slot = (uint32_t)taken;
+  guard_open(ledger, slot, bytes);
+  uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
+  int error = 0;
+  if (from != NULL) copy_bytes(start, from, bytes, bytes);
+  else error = read_file(fd, offset, start, bytes);
+  if (error != 0) {
+    make_free(ledger, slot);
+    return error;
+  }
+  note_filled(ledger, slot, answer, bytes);
+  note_filling_times(&ledger->entries[slot]);
+  make_ready(ledger, slot);
+  note_demand(ledger, &ledger->entries[slot]);
+  return slot;
 }
 
 bool ledger_has_news(struct ledger *ledger) {

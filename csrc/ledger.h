@@ -144,6 +144,17 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
                      enum request_kind kind, const void *request, uint64_t bytes, uint32_t mode);
 
 /*
+ * Copy a batch of another process into a FREE slot, which is READY then, as if a worker had
+ * answered: from where it is mapped, or with from == NULL out of a file. The answer says how long
+ * it is; it is checked, but not that so much is mapped. Trainer only; wait-free but for pages.
+ * Returns the slot (>= 0); -EAGAIN: no slot is FREE; -E2BIG: the batch exceeds a range; -EBADMSG:
+ * the answer contradicts itself; -EIO: the file is shorter; -EPERM, -ENOSPC, -EINTR, ... as above.
+ * If no slot is returned, nothing has happened.
+ */
+int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_answer *answer,
+                    const uint8_t *from, int fd, uint64_t offset);
+
+/*
  * Push VERB_RESUME or VERB_QUIT. Trainer only; wait-free. False: there is no room, or no
  * such worker.
  */

@@ -13,7 +13,8 @@
  *
  * A STEP stands at each publication, which is a store that another process acts upon, and in the
  * middle of each copy into the segment. It does nothing, but with SHMLOADER_KILL_POINTS defined
- * the process may be told to die there: see debug/steps.h.
+ * the process may be told to die there: see debug/steps.h. In a simulated run of such a build,
+ * others may go on there first, and parking and the clocks are the simulation's: debug/door.h.
  */
 
 #include <errno.h>
@@ -40,11 +41,15 @@
 #define CACHE_LINE 64
 #define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, if there are any */
 
+#include "debug/door.h"
+
 #if defined(SHMLOADER_KILL_POINTS)
 #include "debug/steps.h"
+#define IS_SIMULATED door_is_open()
 #define STEP(NAME) step_passed(NAME)
 #define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
 #else
+#define IS_SIMULATED 0
 #define STEP(NAME) ((void)(NAME))
 #define STEP_COPY(NAME, TO, FROM, BYTES) ((void)(NAME), memcpy(TO, FROM, BYTES))
 #endif
@@ -61,6 +66,7 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock inside an atomic would not sur
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit grants are read while they are written");
 
 static inline int64_t platform_now_ns(void) {
+  if (IS_SIMULATED) return door_now_ns();
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -71,6 +77,7 @@ static inline int64_t platform_now_ns(void) {
  * for what is asked at each sample.
  */
 static inline int64_t platform_coarse_ns(void) {
+  if (IS_SIMULATED) return door_now_ns();
 #if defined(CLOCK_MONOTONIC_COARSE)
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -82,6 +89,7 @@ static inline int64_t platform_coarse_ns(void) {
 
 /* The processor time of this thread. */
 static inline int64_t platform_thread_ns(void) {
+  if (IS_SIMULATED) return door_now_ns();
   struct timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -143,6 +151,7 @@ static inline bool platform_has_futex(void) {
  * 0: look again (woken, or the word had changed); -ETIMEDOUT; -EINTR: a signal arrived.
  */
 static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
+  if (IS_SIMULATED) return door_park(word, expected, timeout_ns);
   if (!platform_has_futex()) return platform_nap(word, expected, timeout_ns);
   struct timespec timeout = platform_timespec(timeout_ns > 0 ? timeout_ns : 0);
   long outcome = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
@@ -153,6 +162,10 @@ static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64
 
 /* Wake the one process that may be parked on word. Wait-free. */
 static inline void platform_unpark(_Atomic uint32_t *word) {
+  if (IS_SIMULATED) {
+    door_unpark(word);
+    return;
+  }
   syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
@@ -399,6 +412,7 @@ static inline void platform_unmap_pages(void *start, size_t bytes) {
 
 /* Page faults of this thread so far; counts up at each call if they are not known here. */
 static inline uint64_t platform_faults(void) {
+  if (IS_SIMULATED) return 0;
 #if defined(__linux__) && defined(RUSAGE_THREAD)
   struct rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) == 0) return (uint64_t)usage.ru_minflt;

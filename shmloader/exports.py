@@ -42,6 +42,7 @@ _ROOMS = {
     "data": ("SharedDict", "SharedList", "cached", "downloaded", "share", "tolerant"),
     "order/resuming": ("merge_states",),
     "pool": ("Pool",),
+    "publishing": ("publish", "subscribe"),
 }
 
 if _has_room("advice"):
@@ -63,3 +64,7 @@ if _has_room("order/resuming"):
 
 if _has_room("pool"):
     from shmloader.pool.executor import Pool as Pool
+
+if _has_room("publishing"):
+    from shmloader.publishing import publish as publish
+    from shmloader.publishing import subscribe as subscribe

@@ -62,6 +62,10 @@ COMMANDS = {
     "tune": Command(
         "shmloader.cli.tune:main", "run your loader with other options, and say which to set"
     ),
+    "publish": Command(
+        "shmloader.cli.publish:main",
+        "run your loader once for several trainings of this machine, which subscribe to it",
+    ),
     "bench": Command(
         "shmloader.cli.bench:main",
         "torch's loader beside this one; --headspace: what faster data would gain you",

@@ -7,6 +7,7 @@ from shmloader.core._core import DamagedRecord as DamagedRecord
 from shmloader.core._core import Delivered as Delivered
 from shmloader.core._core import Descriptor as Descriptor
 from shmloader.core._core import Desk as Desk
+from shmloader.core._core import Feed as Feed
 from shmloader.core._core import Figures as Figures
 from shmloader.core._core import Indices as Indices
 from shmloader.core._core import Ledger as Ledger
@@ -15,6 +16,7 @@ from shmloader.core._core import News as News
 from shmloader.core._core import PackedRecord as PackedRecord
 from shmloader.core._core import PlacedRecord as PlacedRecord
 from shmloader.core._core import Plan as Plan
+from shmloader.core._core import Posted as Posted
 from shmloader.core._core import Progress as Progress
 from shmloader.core._core import RecordFile as RecordFile
 from shmloader.core._core import RecordList as RecordList
@@ -24,6 +26,7 @@ from shmloader.core._core import SampleCache as SampleCache
 from shmloader.core._core import Samples as Samples
 from shmloader.core._core import Stopping as Stopping
 from shmloader.core._core import Taken as Taken
+from shmloader.core._core import Window as Window
 from shmloader.core._core import after_fork as after_fork
 from shmloader.core._core import before_fork as before_fork
 from shmloader.core._core import copy_tensor as copy_tensor
@@ -34,6 +37,7 @@ from shmloader.core._core import is_plain as is_plain
 from shmloader.core._core import look_for_children as look_for_children
 from shmloader.core._core import pack_request as pack_request
 from shmloader.core._core import parking as parking
+from shmloader.core._core import post_bytes as post_bytes
 from shmloader.core._core import replay as replay
 from shmloader.core._core import segment_bytes as segment_bytes
 from shmloader.core._core import slots_within as slots_within
@@ -43,4 +47,6 @@ from shmloader.core._core import watch_process as watch_process
 from shmloader.core.past import Past as Past
 from shmloader.core.protocol import Kind as Kind
 from shmloader.core.protocol import Order as Order
+from shmloader.core.protocol import Reply as Reply
 from shmloader.core.protocol import Verb as Verb
+from shmloader.core.protocol import Word as Word

@@ -25,7 +25,8 @@ Python never sees a pointer. The parts, in the order in which they build on each
     records        records one after the other into a file, and one by itself
     record_lists   such a file, mapped, as a sequence
     sample_cache   samples that were fetched once, in a file of their own
-    lent           a batch that is leased and not decoded yet; copies of single tensors
+    lent           a batch that is leased and not decoded yet, and where others find it; copies of
+                   single tensors
     progress       where each worker is: what came with its answers, what it is told again
     table          what a ledger stands on, and what it refuses
     ledger         the trainer's end: place, receive, deliver
@@ -33,6 +34,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
     delivered      which batches of an epoch were delivered, and a checksum of their indices
     desk           the worker's end: take, write, commit
+    feed           a publisher's or a subscriber's end of what they share
 
 Each part is a .pyx that is included here; a part uses nothing of a later one. The .pxd of a part
 says what it offers to the parts after it, classes aside: one stands there only if a function there
@@ -73,3 +75,4 @@ include "figures.pyx"
 include "batch_log.pyx"
 include "delivered.pyx"
 include "desk.pyx"
+include "feed.pyx"

@@ -72,6 +72,7 @@ cdef extern from "pages.h" nogil:
 cdef extern from "words.h" nogil:
     uint64_t words_load(const void *start)
     void words_read(void *to, const void *start, size_t bytes)
+    void words_write(void *to, const void *start, size_t bytes)
     void STEP_WORDS(const char *name, void *to, const void *source, size_t bytes)
 
 
@@ -291,11 +292,63 @@ cdef extern from "segment.h" nogil:
     worker_block *segment_worker(uint8_t *base, const geometry *geometry, uint32_t worker)
     slot_header *segment_header(uint8_t *base, const geometry *geometry, uint32_t slot)
     uint64_t segment_slot_offset(const geometry *geometry, uint32_t slot)
+    uint32_t cell_make(uint32_t verb, uint32_t slot)
     uint32_t cell_verb(uint32_t cell)
     uint32_t cell_slot(uint32_t cell)
     log_record *segment_record(uint8_t *base, const geometry *geometry, uint32_t place)
     void clock_add_starved(worker_clock *clock, uint64_t ns)
     void clock_add_left_out(worker_clock *clock)
+
+
+cdef extern from "ring.h" nogil:
+    struct ring:
+        pass
+
+    struct ring_writer:
+        pass
+
+    struct ring_reader:
+        pass
+
+    void ring_init(ring *self, uint32_t start_pos)
+    ring_writer ring_open_writer(ring *self, uint32_t capacity)
+    ring_reader ring_open_reader(ring *self, uint32_t capacity)
+    c_bool ring_push(ring_writer *self, uint32_t value)
+    c_bool ring_pop(ring_reader *self, uint32_t *value)
+    c_bool ring_has_value(ring_reader *self)
+    c_bool ring_is_overrun(const ring_reader *self)
+
+
+cdef extern from "feed.h" nogil:
+    enum:
+        FEED_PLACES
+        FEED_CAPACITY
+        FEED_BATCH
+        FEED_BEGIN
+        FEED_END
+        FEED_CLOSED
+        FEED_FAILED
+        FEED_RETURN
+        FEED_SKIP
+        FEED_LEFT
+        SLOT_MASK
+
+    struct feed_entry:
+        uint64_t segment
+        uint64_t offset
+        slot_answer answer
+
+    struct feed_block:
+        doorbell doorbell
+
+    ring *feed_news_ring(feed_block *block)
+    ring *feed_reply_ring(feed_block *block)
+    feed_entry *feed_entry_at(feed_block *block, uint32_t place)
+    uint64_t feed_bytes()
+    void feed_give_up(feed_block *block)
+    c_bool feed_is_given_up(feed_block *block)
+    void feed_note_awaited(feed_block *block, uint32_t pid)
+    uint32_t feed_awaited(feed_block *block)
 
 
 cdef extern from "demand.h" nogil:
@@ -332,6 +385,7 @@ cdef extern from "ledger.h" nogil:
         geometry geometry
         policy policy
         ledger_entry *entries
+        uint32_t *free_slots
         uint32_t free_count
         uint32_t counts[7]
         uint32_t wanting
@@ -356,6 +410,8 @@ cdef extern from "ledger.h" nogil:
     struct record_writer:
         void (*write)(const void *record, uint8_t *to, uint64_t bytes) noexcept
         const void *record
+    int64_t ledger_fill(ledger *self, uint64_t ticket, const slot_answer *answer,
+                        const uint8_t *source, int fd, uint64_t offset)
     int64_t ledger_place(ledger *self, uint32_t worker, uint64_t ticket, int kind,
                          const void *request, uint64_t bytes, uint32_t mode)
     c_bool ledger_tell(ledger *self, uint32_t worker, int verb)

@@ -7,14 +7,14 @@ from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport (
-    ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED, SLOT_READY, VERB_QUIT, VERB_RESUME,
-    VERB_RESUMED, VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget,
-    children_look, children_look_now, children_watch, doorbell, doorbell_arm, doorbell_disarm,
-    doorbell_park, doorbell_ring, guard_start, ledger, ledger_close, ledger_collect, ledger_entry,
+    ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED, SLOT_READY, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
+    VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget, children_look,
+    children_look_now, children_watch, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
+    doorbell_ring, guard_start, ledger, ledger_close, ledger_collect, ledger_entry, ledger_fill,
     ledger_grant, ledger_grow, ledger_has_news, ledger_lease, ledger_oldest, ledger_place,
-    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased,
-    ledger_restart, ledger_stop, ledger_tell, ledger_unref, log_parked, log_take, news,
-    platform_now_ns, policy, record_writer, segment_control, segment_slot_offset, slot_answer,
+    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart,
+    ledger_stop, ledger_tell, ledger_unref, log_parked, log_take, news, platform_now_ns, policy,
+    record_writer, round_up, segment_control, segment_slot_offset, slot_answer,
 )
 
 from shmloader.core.protocol import Kind, Verb
@@ -161,6 +161,48 @@ cdef class Ledger:
             raise_unplaced(self.table, outcome, worker, request.length)
         return False
 
+    def fill(self, uint64_t ticket, Posted posted, Window window):
+        """
+        Copy a batch of another segment into a free slot, which is ready then.
+
+        Args:
+            ticket: Its turn number here.
+            posted: Where it lies.
+            window: The file; it is read no further than the batch's end.
+
+        Returns:
+            (slot, `Kind`), or None if no slot is free.
+
+        Raises:
+            BatchTooLarge: It does not fit a slot's range.
+            WorkerBroken: What is said of it contradicts itself.
+            OutOfSharedMemory: There is no room for its pages.
+        """
+        cdef int64_t outcome
+        cdef int found
+        check_owner(self.table)
+        ledger_collect(self.table)
+        if self.table.counts[<int>SLOT_FORKED] != 0:
+            self.look_for_children()
+        with nogil:
+            outcome = ledger_fill(self.table, ticket, &posted.answer, window.find(posted),
+                                  window.descriptor, posted.offset)
+        if outcome == -EAGAIN:
+            return None
+        if outcome < 0:
+            raise_unfilled(outcome, posted.length)
+        return outcome, KINDS[self.table.entries[outcome].answer.kind]
+
+    def lacking(self, uint64_t length):
+        """How many bytes of pages the next slot to be filled lacks for so many bytes."""
+        cdef const ledger *table = self.table
+        cdef uint64_t pages = round_up(length, table.geometry.page_bytes)
+        cdef uint64_t there = 0
+        ledger_collect(self.table)
+        if table.free_count > 0:
+            there = table.entries[table.free_slots[table.free_count - 1]].pages_bytes
+        return pages - min(pages, there)
+
     cdef look_for_children(self):
         """Free slots whose children are gone, as often as it can matter."""
         cdef policy *numbers = &self.table.policy
@@ -288,6 +330,11 @@ cdef class Ledger:
         self.is_nudged = True
         doorbell_ring(&segment_control(self.table.base).doorbell)
 
+    def note_wait(self, int64_t waited_ns):
+        """Count a wait for a batch that was not on this doorbell."""
+        self.sums.waited_ns += waited_ns
+        log_parked(self.table, waited_ns)
+
     def deliver(self, uint32_t slot, uint32_t spill, mover=None):
         """
         Turn a ready slot into its batch.
@@ -335,6 +382,7 @@ cdef class Ledger:
         cdef Lent lent
         try:
             lent = lent_of(slot, entry, start, 1 if spill != 0 else part)
+            lent.offset = segment_slot_offset(&self.table.geometry, slot)
         except WorkerBroken:
             free_slot(self.table, slot)
             raise

@@ -1,6 +1,6 @@
 """The words that trainer and worker say to each other, as Python sees them."""
 
-from enum import Enum
+from enum import Enum, IntEnum
 
 
 class Order(Enum):
@@ -27,3 +27,21 @@ class Kind(Enum):
     ERROR = "error"
     END = "end"  # the worker's iterable dataset is exhausted
     NOTHING = "nothing"  # the request was skipped
+
+
+class Word(IntEnum):
+    """What a publisher tells a subscriber; the numbers are those of csrc/feed.h."""
+
+    BATCH = 1
+    BEGIN = 2  # an epoch begins
+    END = 3  # it is over
+    CLOSED = 4  # nothing more comes
+    FAILED = 5  # nothing more comes, because of an error
+
+
+class Reply(IntEnum):
+    """What a subscriber answers; the numbers are those of csrc/feed.h."""
+
+    RETURN = 1  # a place is read
+    SKIP = 2  # nothing of an epoch is read any more
+    LEFT = 3  # nothing at all is

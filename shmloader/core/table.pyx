@@ -2,7 +2,7 @@
 # what it refuses.
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINVAL, EPERM, EPROTO
+from libc.errno cimport E2BIG, EBADMSG, EINVAL, EIO, EPERM, EPROTO
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.mman cimport munmap
 from posix.unistd cimport close
@@ -13,7 +13,7 @@ from shmloader.core.csrc cimport (
     segment_worker, slot_answer, worker_block, worker_resume,
 )
 
-from shmloader.errors import OutOfSharedMemory, WorkerBroken
+from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
 
 cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
 
@@ -147,6 +147,20 @@ cdef int raise_unplaced(ledger *table, int64_t outcome, uint32_t worker, uint64_
         raise_no_worker(table, worker)
     raise OutOfSharedMemory(
         f"no room for a request of {length} bytes in shared memory "
+        f"({errno_name(-outcome)}): free memory or lower batch_size"
+    )
+
+
+cdef int raise_unfilled(int64_t outcome, uint64_t length) except -1:
+    if outcome == -EBADMSG or outcome == -EIO:
+        raise WorkerBroken(
+            f"a batch of {length} bytes cannot be copied from its publisher "
+            f"({errno_name(-outcome)}); its memory was overwritten"
+        )
+    if outcome == -E2BIG:
+        raise BatchTooLarge(f"a batch of {length} bytes does not fit the range of a slot")
+    raise OutOfSharedMemory(
+        f"no room for a batch of {length} bytes in shared memory "
         f"({errno_name(-outcome)}): free memory or lower batch_size"
     )
 

@@ -207,7 +207,8 @@ class Engine:
                 if left_s <= 0:
                     return
                 self._send(crew)
-                self._receive(crew, left_s)
+                if not is_done():  # it may be now: a call that cannot be pickled has no answer
+                    self._receive(crew, left_s)
         except BaseException:
             self._recover()
             raise

@@ -17,6 +17,7 @@ class Parts:
 
     Attributes:
         made: (iterator, loader): torch's attributes are set, seeds among them; no worker runs.
+        way: (transport): returns the way of the batches out of their slots; the first one counts.
         opened: (tasks, waiting): they are there, and no worker was started.
         begin: (epoch): it begins, and its sampler is iterated next.
         begun: (epoch): all workers are in it, and its first requests were drawn.
@@ -25,6 +26,7 @@ class Parts:
     """
 
     made: _Hooks = ()
+    way: tuple[Callable[..., Any], ...] = ()
     opened: _Hooks = ()
     begin: _Hooks = ()
     begun: _Hooks = ()

@@ -66,10 +66,14 @@ class Running:
             parts.add(Tally(self._pool, self.transport, self.processes.pids))
             # Last: an iterator that has a segment has all that it takes to give it back.
             self.segment = segment
-        self._choose_way(iterator, options)
+        self.way = self._way_of(iterator, options, parts)
+        self.waiting = Waiting(self.tasks, self.transport, self.processes, self.way)
 
-    def _choose_way(self, iterator: Any, options: Options) -> None:
-        self.way = ways_out.choose(
+    def _way_of(self, iterator: Any, options: Options, parts: Parts) -> WayOut:
+        if parts.way:
+            way: WayOut = parts.way[0](self.transport)
+            return way
+        return ways_out.choose(
             options,
             self.transport,
             self._pool,
@@ -77,7 +81,6 @@ class Running:
             pins=iterator._pin_memory,
             pin_device=iterator._pin_memory_device,
         )
-        self.waiting = Waiting(self.tasks, self.transport, self.processes, self.way)
 
     def start(self, iterator: Any, loader: Any, options: Options) -> None:
         """Start the workers."""

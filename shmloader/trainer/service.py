@@ -51,11 +51,13 @@ class Service:
     Attributes:
         pool: The loader's segments.
         started: The iterator that the next iter() returns; None: it makes one.
+        attached: More parts of the iterators with workers that are made from now on.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         self.pool = SegmentPool(keep_pages)
         self.started: Any = None
+        self.attached: tuple[Any, ...] = ()
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
@@ -146,7 +148,8 @@ class Service:
         self._look_back(loader)
         place = self._place(loader, options)
         order = Order(loader._index_sampler, place, is_packed=True)
-        iterator = RingIterator(loader, options, self.pool, shape, order, Parts(place))
+        parts = Parts(place, *self.attached)
+        iterator = RingIterator(loader, options, self.pool, shape, order, parts)
         self._begin_from(place)
         self._iterators[id(iterator)] = iterator
         return iterator

@@ -97,7 +97,12 @@ class Transport:
         return ticket
 
     def tell(self, worker: int, order: Order, word: int | None = None) -> None:
-        """Tell a worker something, in order with its requests; its replacement is told again."""
+        """
+        Tell a worker something, after the requests that it was sent; its replacement is told again.
+
+        Of RESUME the client waits for the answer before it sends that worker another request: a
+        replacement is sent all unanswered requests first.
+        """
         self.requests.tell(worker, order, word)
         self.pump()
 

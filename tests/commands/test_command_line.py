@@ -134,6 +134,7 @@ WRONG_VALUES = {
     "stacks": {"--hangs-after": "0"},
     "trace": {"--output": ANY},
     "tune": {"--step": "os", "--step-seconds": "-1", "--seconds": "0"},
+    "publish": {"--subscribers": "x", "--epochs": "x", "--timeout": "0"},
     "bench": {
         "--workers": "0",
         "--rounds": "0",

@@ -10,15 +10,18 @@ import pytest
 from shmloader.memory import pool
 from shmloader.stats import CacheStats, Epoch, Stats, Times, WorkerStats
 
+SUMS = {
+    "batches": 3,
+    "bytes": 4096,
+    "waited_ns": 1_500_000_000,
+    "spilled": 1,
+    "restarts": 2,
+    "pickled_bytes": 10,
+    "pickled_batches": 1,
+}
 LEDGER = SimpleNamespace(
-    batches=3,
-    bytes=4096,
-    waited_ns=1_500_000_000,
-    spilled=1,
-    restarts=2,
     resident_bytes=8192,
-    pickled_bytes=10,
-    pickled_batches=1,
+    sums=SUMS.copy,
     counts=lambda: {"free": 2, "leased": 1, "retired": 4},
 )
 # In the order of the table: fetching, collating, starved and blocked ns, batches, bytes, left out.

@@ -355,6 +355,14 @@ def test_an_error_that_cannot_be_sent_is_told(pool, function):
     assert 4 == pool.submit(functions.square, 2).result()
 
 
+def test_the_end_comes_behind_calls_that_cannot_be_sent():
+    """Nothing is waited for that was never sent."""
+    for _ in range(20):
+        with Pool(2, "fork") as pool:
+            futures = [pool.submit(lambda: 3) for _ in range(3)]
+        assert all("pickle" in str(each.exception(0)) for each in futures)
+
+
 def test_an_exit_is_an_error_of_its_call(pool):
     """As of `ProcessPoolExecutor`: the worker lives on."""
     with pytest.raises(SystemExit):

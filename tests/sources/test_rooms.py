@@ -17,6 +17,7 @@ ROOMS = {
     "views": "shmloader.DataLoader(range(4)).trace('trace.json')",
     "device": 'shmloader.DataLoader(range(4), device="cuda")',
     "pool": "from shmloader import Pool",
+    "publishing": "from shmloader import subscribe",
     "order/resuming": "shmloader.DataLoader(range(4), num_workers=1, resumable=True)",
 }
 LACKS = "needs the room shmloader/{room}, which this installation lacks"

@@ -27,6 +27,7 @@ RANKS = {
     "cli": 11,
     "serving": 10,
     "tuning": 10,
+    "publishing": 10,
     "dataloader": 9,
     "describing": 8,
     "looking": 8,

@@ -38,7 +38,7 @@ class Squarer:
     notes = True
 
     def __init__(self, spec, progress):
-        latest = progress.latest if progress else None
+        latest = (progress.latest or progress.begun) if progress else None
         self.answered = int(latest.split()[0]) if latest else 0
         self.factor = int(latest.split()[1]) if latest else 1
         for word in progress.seeds if progress else ():
@@ -68,13 +68,13 @@ class Squarer:
         return None
 
 
-def work(spec, worker, progress=None):
+def work(spec, worker, progress=None, squarer=Squarer):
     """Be a worker, from where another one left off if there was one."""
     spec.parent.watch()
     signal.pthread_sigmask(signal.SIG_SETMASK, spec.signal_mask)
     desk = spec.handle.sit_down(worker)
     with contextlib.suppress(Stopping):  # it may be told to leave in the middle of an answer
-        Server(desk, Squarer(spec, progress)).serve(desk, lambda: spec.parent.has_ended)
+        Server(desk, squarer(spec, progress)).serve(desk, lambda: spec.parent.has_ended)
 
 
 class SquareClient:
@@ -111,18 +111,24 @@ class SquareClient:
 class Squares:
     """Workers that square, over a transport of their own; answers come by the keys of requests."""
 
-    def __init__(self, workers=2, slots=8, restarts=0, leaves_after=None, ring_bytes=1 << 26):
+    client_of = SquareClient
+
+    def __init__(
+        self, workers=2, slots=8, restarts=0, leaves_after=None, ring_bytes=1 << 26, grows=False
+    ):
         self.pool = SegmentPool()
         shape = shape_of(workers, 2, slots, None, ring_bytes)
         self.segment = self.pool.acquire(shape)
         reserve = policy.reserved_slots(2 * workers, workers, slots)
         heals = restarts > 0 or leaves_after is not None
-        self.transport = Transport(self.segment, reserve, self.pool, heals=heals, publishes=True)
+        self.transport = Transport(
+            self.segment, reserve, self.pool, heals=heals, publishes=True, grows=grows
+        )
         self.processes = Workers(0)
         mask = {*signal.pthread_sigmask(signal.SIG_BLOCK, ())}
         spec = Spec(ParentWatch(os.getpid()), mask, self.segment.handle(), leaves_after)
         context = multiprocessing.get_context("fork")
-        self.processes.start(context, SquareClient(spec), self.transport, restarts)
+        self.processes.start(context, self.client_of(spec), self.transport, restarts)
         self.waiting = Waiting(self.transport, self.processes)
         self.active = [True] * workers
         self.expected = set()

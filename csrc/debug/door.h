@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHMLOADER_DOOR_H
+#define SHMLOADER_DOOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * The door behind which one process runs at a time, in a build with SHMLOADER_KILL_POINTS alone:
+ * tests/simulation/README.md. It is open in processes of a simulated run, and closed in all others.
+ */
+
+/* Returns true in a process that has begun or arrived here. Any thread; wait-free. */
+bool door_is_open(void);
+
+/* Pass a step: others may go on first, and this process may be killed. */
+void door_step(const char *name);
+
+/* platform_park and platform_unpark, in virtual time. */
+int door_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns);
+void door_unpark(_Atomic uint32_t *word);
+
+/* What follows is called by tests/simulation/door.py too, by name. */
+#pragma GCC visibility push(default)
+
+/* The time in a simulated run; a clock that is read twice has gone on only by steps and waits. */
+int64_t door_now_ns(void);
+
+/* Begin a run as its first process, which is never killed; the file is written already. */
+void door_begin(void);
+
+/* This process takes no part any more, and has the turn for good. */
+void door_close(void);
+
+/* Before a fork: make a place for the child, which may be killed or not. Returns its number. */
+uint32_t door_reserve(bool may_die);
+
+/* In the child: be that process, from when its turn has come. */
+void door_arrive(uint32_t number);
+
+/* Pass a line of Python, numbered as the caller likes. */
+void door_line(uint32_t number);
+
+/*
+ * Let others go on until something has happened or the time has come; the caller looks again.
+ * has_acted: true if something may have happened since this process was here last.
+ * Returns true if the time has come.
+ */
+bool door_look(int64_t deadline_ns, bool has_acted);
+
+/* Let others go on until the time has come. */
+void door_sleep(int64_t deadline_ns);
+
+/* This process ends at once, and is gone before any other goes on. */
+void door_leave(void);
+
+/* A signal that kills was sent to a process: it is gone when this returns. */
+void door_killed(int pid);
+
+#pragma GCC visibility pop
+
+#endif

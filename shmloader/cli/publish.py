@@ -1,0 +1,65 @@
+"""`shmloader publish`: run a loader of the user's for trainings that subscribe to it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from shmloader.cli import targets
+from shmloader.cli.command import CommandError, naming_the_room, parser_of, seconds
+
+_DESCRIPTION = (
+    "Run a loader once for several trainings of this user on this machine, which take its batches "
+    "by shmloader.subscribe(NAME)."
+)
+_EPILOG = """\
+examples:
+  shmloader publish train_data:make_loader trials --subscribers 4
+  shmloader publish train_data.py:make_loader trials --subscribers 4 --timeout 60
+
+In each training: for batch in shmloader.subscribe("trials"): ...
+
+exit status: 0 when the last subscriber has left; 1 if it could not go on; 2 for wrong arguments.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """
+    Publish until the last subscriber has left.
+
+    Raises:
+        CommandError: There is no such function, or the name is taken, or subscribers did not come.
+    """
+    given = _parser().parse_args(arguments)
+    with naming_the_room("shmloader publish"):
+        from shmloader import publishing  # only now: it imports torch
+
+    loader = targets.load(given.make_loader.replace(".py:", ":"))()
+    print(f"publishing as {given.name!r} to {given.subscribers} subscribers", file=sys.stderr)
+    try:
+        publishing.publish(
+            loader,
+            given.name,
+            subscribers=given.subscribers,
+            epochs=given.epochs,
+            timeout=given.timeout,
+        )
+    except (FileExistsError, PermissionError, TimeoutError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("publish", _DESCRIPTION, _EPILOG)
+    parser.add_argument("make_loader", metavar="MODULE:FUNCTION", help="makes the loader")
+    parser.add_argument("name", metavar="NAME", help="by which trainings subscribe")
+    parser.add_argument("--subscribers", type=int, required=True, help="how many there will be")
+    parser.add_argument("--epochs", type=int, help="how many to run at most")
+    parser.add_argument(
+        "--timeout",
+        type=seconds(0.1),
+        metavar="SECONDS",
+        help="how long one may keep all waiting before it is given up",
+    )
+    return parser

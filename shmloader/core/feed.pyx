@@ -1,0 +1,209 @@
+# One end of what a publisher and one subscriber share: news one way, replies the other.
+
+import os
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.unistd cimport close
+
+from shmloader.core.csrc cimport (
+    FEED_BATCH, FEED_CAPACITY, FEED_FAILED, FEED_PLACES, FEED_RETURN, SLOT_MASK, cell_make,
+    cell_slot, cell_verb, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring, feed_awaited,
+    feed_block, feed_bytes, feed_entry, feed_entry_at, feed_give_up, feed_is_given_up,
+    feed_news_ring, feed_note_awaited, feed_reply_ring, ring_has_value, ring_init, ring_is_overrun,
+    ring_open_reader, ring_open_writer, ring_pop, ring_push, ring_reader, ring_writer, words_read,
+    words_write,
+)
+
+from shmloader.errors import WorkerBroken
+
+
+@cython.final
+cdef class Feed:
+    """
+    A publisher's or a subscriber's end of their file.
+
+    Attributes:
+        PLACES: How many batches may be told and not returned.
+        AREA: Where that part of the file begins which neither end maps.
+        descriptor: The file.
+        in_hand: What `take` took and neither `give_back` nor `drop` has settled; a `Posted`.
+    """
+
+    PLACES = FEED_PLACES
+    AREA = feed_bytes()
+
+    cdef feed_block *block
+    cdef ring_writer writer
+    cdef ring_reader reader
+    cdef readonly int descriptor
+    cdef readonly Posted in_hand
+
+    def __cinit__(self):
+        self.descriptor = -1
+
+    def __init__(self, int fd, bint publishes):
+        """
+        Map the file.
+
+        Args:
+            fd: A duplicate is kept. A publisher gives it filled with zeros.
+            publishes: True at the publisher's end.
+
+        Raises:
+            OSError: It cannot be mapped.
+            ValueError: It is too short.
+        """
+        cdef void *base
+        if os.fstat(fd).st_size < <int64_t>feed_bytes():
+            raise ValueError("the file that a publisher sent is too short")
+        self.descriptor = duplicate(fd)
+        base = mmap(NULL, feed_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, self.descriptor, 0)
+        if base == MAP_FAILED:
+            raise OSError(errno, "cannot map what a publisher and a subscriber share")
+        self.block = <feed_block *>base
+        if publishes:
+            ring_init(feed_news_ring(self.block), 0)
+            ring_init(feed_reply_ring(self.block), 0)
+            self.writer = ring_open_writer(feed_news_ring(self.block), FEED_CAPACITY)
+            self.reader = ring_open_reader(feed_reply_ring(self.block), FEED_CAPACITY)
+        else:
+            self.writer = ring_open_writer(feed_reply_ring(self.block), FEED_CAPACITY)
+            self.reader = ring_open_reader(feed_news_ring(self.block), FEED_CAPACITY)
+
+    def __dealloc__(self):
+        if self.block != NULL:
+            munmap(self.block, feed_bytes())
+        if self.descriptor >= 0:
+            close(self.descriptor)
+
+    # The publisher's end
+
+    def say(self, uint32_t word, uint32_t number):
+        """Tell a word about an epoch. Returns False if the ring is full: nothing has happened."""
+        if not ring_push(&self.writer, cell_make(word, number & SLOT_MASK)):
+            return False
+        doorbell_ring(&self.block.doorbell)
+        return True
+
+    def post(self, uint32_t place, Posted posted, uint32_t word):
+        """
+        Tell where a batch is, or the bytes of an error.
+
+        Args:
+            place: One that is free.
+            word: `Word.BATCH` or `Word.FAILED`.
+
+        Returns:
+            False if the ring is full: nothing has happened.
+        """
+        cdef feed_entry entry
+        if place >= FEED_PLACES:
+            raise ValueError(f"no place {place}: there are {FEED_PLACES}")
+        memset(&entry, 0, sizeof(feed_entry))
+        entry.segment, entry.offset, entry.answer = posted.segment, posted.offset, posted.answer
+        words_write(feed_entry_at(self.block, place), &entry, sizeof(feed_entry))
+        return self.say(word, place)
+
+    def replies(self):
+        """
+        List what the subscriber has replied since the last call: (`Reply`'s number, number) each.
+
+        Raises:
+            WorkerBroken: Its ring holds what it cannot hold.
+        """
+        cdef uint32_t cell
+        cdef list found = []
+        while ring_has_value(&self.reader):
+            if ring_is_overrun(&self.reader):
+                raise WorkerBroken("the replies of a subscriber were overwritten")
+            ring_pop(&self.reader, &cell)
+            found.append((cell_verb(cell), cell_slot(cell)))
+        return found
+
+    def give_up(self):
+        """Say that the subscriber is given up, before any lease ends that it may still read."""
+        feed_give_up(self.block)
+        doorbell_ring(&self.block.doorbell)
+
+    def note_awaited(self, uint32_t pid):
+        """Say for which other subscriber this one waits; 0: for none."""
+        feed_note_awaited(self.block, pid)
+
+    # The subscriber's end
+
+    def take(self, double timeout_s):
+        """
+        Take the next word in hand, and wait for it.
+
+        Args:
+            timeout_s: Longest wait, in seconds; 0 looks once.
+
+        Returns:
+            False if there was none in time.
+
+        Raises:
+            WorkerBroken: The ring holds what it cannot hold.
+            BaseException: The error of a signal's handler.
+        """
+        cdef uint32_t armed
+        cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
+        cdef int outcome = 0
+        if not ring_has_value(&self.reader) and timeout_ns > 0:
+            with nogil:
+                armed = doorbell_arm(&self.block.doorbell)
+                if not ring_has_value(&self.reader) and not feed_is_given_up(self.block):
+                    outcome = doorbell_park(&self.block.doorbell, armed, timeout_ns)
+                doorbell_disarm(&self.block.doorbell)
+            if outcome == -EINTR:
+                PyErr_CheckSignals()
+        return self.take_now()
+
+    cdef bint take_now(self) except -1:
+        cdef uint32_t cell
+        cdef feed_entry entry
+        cdef Posted posted
+        if not ring_has_value(&self.reader):
+            return False
+        if ring_is_overrun(&self.reader):
+            raise WorkerBroken("what a publisher tells was overwritten")
+        posted = Posted.__new__(Posted)
+        ring_pop(&self.reader, &cell)
+        posted.verb, posted.place = cell_verb(cell), cell_slot(cell)
+        if posted.verb == FEED_BATCH or posted.verb == FEED_FAILED:
+            if posted.place >= FEED_PLACES:
+                raise WorkerBroken("what a publisher tells was overwritten")
+            words_read(&entry, feed_entry_at(self.block, posted.place), sizeof(feed_entry))
+            posted.segment, posted.offset = entry.segment, entry.offset
+            posted.answer = entry.answer
+        self.in_hand = posted
+        return True
+
+    def give_back(self):
+        """Let the publisher have the place in hand back: what lay there was read."""
+        cdef Posted posted = self.in_hand
+        self.in_hand = None
+        if posted is not None:
+            ring_push(&self.writer, cell_make(FEED_RETURN, posted.place))
+
+    def drop(self):
+        """Put down what is in hand, of which the publisher knows that it is not read."""
+        self.in_hand = None
+
+    def reply(self, uint32_t reply, uint32_t number):
+        """Say something else. Returns False if the ring is full: nothing has happened."""
+        return ring_push(&self.writer, cell_make(reply, number & SLOT_MASK))
+
+    @property
+    def is_given_up(self):
+        """True if what was copied before may be torn."""
+        return feed_is_given_up(self.block)
+
+    @property
+    def awaited(self):
+        """The pid of another subscriber for which all wait; 0: there is none."""
+        return feed_awaited(self.block)

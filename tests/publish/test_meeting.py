@@ -1,0 +1,112 @@
+"""Publishers and subscribers find each other, and nobody else finds them."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+import shmloader
+from tests.publish.actors import (
+    NAME,
+    epochs_of,
+    loader_of,
+    publishes,
+    reads,
+    reads_by_word,
+)
+
+
+def socket_in(folder):
+    return Path(folder) / f"shmloader-{os.geteuid()}" / NAME
+
+
+def test_a_subscriber_waits_for_its_publisher_so_long(meeting_folder):
+    """The error says what it waited for, and where."""
+    with pytest.raises(TimeoutError) as caught:
+        shmloader.subscribe(NAME, timeout=0.1)
+
+    assert f"no publisher has come by the name {NAME!r} within 0.1 s" in str(caught.value)
+    assert str(socket_in(meeting_folder)) in str(caught.value)
+
+
+def test_one_more_than_announced_is_refused(play):
+    """The others go on."""
+    publisher = play(publishes, subscribers=1)
+    reader = play(reads_by_word)
+    reader.ask()
+    late = play(reads)
+
+    kind, text = late.hear()
+    assert ("RuntimeError", True) == (kind, f"subscribers: processes {reader.pid}" in text)
+    reader.tell(None)
+    assert ["left", "over"] == [reader.hear(), publisher.hear()]
+
+
+def test_one_that_comes_late_begins_with_an_epoch(play):
+    """One that left may come back: it gets the next epoch whole, and the others lose nothing."""
+    publisher = play(publishes, subscribers=2, options={"slots": 4})
+    first, second = play(reads_by_word), play(reads_by_word)
+    own = epochs_of(loader_of(), 6)
+    assert [own[0][0]] * 2 == [first.ask(), second.ask()]
+    second.tell(None)
+    assert second.hear() == "left"
+    late = play(reads)
+
+    assert own[0][1:] == [first.ask() for _ in own[0][1:]]
+    first.tell(None)
+    assert first.hear() == "left"
+    assert late.hear()[0] in own[1:]
+    assert publisher.hear() == "over"
+
+
+def test_subscribers_that_do_not_come_are_an_error():
+    """With a timeout the publisher says how many came."""
+    with pytest.raises(TimeoutError, match="0 of 2 subscribers of 'batches' have come"):
+        shmloader.publish(loader_of(), NAME, subscribers=2, timeout=0.1)
+
+
+def test_a_name_has_one_publisher(play):
+    """A second one is told who has it."""
+    publisher = play(publishes)
+    reader = play(reads_by_word)
+    reader.ask()
+
+    with pytest.raises(FileExistsError, match=f"process {publisher.pid} publishes as {NAME!r}"):
+        shmloader.publish(loader_of(), NAME, subscribers=1)
+    reader.tell(None)
+    assert publisher.hear() == "over"
+
+
+def test_a_dead_publisher_s_name_is_taken_over(play, meeting_folder):
+    """Its socket is left behind, and the next publisher takes it."""
+    play(publishes).end()
+    reader = play(reads)
+    again = play(publishes)
+
+    assert [epochs_of(loader_of(), 1), "over"] == [reader.hear(), again.hear()]
+    assert not socket_in(meeting_folder).exists()
+
+
+def test_other_users_are_kept_out(meeting_folder):
+    """The folder is this user's alone, and one that is not is refused."""
+    with shmloader.publish(loader_of(), NAME, subscribers=1, consume=True):
+        folder = socket_in(meeting_folder).parent
+        assert 0o700 == stat.S_IMODE(folder.stat().st_mode)
+    folder.chmod(0o755)
+
+    with pytest.raises(PermissionError, match="is not a folder of this user's alone"):
+        shmloader.subscribe(NAME, timeout=0)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "x" * 200])
+def test_names_are_checked(name):
+    """What cannot be a socket's name is an error at once."""
+    with pytest.raises(ValueError, match=r"is no name|is too long"):
+        shmloader.subscribe(name, timeout=0)
+
+
+def test_a_loader_without_workers_is_refused():
+    """It has no slots to lend."""
+    with pytest.raises(ValueError, match="set num_workers to at least 1"):
+        shmloader.publish(loader_of(num_workers=0), NAME, subscribers=1)

@@ -1,0 +1,198 @@
+"""Every subscriber gets the batches that a loader of its own would have given, in its order."""
+
+import pytest
+import torch
+
+import shmloader
+from tests.publish.actors import (
+    NAME,
+    Fails,
+    Rows,
+    as_values,
+    epochs_of,
+    loader_of,
+    publishes,
+    quietly,
+    reads,
+)
+
+
+@pytest.mark.parametrize("subscribers", [1, 2, 4])
+def test_each_gets_what_a_loader_of_its_own_would_give(play, subscribers):
+    """All bits, for as many epochs as are read, and the publisher ends with the last of them."""
+    publisher = play(publishes, subscribers=subscribers)
+    readers = [play(reads, epochs=3) for _ in range(subscribers)]
+
+    own = epochs_of(loader_of(), 3)
+    assert [own] * subscribers == [reader.hear() for reader in readers]
+    assert publisher.hear() == "over"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"persistent_workers": True},
+        {"slots": 2},
+        {"num_workers": 1, "prefetch_factor": 1, "slots": 1},
+        {"pin_memory": False, "seed_by": "batch", "assignment": "dynamic"},
+        {"batch_size": 5, "drop_last": True},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_options_of_the_loader_hold(play, options):
+    """Batches are the loader's whatever its options are."""
+    publisher = play(publishes, subscribers=2, options=options)
+    readers = [play(reads, epochs=2) for _ in range(2)]
+
+    own = epochs_of(loader_of(**{**options, "slots": None}), 2)
+    assert [own] * 2 == [reader.hear() for reader in readers]
+    assert publisher.hear() == "over"
+
+
+def test_a_rank_reads_for_its_peers(play):
+    """With consume=True the publisher has the batches too, and no one else changes them."""
+    readers = [play(reads, epochs=2) for _ in range(2)]
+    with shmloader.publish(loader_of(), NAME, subscribers=2, consume=True) as batches:
+        assert 12 == len(batches)
+        found = []
+        for _ in range(2):
+            kept = []
+            for batch in batches:
+                kept.append(as_values(batch))
+                batch[0].zero_()
+            found.append(kept)
+
+    own = epochs_of(loader_of(), 2)
+    assert [own] * 3 == [found, *(reader.hear() for reader in readers)]
+
+
+def test_epochs_end_the_publisher(play):
+    """After the last epoch the next iter() of a subscriber says so."""
+
+    def reads_on(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            say(epochs_of(batches, 2))
+            return epochs_of(batches, 1)
+
+    publisher = play(publishes, epochs=2)
+    reader = play(reads_on)
+
+    assert epochs_of(loader_of(), 2) == reader.hear()
+    assert publisher.hear() == "over"
+    assert ("RuntimeError", f"the publisher of {NAME!r} has ended: no more epochs come") == (
+        reader.hear()
+    )
+
+
+def test_an_error_stands_in_its_batch_s_place(play):
+    """A row's error is raised where the loader would raise it, and the next batches come."""
+
+    def reads_over_it(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            return over_errors(iter(batches))
+
+    def over_errors(iterator):
+        found = []
+        while True:
+            try:
+                found.append(as_values(next(iterator)))
+            except StopIteration:
+                return found
+            except ValueError as error:
+                found.append(str(error))
+
+    publisher = play(publishes, subscribers=2, dataset=Fails())
+    readers = [play(reads_over_it) for _ in range(2)]
+
+    own = over_errors(iter(loader_of(Fails())))
+    assert 1 == sum(isinstance(each, str) for each in own)
+    assert [own] * 2 == [reader.hear() for reader in readers]
+    assert publisher.hear() == "over"
+
+
+def test_an_error_of_the_sampler_ends_all(play):
+    """What is no batch's error is raised by the publisher and by each subscriber."""
+
+    class Breaks(torch.utils.data.SequentialSampler):
+        def __iter__(self):
+            yield from range(20)
+            raise KeyError("no more")
+
+    options = {"sampler": Breaks(range(48)), "shuffle": False}
+    publisher = play(publishes, options=options)
+    reader = play(reads)
+
+    assert ("KeyError", "'no more'") == reader.hear() == publisher.hear()
+
+
+def test_batches_that_spilled_are_the_same(play):
+    """A batch that left its slot before it was told of comes by another way."""
+    options = {"ring_bytes": 1 << 20, "num_workers": 3, "prefetch_factor": 4, "batch_size": 4}
+    rows = {"rows": 64, "length": 20_000}
+    publisher = play(publishes, dataset=Rows(**rows), options=options)
+    reader = play(reads)
+
+    assert [epochs_of(loader_of(Rows(**rows), **options), 1)] == [reader.hear()]
+    assert publisher.hear() == "over"
+
+
+kept_by_worker = []
+
+
+def keeping(samples):
+    """Collate, and keep an alias, so that the batch is copied out when it is delivered."""
+    batch = torch.utils.data.default_collate(samples)
+    kept_by_worker.append(batch)
+    return batch
+
+
+def test_batches_that_workers_keep_are_the_same(play):
+    """They are copied out in the publisher, and so come by another way."""
+    options = {"collate_fn": keeping}
+    publisher = play(quietly(publishes), subscribers=2, options=options)
+    readers = [play(reads, epochs=2) for _ in range(2)]
+
+    assert [epochs_of(loader_of(), 2)] * 2 == [reader.hear() for reader in readers]
+    assert publisher.hear() == "over"
+
+
+def test_a_sampler_is_told_each_epoch(play):
+    """Epochs are the publisher's: a distributed sampler draws anew in each."""
+
+    def sampled():
+        return torch.utils.data.DistributedSampler(Rows(), 2, 0, seed=3)
+
+    publisher = play(publishes, options={"sampler": sampled(), "shuffle": None})
+    reader = play(reads, epochs=2)
+    sampler = sampled()
+    own = []
+    loader = loader_of(sampler=sampler, shuffle=None)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        own += epochs_of(loader, 1)
+
+    assert own == reader.hear()
+    assert own[0] != own[1]
+    assert publisher.hear() == "over"
+
+
+def test_a_loop_that_breaks_off_begins_the_next_epoch(play):
+    """What is left of an epoch is skipped, and the others do not wait for it."""
+
+    def breaks_off(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            for batch in batches:
+                say(as_values(batch))
+                break
+            say(hear())
+            return epochs_of(batches, 1)
+
+    publisher = play(publishes, subscribers=2, options={"slots": 4})
+    breaks, reader = play(breaks_off), play(reads, epochs=1)
+    own = epochs_of(loader_of(), 2)
+
+    assert own[:1] == reader.hear()
+    assert own[0][0] == breaks.hear()
+    breaks.tell("go on")
+    assert ["go on", own[1:]] == [breaks.hear(), breaks.hear()]
+    assert publisher.hear() == "over"

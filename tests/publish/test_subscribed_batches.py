@@ -1,0 +1,115 @@
+"""A subscriber's batches are its own, as a trainer's are."""
+
+import os
+import pickle
+
+import torch
+
+import shmloader
+from tests.publish.actors import NAME, as_values, epochs_of, loader_of, publishes, quietly, reads
+
+FEW_SLOTS = {"slots": 4}
+
+
+def test_batches_are_kept_for_ever(play):
+    """Whatever is kept stays as it was, in slots or copied out of them."""
+
+    def keeps(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            kept = [*batches, *batches]
+            say(batches.stats().spilled > 0)
+        return [as_values(batch) for batch in kept]
+
+    publisher = play(publishes, subscribers=2, options=FEW_SLOTS)
+    keeper, reader = play(quietly(keeps)), play(reads, epochs=2)
+
+    own = epochs_of(loader_of(), 2)
+    assert keeper.hear() is True
+    assert [*own[0], *own[1]] == keeper.hear()
+    assert own == reader.hear()
+    assert publisher.hear() == "over"
+
+
+def test_changes_in_place_are_seen_by_nobody_else(play):
+    """A batch is changed while the others read it."""
+
+    def changes(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            for _ in range(2):
+                for batch in batches:
+                    batch[0].fill_(-1)
+        return "changed"
+
+    publisher = play(publishes, subscribers=3, options=FEW_SLOTS)
+    changing, *readers = play(changes), play(reads, epochs=2), play(reads, epochs=2)
+
+    own = epochs_of(loader_of(), 2)
+    assert [own] * 2 == [reader.hear() for reader in readers]
+    assert ["changed", "over"] == [changing.hear(), publisher.hear()]
+
+
+def test_a_forked_child_reads_what_it_inherited(play):
+    """Its batch stays while the parent goes on, and the subscription is the parent's."""
+
+    def forks(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            iterator = iter(batches)
+            batch = next(iterator)
+            first = as_values(batch)
+            ours, theirs = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.read(ours, 1)
+                is_whole = as_values(batch) == first
+                try:
+                    next(iterator)
+                except RuntimeError as error:
+                    is_told = "was forked from the subscriber" in str(error)
+                os._exit(0 if is_whole and is_told else 1)
+            del batch
+            rest = [as_values(each) for each in iterator]
+            os.write(theirs, b"x")
+            _, status = os.waitpid(child, 0)
+            return [first, *rest], status
+
+    publisher = play(publishes, subscribers=1, options=FEW_SLOTS)
+    reader = play(forks)
+
+    assert (epochs_of(loader_of(), 1)[0], 0) == reader.hear()
+    assert publisher.hear() == "over"
+
+
+def test_stats_and_report_are_of_this_process(play):
+    """What came here is counted here, and said in a line."""
+
+    def counts(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            for batch in batches:
+                pickle.dumps(torch.clone(batch[0]))
+            stats = batches.stats()
+            held = len(batches.held())
+            del batch
+            return len(batches), stats.batches, stats.epochs[-1].batches, held, batches.report()
+
+    publisher = play(publishes)
+    reader = play(counts)
+
+    *numbers, report = reader.hear()
+    assert [12, 12, 12, 1] == numbers
+    assert "on copies of 12 batches" in report
+    assert publisher.hear() == "over"
+
+
+def test_a_device_s_transform_is_applied(play):
+    """`device=` is what it is for a loader."""
+
+    def transforms(say, hear):
+        device = shmloader.Device("cpu", transform=lambda batch: (batch[0] * 0, *batch[1:]))
+        with shmloader.subscribe(NAME, device=device) as batches:
+            return [batch[0].abs().sum().item() for batch in batches]
+
+    publisher = play(publishes)
+    reader = play(transforms)
+
+    assert [0.0] * 12 == reader.hear()
+    assert publisher.hear() == "over"

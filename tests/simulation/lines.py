@@ -1,0 +1,73 @@
+"""Steps between the lines of Python, and exceptions that arrive there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tests.simulation.door import Door
+
+_ROOMS = ("transport", "processes", "worker")
+
+
+def files(package: Path) -> list[str]:
+    """List the files of which lines are steps, as they stand in the package."""
+    found = (path for room in _ROOMS for path in (package / room).glob("*.py"))
+    return sorted(f"shmloader/{path.relative_to(package)}" for path in found)
+
+
+class Lines:
+    """
+    Makes each line a step, in this process and all that it forks.
+
+    Attributes:
+        may_interrupt: True while an interrupt may arrive, in the trainer alone.
+        came: How many have.
+    """
+
+    def __init__(self, door: Door, package: Path, interrupts: tuple[int, ...]) -> None:
+        """
+        Trace nothing yet.
+
+        Args:
+            interrupts: At which lines of those that may be interrupted one is, in rising order.
+        """
+        self._door = door
+        self._numbers = {
+            str(package.parent / file): (place + 1) << 16
+            for place, file in enumerate(files(package))
+        }
+        self._interrupts = list(interrupts)
+        self._passed = 0
+        self.may_interrupt = False
+        self.came = 0
+        self._pid = 0
+
+    def begin(self) -> None:
+        """Trace from now on."""
+        self._pid = os.getpid()
+        sys.settrace(self._call)
+
+    @staticmethod
+    def end() -> None:
+        """Trace no more."""
+        sys.settrace(None)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        number = self._numbers.get(frame.f_code.co_filename)
+        return None if number is None else self._line
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event != "line" or not self._door.is_open:
+            return self._line
+        self._door.line(self._numbers[frame.f_code.co_filename] + frame.f_lineno)
+        if self.may_interrupt and self._interrupts and os.getpid() == self._pid:
+            self._passed += 1
+            if self._passed >= self._interrupts[0]:
+                del self._interrupts[0]
+                self.came += 1
+                raise KeyboardInterrupt
+        return self._line

@@ -1,0 +1,484 @@
+"""
+Mistakes that are planted one at a time, to see how soon the simulation finds each.
+
+Those of the models (tests/protocol/model/cases.py) have their names; those of history were made
+once in this repository.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MODEL, HISTORY, OTHER = "models", "history", "other"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A piece of a source, which stands there once, and what is put in its place."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """
+    One mistake.
+
+    Args:
+        says: The mistake in words.
+        edits: How it is planted.
+        unseen: Why the simulation cannot find it; empty if it does.
+    """
+
+    name: str
+    origin: str
+    says: str
+    edits: tuple[Edit, ...]
+    unseen: str = ""
+
+
+_DOORBELL = "csrc/doorbell.c"
+_LEDGER = "csrc/ledger.c"
+_TRANSPORT = "shmloader/transport/transport.py"
+_HEALING = "shmloader/transport/healing.py"
+_REQUESTS = "shmloader/transport/requests.py"
+
+
+def _in(path: str, old: str, new: str) -> tuple[Edit, ...]:
+    return (Edit(path, old, new),)
+
+
+PARKING = (
+    Mistake(
+        "NO_WAKE",
+        MODEL,
+        "a ringer wakes no process: the lost wake-up",
+        _in(_DOORBELL, "platform_unpark(&bell->rings);", "(void)0;"),
+    ),
+    Mistake(
+        "PARKED_READ_FIRST",
+        MODEL,
+        "a ringer loads parked, then adds",
+        (
+            Edit(
+                _DOORBELL,
+                "void doorbell_ring(struct doorbell *bell) {",
+                "void doorbell_ring(struct doorbell *bell) {\n"
+                '  uint32_t parked = atomic_load(&bell->parked);\n  STEP("ring: planted");',
+            ),
+            Edit(
+                _DOORBELL,
+                "if (atomic_load_explicit(&bell->parked, memory_order_seq_cst))",
+                "if (parked)",
+            ),
+        ),
+        unseen="the owner's look finds the news if no store is late: the litmus tests find it",
+    ),
+    Mistake(
+        "RING_FIRST",
+        MODEL,
+        "a worker rings, then publishes its answer",
+        (
+            Edit(
+                "csrc/desk.c",
+                "  if (!ring_push(&desk->ready_ring, cell_make(verb, slot))) return false;",
+                "  doorbell_ring(&segment_control(desk->base)->doorbell);",
+            ),
+            Edit(
+                "csrc/desk.c",
+                "  doorbell_ring(&segment_control(desk->base)->doorbell);\n  return true;\n}\n\n"
+                "bool desk_is_heard",
+                "  return ring_push(&desk->ready_ring, cell_make(verb, slot));\n}\n\n"
+                "bool desk_is_heard",
+            ),
+        ),
+    ),
+    Mistake(
+        "NO_COMPARE",
+        MODEL,
+        "parking does not compare rings",
+        _in(
+            _DOORBELL,
+            "return platform_park(&bell->rings, armed, timeout_ns);",
+            "(void)armed;\n  return platform_park(&bell->rings, bell->rings, timeout_ns);",
+        ),
+    ),
+    Mistake(
+        "NO_LOOK",
+        MODEL,
+        "the trainer arms and parks at once",
+        _in(
+            _LEDGER,
+            "    if (ring_has_value(&ledger->ready_rings[worker])) return true;\n",
+            "    if (ledger == NULL) return true;\n",
+        ),
+    ),
+    Mistake(
+        "NO_FENCE",
+        MODEL,
+        "arming loads rings too early",
+        _in(
+            _DOORBELL,
+            "  atomic_store_explicit(&bell->parked, 1, memory_order_seq_cst);",
+            "  atomic_store_explicit(&bell->parked, 1, memory_order_relaxed);",
+        ),
+        unseen="one process at a time is sequentially consistent: the litmus tests find it",
+    ),
+)
+
+RINGS = (
+    Mistake(
+        "KEEP_READY",
+        MODEL,
+        "the ready ring of the dead stays as it was",
+        _in(
+            _LEDGER,
+            "  ring_init(ready, 0);\n",
+            "  if (ledger->last_ticket == 0) ring_init(ready, 0);\n",
+        ),
+    ),
+    Mistake(
+        "KEEP_TASKS",
+        MODEL,
+        "the task ring of the dead stays as it was",
+        (
+            Edit(
+                _LEDGER,
+                "  ring_init(tasks, 0);\n",
+                "  if (ledger->last_ticket == 0) ring_init(tasks, 0);\n",
+            ),
+            Edit(
+                _LEDGER,
+                "  ledger->task_rings[worker] =",
+                "  if (ledger->last_ticket == 0) ledger->task_rings[worker] =",
+            ),
+        ),
+    ),
+    Mistake(
+        "NO_TICKET_CHECK",
+        MODEL,
+        "any ticket's answer will do",
+        _in(
+            _LEDGER,
+            '  if (answer->ticket != entry->ticket) return "the answer is for another ticket";\n',
+            "",
+        ),
+        unseen="no worker of the simulation writes nonsense: the fuzzers and the model find it",
+    ),
+)
+
+LEASES = (
+    Mistake(
+        "COLLECT_IN_TWO_STEPS",
+        MODEL,
+        "the stack of released slots is read, then emptied",
+        _in(
+            _LEDGER,
+            "  head = atomic_exchange_explicit(&ledger->released, 0, memory_order_acquire);\n",
+            "  head = atomic_load(&ledger->released);\n  atomic_store(&ledger->released, 0);\n",
+        ),
+        unseen="no thread of the trainer drops a batch: threads_lease and the model find it",
+    ),
+    Mistake(
+        "FREE_UNDER_FORKS",
+        MODEL,
+        "a slot is free while a child may read it",
+        _in(_LEDGER, "  if (entry->children > 0) {", "  if (false) {"),
+    ),
+    Mistake(
+        "FORK_UNMARKED",
+        MODEL,
+        "the hook of a fork marks nothing",
+        _in(
+            "csrc/children.c",
+            "  children_forking++;\n  children_mark();\n",
+            "  children_forking++;\n",
+        ),
+    ),
+    Mistake(
+        "UNFORK_EARLY",
+        MODEL,
+        "the note of a child goes before the child",
+        _in(
+            "csrc/children.c",
+            "    if (!platform_witness_is_alone(witness->fd)) {",
+            "    if (false) {",
+        ),
+    ),
+    Mistake(
+        "CHILD_RECEIVES",
+        MODEL,
+        "a child takes a cell of the ready ring",
+        _in(
+            _LEDGER,
+            "bool ledger_receive(struct ledger *ledger, struct news *news) {\n"
+            "  if (ledger_is_copy(ledger)) return false;\n",
+            "bool ledger_receive(struct ledger *ledger, struct news *news) {\n",
+        ),
+    ),
+    Mistake(
+        "CHILD_PLACES",
+        MODEL,
+        "a child places by its copy of the ledger",
+        _in(
+            _LEDGER,
+            "  if (ledger_is_copy(ledger)) return -EPERM;\n  if (worker >=",
+            "  if (worker >=",
+        ),
+    ),
+    Mistake(
+        "DROP_WITHOUT_LEASE",
+        OTHER,
+        "a slot is free as soon as its batch is delivered",
+        _in(
+            _LEDGER,
+            '  STEP("lease: begun");\n',
+            '  STEP("lease: begun");\n  make_free(ledger, slot);\n',
+        ),
+    ),
+)
+
+SLOTS = (
+    Mistake(
+        "NO_DRAIN",
+        MODEL,
+        "what the dead had answered is lost",
+        _in(
+            _TRANSPORT,
+            "        self.drain()\n        self.ledger.recall(worker)\n",
+            "        self.ledger.recall(worker)\n",
+        ),
+    ),
+    Mistake(
+        "START_BEFORE_RECLAIM",
+        MODEL,
+        "the next worker starts before the slots of the dead are reclaimed",
+        _in(
+            _HEALING,
+            "        progress = self._transport.recall(worker_id)\n"
+            "        index = self._transport.in_hand(worker_id)\n"
+            "        self._start_another(worker_id, progress)\n",
+            "        progress = self._transport.ledger.progress.pasts[worker_id]\n"
+            "        self._start_another(worker_id, progress)\n"
+            "        self._workers[worker_id].pid\n"
+            "        progress = self._transport.recall(worker_id)\n"
+            "        index = self._transport.in_hand(worker_id)\n",
+        ),
+    ),
+    Mistake(
+        "PLACE_AGAIN_LAST",
+        MODEL,
+        "what the dead owed is placed again after all others",
+        (
+            Edit(
+                _REQUESTS,
+                "        if self._progress.heals and not self._resend():\n            return\n",
+                "",
+            ),
+            Edit(
+                _REQUESTS,
+                "            self.waiting.popleft()\n            raise\n",
+                "            self.waiting.popleft()\n            raise\n"
+                "        if self._progress.heals and not self.waiting:\n"
+                "            self._resend()\n",
+            ),
+        ),
+    ),
+    Mistake(
+        "WANT_SURVIVES",
+        MODEL,
+        "a freed slot still wants",
+        _in(
+            _LEDGER,
+            "  budget_set_want(ledger, entry, 0);\n  budget_set_short(ledger, entry, 0);\n"
+            "  if (entry->children > 0) {",
+            "  if (entry->children > 0) {",
+        ),
+    ),
+    Mistake(
+        "NO_OLDEST",
+        MODEL,
+        "the oldest want waits for room, too",
+        _in(
+            _TRANSPORT,
+            "        is_oldest = ticket == self.ledger.oldest()\n        if is_oldest:\n"
+            "            self.received.spill_until",
+            "        is_oldest = False\n        if is_oldest:\n"
+            "            self.received.spill_until",
+        ),
+    ),
+    Mistake(
+        "GRANT_UNTOLD",
+        OTHER,
+        "a grant rings no bell",
+        _in(
+            _LEDGER,
+            '  STEP("grant: grant_bytes");\n'
+            "  doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, "
+            "entry->worker)->doorbell);\n",
+            '  STEP("grant: grant_bytes");\n',
+        ),
+        unseen="a worker that waits for a grant looks again by itself: it costs a slice, no batch",
+    ),
+    Mistake(
+        "NO_SPILL",
+        MODEL,
+        "every batch is leased, whatever is left",
+        _in(
+            "shmloader/transport/budget.py",
+            "        return None if self._figures.has_plenty(slot, self.reserve) else "
+            "self._shortage(slot)\n",
+            "        return None\n",
+        ),
+    ),
+)
+
+PAST = (
+    Mistake(
+        "OLDER_NOTE",
+        HISTORY,
+        "a replacement gets an older note",
+        _in(
+            _TRANSPORT,
+            "        return replace(self.ledger.progress.pasts[worker])\n",
+            "        past = self.ledger.progress.pasts[worker]\n"
+            "        return replace(past, latest=past.before) if past.before else replace(past)\n",
+        ),
+    ),
+    Mistake(
+        "WORD_LOST",
+        HISTORY,
+        "a word that the dead had not answered is not told again",
+        _in(_REQUESTS, "        self._ledger.tell_resumes_again()\n", ""),
+    ),
+    Mistake(
+        "WORD_AND_SEND",
+        HISTORY,
+        "a worker is told of an epoch's beginning, and its replacement in its note as well: twice",
+        _in(
+            _TRANSPORT,
+            "        if self.ledger.progress.answer_resume(worker):\n"
+            "            self._again.append(Answer(_TOLD, worker))\n",
+            "        if self.ledger.progress.is_resuming(worker):\n"
+            "            self._again.append(Answer(_TOLD, worker))\n",
+        ),
+    ),
+    Mistake(
+        "OVERTAKEN",
+        HISTORY,
+        "what was received early is taken after what came later: a word overtakes a batch",
+        _in(
+            _TRANSPORT,
+            "        if self._again:\n            return self._again.popleft()\n",
+            "        if self._again:\n            return self._again.pop()\n",
+        ),
+    ),
+    Mistake(
+        "ORDER_TWICE",
+        HISTORY,
+        "the nursery obeys an order that is sent twice, twice",
+        (
+            Edit(
+                "shmloader/processes/newborn.py",
+                "        if (taker is not None and taker.is_alive()) or self.is_decided():\n",
+                "        if self.is_decided():\n",
+            ),
+            Edit(
+                "shmloader/processes/newborn.py",
+                "        if taker is not None:\n            self._taker = None\n",
+                "        if taker is not None and not taker.is_alive():\n"
+                "            self._taker = None\n",
+            ),
+            Edit(
+                "shmloader/processes/birth.py",
+                "        return is_as_old and (first.event, first.pid) ==",
+                "        return is_as_old or (first.event, first.pid) ==",
+            ),
+        ),
+    ),
+    Mistake(
+        "CLOSED_BY_NUMBER",
+        HISTORY,
+        "a finalizer closes a file's number, which is another file's by then",
+        (
+            Edit(
+                "shmloader/processes/birth.py",
+                "        self._descriptor = descriptor\n",
+                "        self._descriptor = descriptor\n"
+                "        self._number = descriptor.fileno()\n",
+            ),
+            Edit(
+                "shmloader/processes/birth.py",
+                "    def content(self) -> bytes:\n",
+                "    def __del__(self):\n        try:\n            os.close(self._number)\n"
+                "        except OSError:\n            pass\n\n"
+                "    def content(self) -> bytes:\n",
+            ),
+        ),
+    ),
+    Mistake(
+        "STILL_WANTED",
+        HISTORY,
+        "what was taken out of the rings early is delivered even if it was abandoned",
+        _in(
+            _TRANSPORT,
+            "        self._again = deque(answer for answer in self._again if answer.key in keep)\n",
+            "",
+        ),
+    ),
+    Mistake(
+        "NOT_RECOVERED",
+        HISTORY,
+        "an answer that an interrupt lost after the ledger received it stays lost",
+        _in(
+            _TRANSPORT,
+            "        lost = [news for news in self.ledger.ready_slots() if news.slot",
+            "        lost = [news for news in () if news.slot",
+        ),
+    ),
+    Mistake(
+        "UNSEEN_PAGES",
+        OTHER,
+        "the pages that a dead worker had added stay, uncounted",
+        _in(
+            "csrc/budget.c",
+            "  if (unseen > 0) (void)platform_punch(ledger->fd, offset, unseen);\n",
+            "",
+        ),
+        unseen="pages that are not counted change no batch: the soak and memory/ measure them",
+    ),
+)
+
+MISTAKES = (*PARKING, *RINGS, *LEASES, *SLOTS, *PAST)
+
+_BUILD = "it stands in Cython or in a header, and would take a build of its own"
+_ORDER = "one process at a time is sequentially consistent: the litmus tests have it"
+_THREAD = "no thread of the trainer drops a batch here: protocol/c has it"
+_FORGED = "no worker writes nonsense here: the fuzzers have it"
+_KEEPS = "no worker keeps an alias of a slot here: memory/ and the model have it"
+_ONE_LIFE = "a run has one life of a segment"
+_NOT_DONE = "the children of a run do not try it"
+
+# The models' mistakes that are not planted, and why.
+UNPLANTED = {
+    **dict.fromkeys(("ARM_LATE", "LOOK_AT_ONE", "NO_SLICE", "ARM_ONCE"), _BUILD),
+    **dict.fromkeys(("RELAXED_WRITE_POS", "CELL_READ_EARLY", "READ_POS_FIRST"), _ORDER),
+    **dict.fromkeys(("OFF_BY_ONE", "COMPARE_POSITIONS", "NO_LOOK_WHEN_FULL"), _BUILD),
+    **dict.fromkeys(("NO_LOOK_WHEN_EMPTY", "READER_KEEPS_END"), _BUILD),
+    **dict.fromkeys(("FREE_ON_FIRST_ALIAS", "COUNT_IN_TWO_STEPS", "NEXT_AFTER_PUSH"), _THREAD),
+    **dict.fromkeys(("PUSH_WITHOUT_COMPARE", "UNREF_BEFORE_PUSH"), _THREAD),
+    "LEASE_WITHOUT_REFERENCE": _THREAD,
+    "REOPEN_UNDRAINED": "it is NO_DRAIN",
+    "FREE_UNDER_CHILDREN": "it is FREE_UNDER_FORKS",
+    "PIPE_CLOSED": "children are known by a mapping now, not by a pipe",
+    **dict.fromkeys(("CHILD_PUNCHES", "CHILD_EMPTIES"), _NOT_DONE),
+    "RECLAIM_BEFORE_REAP": "no line asks for less than a reaping, so it has no line to change",
+    "RESTART_EARLY": _ONE_LIFE,
+    "READY_BY_CELL_ALONE": _FORGED,
+    "PLACE_AGAIN_ANYWHERE": "the place is the model's: the code has a worker's seat for it",
+    "GRANT_KEEPS_WANT": _BUILD,
+    **dict.fromkeys(("LOSE_WHEN_FULL", "STUCK_WHEN_FULL"), "no user code gives up a want here"),
+    **dict.fromkeys(("LEASE_KEPT", "REUSE_KEPT", "NO_COPY_IN"), _KEEPS),
+}

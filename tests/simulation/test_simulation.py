@@ -1,0 +1,114 @@
+"""Runs of which one process goes on at a time: whole, the same for the same seed, and named."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.helpers.kill_client import BUILD_TIMEOUT_S, SWITCHES
+from tests.simulation.case import Case, draw
+from tests.simulation.door import places_of_steps
+from tests.simulation.shrink import shrink
+from tests.simulation.stage import Stage, build
+from tests.simulation.telling import told
+
+_SECONDS = 120
+_LATER_S = 120  # for the build, and a last run that hangs
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("Cython") is None, reason="Cython is missing"),
+    pytest.mark.skipif(bool(SWITCHES["PORTABLE"]), reason="the door has a futex"),
+    pytest.mark.timeout(BUILD_TIMEOUT_S + 120),  # the first test builds
+]
+
+
+@pytest.fixture(scope="module")
+def stage():
+    """Build the package with steps, and start the program that plays in it."""
+    build()
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(BUILD_TIMEOUT_S + _SECONDS + _LATER_S)
+def test_any_order_of_events(request):
+    """In any order, with deaths at any step, each answer comes as it should and nothing is left."""
+    seed = request.config.option.seed
+    command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed)]
+    done = subprocess.run(
+        [*command, "--seconds", str(_SECONDS)], cwd=ROOT, capture_output=True, text=True
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\nsimulation: {done.stdout.splitlines()[-1]}")
+
+
+@pytest.mark.thorough
+def test_same_seed_gives_the_same_trace(stage):
+    """A seed's run is the same in another process, at another time, event by event."""
+    build()
+    other = Stage()
+    try:
+        for seed in range(40):
+            case = draw(seed)
+            first, second = stage.play(case, True), other.play(case, True)
+            assert first["trace"] == second["trace"], case.says()
+            assert first["hash"] == second["hash"], case.says()
+    finally:
+        other.close()
+
+
+@pytest.mark.thorough
+def test_seeds_give_different_traces(stage):
+    """What is drawn makes a difference."""
+    assert 40 == len({stage.play(draw(seed))["hash"] for seed in range(40)})
+
+
+@pytest.mark.thorough
+def test_trace_names_the_place_of_each_step(stage):
+    """Each event is a line, and each step has its file and line."""
+    outcome = stage.play(Case(3, deaths=(400,), restarts=1), True)
+    lines = told(outcome["trace"], 1 << 20).splitlines()
+
+    assert outcome["events"] == len(lines)
+    assert "" == outcome["failure"]
+    assert 1 == sum(line.endswith("is killed") for line in lines)
+    assert any(re.search(r"^process 2 +csrc/ring\.h:\d+: push: cell$", line) for line in lines)
+    assert not [line for line in lines if "?" in line]
+
+
+def test_places_of_steps_are_known():
+    """A step's place is the line of its name."""
+    for name, place in places_of_steps().items():
+        path, _, line = place.partition(":")
+        assert f'"{name}"' in (ROOT / path).read_text().splitlines()[int(line) - 1]
+
+
+def test_case_prints_as_program():
+    """What is printed of a case is the case; a seed draws it again."""
+    for seed in range(200):
+        case = draw(seed)
+        assert (case, case) == (eval(case.says(), {"Case": Case}), draw(seed))
+
+
+def test_shrinks_to_what_it_takes():
+    """A case that fails is made smaller until each part of it is needed."""
+    case = Case(9, workers=3, tells=6, deaths=(10, 900, 1200), restarts=4, slow=2, has_views=True)
+
+    def fails(each):
+        first, last = each.switches
+        return 900 in each.deaths and each.answers > 2 and first <= 700 < last
+
+    smaller = shrink(case, 2000, fails, 10)
+
+    expected = Case(
+        9, workers=1, answers=3, keeps=0, length=1, ahead=1, deaths=(900,), restarts=4,
+        switch_one_in=128, switches=(700, 701),
+    )  # fmt: skip
+    assert expected == smaller

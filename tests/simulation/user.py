@@ -1,0 +1,294 @@
+"""The trainer's program of a run: a user who asks, takes, keeps and tells as the seed says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import random
+import traceback
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from shmloader.core import Kind, Order, Verb
+from tests.simulation.case import Case
+from tests.simulation.counted import CountedSquares, expected
+from tests.simulation.door import Door
+from tests.simulation.lines import Lines
+from tests.simulation.waits import Waits
+
+TAKE_WITHIN_S = 60.0  # of virtual time, from one answer to the next
+_TOLD = "told"
+
+
+class Wrong(AssertionError):
+    """Something that must hold does not."""
+
+
+@dataclass
+class Seat:
+    """What a worker must answer: in order, the keys of requests, and that it was told something."""
+
+    factor: int = 1
+    answered: int = 0
+    owed: deque[Any] = field(default_factory=deque)
+
+
+@dataclass
+class Kept:
+    """An answer that the user keeps, what must stand in it, and until which answer."""
+
+    array: Any
+    wanted: numpy.ndarray
+    until: int
+
+    def check(self, when: str) -> None:
+        """Compare all of it."""
+        if not numpy.array_equal(self.array, self.wanted):
+            raise Wrong(f"an answer of {len(self.wanted)} numbers is not what it was, {when}")
+
+
+class User:
+    """Plays one case in this process, the trainer."""
+
+    def __init__(self, case: Case, door: Door, waits: Waits, lines: Lines) -> None:
+        self._case, self._door, self._waits, self._lines = case, door, waits, lines
+        self._chance = random.Random(case.seed)
+        self._seats = [Seat() for _ in range(case.workers)]
+        self._wanted: dict[str, numpy.ndarray] = {}
+        self._kept: list[Kept] = []
+        self._children: list[int] = []
+        self._sent = self._taken = 0
+        self.squares: CountedSquares
+
+    def play(self) -> None:
+        """Run from the start of the workers to their end."""
+        case = self._case
+        self.squares = CountedSquares(
+            workers=case.workers,
+            slots=case.slots,
+            restarts=case.restarts,
+            leaves_after=case.leaves_after or None,
+            ring_bytes=case.ring_kilobytes << 10,
+            grows=case.grows,
+        )
+        try:
+            if self._use_until_told():
+                self._drop(len(self._kept))
+                self._settle()
+        finally:
+            self._kept.clear()
+            if not self.squares.close():
+                raise Wrong("not all processes were reaped")
+        self._await_children()
+
+    # The loop
+
+    def _use_until_told(self) -> bool:
+        """Use it. Returns False if that ended with the error of a death that nothing heals."""
+        try:
+            self._use()
+        except RuntimeError as error:
+            if self._case.restarts or not self._case.deaths:
+                raise
+            if "exited unexpectedly" not in str(error):
+                raise
+            return False
+        return True
+
+    def _use(self) -> None:
+        while self._sent < self._case.answers or self._owes():
+            while self._may_ask():
+                self._ask()
+            self._take()
+            self._do_something_else()
+
+    def _may_ask(self) -> bool:
+        """Returns True if the next worker is to be asked now: not before it has begun a word."""
+        seat = self._seats[self._sent % self._case.workers]
+        is_enough = self._sent == self._case.answers or len(self._wanted) == self._case.ahead
+        return not is_enough and _TOLD not in seat.owed
+
+    def _owes(self) -> bool:
+        return any(seat.owed for seat in self._seats)
+
+    def _ask(self) -> None:
+        worker = self._sent % self._case.workers
+        seat, key = self._seats[worker], f"key {self._sent}"
+        seat.answered += 1
+        length = self._chance.randint(1, self._case.length)
+        request = (self._sent, length, int(not self._case.forgets))
+        self._wanted[key] = expected(request, seat.factor, seat.answered)
+        seat.owed.append(key)
+        self._sent += 1
+        self.squares.send(key, request, worker)
+
+    def _take(self) -> None:
+        answer, batch = self._wait_for_one()
+        seat = self._seats[answer.worker]
+        if answer.kind is Verb.RESUMED:
+            self._expect(seat, _TOLD)
+            return
+        self._expect(seat, answer.key)
+        self._keep(answer.key, batch)
+
+    def _wait_for_one(self) -> Any:
+        squares = self.squares
+        deadline_s = self._door.now_s() + TAKE_WITHIN_S
+        while self._door.now_s() < deadline_s:
+            try:
+                return self._take_interrupted()
+            except KeyboardInterrupt:
+                continue
+            except queue.Empty as error:
+                if not squares.waiting.may_come_yet(error, squares.active, lambda worker: None):
+                    raise
+        raise Wrong(f"no answer came within {TAKE_WITHIN_S} s of virtual time")
+
+    def _take_interrupted(self) -> Any:
+        """Wait for an answer and deliver it; the user's interrupts arrive while it waits."""
+        squares = self.squares
+        self._lines.may_interrupt = True
+        try:
+            answer = squares.waiting.take(
+                TAKE_WITHIN_S, self._receive, squares.expected, squares.active
+            )
+        finally:
+            self._lines.may_interrupt = False
+        if not isinstance(answer.kind, Kind):
+            return answer, None
+        squares.expected.discard(answer.key)
+        return answer, squares.transport.received.deliver(answer)
+
+    def _receive(self) -> Any:
+        """Receive an answer, or find one that was handed over before and lost to an interrupt."""
+        answer = self.squares.transport.receive()
+        received = self.squares.transport.received.by_key
+        if answer is None and self._lines.came:
+            return next((received[key] for key in received if key in self._wanted), None)
+        return answer
+
+    def _expect(self, seat: Seat, what: Any) -> None:
+        if self._lines.came and what in seat.owed:
+            seat.owed.remove(what)  # an answer that was found again comes late
+            return
+        owed = seat.owed.popleft() if seat.owed else None
+        if owed != what:
+            raise Wrong(f"{what!r} came, and not {owed!r}")
+
+    def _keep(self, key: str, batch: Any) -> None:
+        if not isinstance(batch, numpy.ndarray):
+            raise Wrong(f"{key}: {batch!r} came as an answer")
+        self._taken += 1
+        for_answers = self._chance.randint(0, self._case.keeps)
+        kept = Kept(batch, self._wanted.pop(key), self._taken + for_answers)
+        kept.check("when it comes")
+        self._kept.append(kept)
+        self._drop(sum(each.until <= self._taken for each in self._kept))
+
+    def _drop(self, count: int) -> None:
+        """Drop so many of those that are kept, those with the earliest time first."""
+        self._kept.sort(key=lambda kept: kept.until)
+        for _ in range(count):
+            kept = self._kept.pop(0)
+            kept.check("when it goes")
+            del kept
+
+    # What else a user does
+
+    def _do_something_else(self) -> None:
+        for one_in, act in (
+            (self._case.tells, self._tell),
+            (self._case.abandons, self._abandon),
+            (self._case.forgets, self._forget),
+            (self._case.forks, self._fork),
+        ):
+            if one_in and self._chance.randrange(one_in) == 0:
+                act()
+
+    def _tell(self) -> None:
+        worker = self._chance.randrange(self._case.workers)
+        seat = self._seats[worker]
+        if _TOLD in seat.owed:
+            return
+        seat.factor = self._chance.randint(2, 99)
+        seat.owed.append(_TOLD)
+        self.squares.transport.tell(worker, Order.RESUME, seat.factor)
+
+    def _abandon(self) -> None:
+        if any(_TOLD in seat.owed for seat in self._seats):
+            return
+        keep = {key for key in self._wanted if self._chance.random() < 0.3}
+        self.squares.transport.abandon(keep)
+        self._want_only(keep)
+
+    def _forget(self) -> None:
+        forgotten = {key for key in self._wanted if self._chance.random() < 0.3}
+        self.squares.transport.forget(forgotten)
+        self._want_only(self._wanted.keys() - forgotten)
+
+    def _want_only(self, keys: set[str]) -> None:
+        self.squares.expected = {key for key in self._wanted if key in keys}
+        self._wanted = {key: wanted for key, wanted in self._wanted.items() if key in keys}
+        for seat in self._seats:
+            seat.owed = deque(each for each in seat.owed if each == _TOLD or each in keys)
+
+    # Forks
+
+    def _fork(self) -> None:
+        self._waits.may_die = False
+        try:
+            pid = os.fork()
+        finally:
+            self._waits.may_die = True
+        if pid == 0:
+            self._be_a_child()
+        self._children.append(pid)
+
+    def _be_a_child(self) -> None:
+        """Look at what was inherited, again and again, while the parent goes on."""
+        code = 1
+        try:
+            for _ in range(self._chance.randint(1, 40)):
+                self._door.line(1)
+                for kept in self._kept:
+                    kept.check("in a child")
+            self._drop(len(self._kept) // 2)
+            with contextlib.suppress(RuntimeError, PermissionError):
+                self.squares.transport.receive()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _await_children(self) -> None:
+        for pid in self._children:
+            while not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                self._door.look(None, True)
+            _, status = os.waitpid(pid, 0)
+            if status != 0:
+                raise Wrong(f"a child found that its batches had changed, or failed: {status}")
+
+    # The end
+
+    def _is_busy(self) -> bool:
+        transport = self.squares.transport
+        return bool(transport.requests.waiting or transport.figures.counts()["placed"])
+
+    def _settle(self) -> None:
+        """All is answered: wait until what was abandoned is answered too, and count the slots."""
+        transport = self.squares.transport
+        deadline_s = self._door.now_s() + TAKE_WITHIN_S
+        while self._is_busy() and self._door.now_s() < deadline_s:
+            self.squares.processes.heal_all(self.squares.active)
+            if transport.receive() is None:
+                transport.wait(self.squares.processes.slice_s, ())
+        transport.pump()
+        counts = transport.figures.counts()
+        busy = {state: counts[state] for state in ("placed", "ready", "leased") if counts[state]}
+        if busy:
+            raise Wrong(f"nothing is under way or held, and slots are not free: {busy}")
