@@ -51,7 +51,8 @@ static const char *fault_in_request(const struct slot_order *order) {
     case REQUEST_INDICES: return bytes % sizeof(int64_t) == 0 ? NULL : "a part of an index";
     case REQUEST_INDEX:
     case REQUEST_NONES: return bytes == sizeof(int64_t) ? NULL : "not one number";
-    case REQUEST_PICKLED: return NULL;
+    case REQUEST_PICKLED:
+    case REQUEST_RECORD: return NULL;
     default: return "unknown kind of request";
   }
 }

@@ -295,11 +295,16 @@ static uint32_t take_free(struct ledger *ledger) {
   return ledger->free_slots[--ledger->free_count];
 }
 
-static void write_request(struct ledger *ledger, uint32_t slot, const void *request,
-                          uint64_t bytes) {
+static void write_request(struct ledger *ledger, uint32_t slot, enum request_kind kind,
+                          const void *request, uint64_t bytes) {
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
   guard_open(ledger, slot, bytes);
-  STEP_COPY("order: half a request", start, request, bytes);
+  if (kind == REQUEST_RECORD) {
+    const struct record_writer *writer = request;
+    writer->write(writer->record, start, bytes);
+  } else {
+    STEP_COPY("order: half a request", start, request, bytes);
+  }
   STEP("order: request");
   guard_close(ledger, slot);
 }
@@ -313,7 +318,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   uint64_t request_pages = round_up(bytes, ledger->geometry.page_bytes);
   if (ledger_is_copy(ledger)) return -EPERM;
   if (worker >= ledger->geometry.workers) return -EINVAL;
-  if (kind < REQUEST_INDICES || kind > REQUEST_PICKLED) return -EINVAL;
+  if (kind < REQUEST_INDICES || kind > REQUEST_RECORD) return -EINVAL;
   if (request_pages > ledger->geometry.range_bytes) return -E2BIG;
   if (ledger->free_count == 0) return -EAGAIN;
   uint32_t slot = take_free(ledger);
@@ -345,7 +350,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   struct slot_order *order = order_in(ledger, slot);
   STEP_WORDS("order: half", order, &draft, ORDER_BYTES);
   STEP("order: written");
-  write_request(ledger, slot, request, bytes);
+  write_request(ledger, slot, kind, request, bytes);
   order_begin(order, order_mark(worker, ticket));
 
   /* The ring holds every slot and the control values besides: full means a forged read_pos. */

@@ -126,8 +126,15 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
 /* Give up one reference; the mapping goes when the last lease has ended. Any thread. */
 void ledger_unref(struct ledger *ledger);
 
+/* What writes a record of so many bytes to where it will lie. */
+struct record_writer {
+  void (*write)(const void *record, uint8_t *to, uint64_t bytes);
+  const void *record;
+};
+
 /*
  * Write a request into a FREE slot and push it to a worker. Trainer only; wait-free but for pages.
+ * A request of REQUEST_RECORD is a struct record_writer.
  * Returns the slot (>= 0); -EAGAIN: no slot is FREE; -E2BIG: the request exceeds a range;
  * -EPROTO: the worker's ring was overwritten; -EPERM: this process is a copy of the trainer;
  * -EINVAL: there is no such worker or kind of request;

@@ -24,6 +24,7 @@ enum request_kind {
   REQUEST_INDEX = 2,   /* one int64 */
   REQUEST_NONES = 3,   /* a list of None; one int64 says how many */
   REQUEST_PICKLED = 4,
+  REQUEST_RECORD = 5, /* its leaves are used where they lie, so the answer comes behind it */
 };
 
 /* The order's mode: hand out no slot memory, copy the batch in. */

@@ -41,6 +41,7 @@ _ROOMS = {
     "advice": ("Report", "Run", "Tuned", "tune"),
     "data": ("SharedDict", "SharedList", "cached", "downloaded", "share", "tolerant"),
     "order/resuming": ("merge_states",),
+    "pool": ("Pool",),
     "publishing": ("publish", "subscribe"),
 }
 
@@ -60,6 +61,9 @@ if _has_room("data"):
 
 if _has_room("order/resuming"):
     from shmloader.order.resuming.merging import merge_states as merge_states
+
+if _has_room("pool"):
+    from shmloader.pool.executor import Pool as Pool
 
 if _has_room("publishing"):
     from shmloader.publishing import publish as publish

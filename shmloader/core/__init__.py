@@ -14,6 +14,7 @@ from shmloader.core._core import Ledger as Ledger
 from shmloader.core._core import Lent as Lent
 from shmloader.core._core import News as News
 from shmloader.core._core import PackedRecord as PackedRecord
+from shmloader.core._core import PlacedRecord as PlacedRecord
 from shmloader.core._core import Plan as Plan
 from shmloader.core._core import Posted as Posted
 from shmloader.core._core import Progress as Progress

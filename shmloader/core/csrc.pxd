@@ -217,6 +217,7 @@ cdef extern from "segment.h" nogil:
         REQUEST_INDEX
         REQUEST_NONES
         REQUEST_PICKLED
+        REQUEST_RECORD
         ANSWER_BATCH
         ANSWER_ERROR
         ANSWER_END
@@ -406,6 +407,9 @@ cdef extern from "ledger.h" nogil:
     ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, const policy *policy,
                        uint32_t slots, uint64_t ring_bytes)
     void ledger_unref(ledger *self)
+    struct record_writer:
+        void (*write)(const void *record, uint8_t *to, uint64_t bytes) noexcept
+        const void *record
     int64_t ledger_fill(ledger *self, uint64_t ticket, const slot_answer *answer,
                         const uint8_t *source, int fd, uint64_t offset)
     int64_t ledger_place(ledger *self, uint32_t worker, uint64_t ticket, int kind,

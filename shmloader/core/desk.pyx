@@ -11,13 +11,13 @@ from posix.unistd cimport getpid
 
 from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
-    ORDER_NUMBERED, ORDER_NUMBERS_BYTES, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE, VERB_QUIT,
-    VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, answer_end, WORKER_IDLE, cell_slot,
-    cell_verb, clock_add_left_out, clock_add_starved, desk_begin_batch, desk_begin_collating,
-    desk_begin_sample, desk_end_batch, desk_has_order, desk_show, desk_stopping, desk_take,
-    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring, geometry,
-    platform_now_ns, policy, segment_slot_offset, slot_answer, slot_order, watch_start, words_read,
-    worker_resume,
+    ORDER_NUMBERED, ORDER_NUMBERS_BYTES, REQUEST_RECORD, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE,
+    VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, WORKER_IDLE, answer_end,
+    cell_slot, cell_verb, clock_add_left_out, clock_add_starved, desk_begin_batch,
+    desk_begin_collating, desk_begin_sample, desk_end_batch, desk_has_order, desk_show,
+    desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring,
+    geometry, platform_now_ns, policy, segment_slot_offset, slot_answer, slot_order, watch_start,
+    words_read, worker_resume,
 )
 
 from shmloader.core.protocol import Order
@@ -55,6 +55,40 @@ cdef class Taken:
     cdef slot_order order
     cdef readonly object index    # the request
     cdef readonly tuple numbers   # as the desk's
+
+
+@cython.final
+cdef class PlacedRecord:
+    """A request that was placed as a `PackedRecord`; only the desk makes it."""
+
+    cdef SlotMemory memory
+    cdef uint64_t ticket
+    cdef uint64_t length
+
+    def open(self):
+        """
+        Read the record, while its order is in hand.
+
+        Returns:
+            The object. Its tensors and arrays lie in the slot: one that is alive at `commit` makes
+            the slot one that is delivered and never written again.
+
+        Raises:
+            DamagedRecord: The bytes are not those of a record.
+            Exception: An object's own error when it is made again.
+        """
+        cdef SlotMemory memory = self.memory
+        if memory.slot < 0 or memory.ticket != self.ticket:
+            raise RuntimeError("this request is not in hand any more")
+        memory.need(self.length)
+        memory.count_aliases()
+        return decode_record(memory.start, self.length, memory.count, None, None, False)
+
+
+cdef PlacedRecord placed_record(SlotMemory memory, uint64_t ticket, uint64_t length):
+    cdef PlacedRecord placed = PlacedRecord.__new__(PlacedRecord)
+    placed.memory, placed.ticket, placed.length = memory, ticket, length
+    return placed
 
 
 @cython.final
@@ -251,7 +285,10 @@ cdef class Desk:
             start += ORDER_NUMBERS_BYTES
             length -= ORDER_NUMBERS_BYTES
         taken.slot = slot
-        taken.index = read_request(taken.order.request_kind, start, length)
+        if taken.order.request_kind == REQUEST_RECORD:
+            taken.index = placed_record(self.memory, taken.order.ticket, length)
+        else:
+            taken.index = read_request(taken.order.request_kind, start, length)
         return taken
 
     def begin(self, Taken taken):

@@ -7,14 +7,14 @@ from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport (
-    ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED, SLOT_READY, VERB_QUIT, VERB_RESUME,
-    VERB_RESUMED, VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget,
-    children_look, children_look_now, children_watch, doorbell, doorbell_arm, doorbell_disarm,
-    doorbell_park, guard_start, ledger, ledger_close, ledger_collect, ledger_entry,
-    ledger_fill, ledger_grant, ledger_grow, ledger_has_news, ledger_lease, ledger_oldest, ledger_place,
-    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased,
-    ledger_restart, ledger_stop, ledger_tell, ledger_unref, log_parked, log_take, news,
-    platform_now_ns, policy, round_up, segment_control, segment_slot_offset, slot_answer,
+    ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED, SLOT_READY, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
+    VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget, children_look,
+    children_look_now, children_watch, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
+    doorbell_ring, guard_start, ledger, ledger_close, ledger_collect, ledger_entry, ledger_fill,
+    ledger_grant, ledger_grow, ledger_has_news, ledger_lease, ledger_oldest, ledger_place,
+    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart,
+    ledger_stop, ledger_tell, ledger_unref, log_parked, log_take, news, platform_now_ns, policy,
+    record_writer, round_up, segment_control, segment_slot_offset, slot_answer,
 )
 
 from shmloader.core.protocol import Kind, Verb
@@ -78,6 +78,7 @@ cdef class Ledger:
     cdef Sums sums              # what `Figures` tells
     cdef readonly Progress progress
     cdef public uint32_t scarce_slots
+    cdef bint is_nudged         # by a thread that wants the one that waits to look around
     cdef dict lending           # slot -> ticket of the batch lent last, which no user holds
 
     def __init__(self, int fd, shape, policy numbers, bint guarded=False):
@@ -119,7 +120,8 @@ cdef class Ledger:
 
         Args:
             ticket: The batch's turn number; tickets are placed in rising order.
-            index: A list of ints, an int, a list of None, or any object that can be pickled.
+            index: A list of ints, an int, a list of None, a `PackedRecord`, which has no numbers,
+                or any object that can be pickled.
             copy_in: Have the worker collate in private memory and copy the batch in once.
             numbers: Of the epoch and of the batch in it, if the worker's draws are seeded by them.
 
@@ -131,6 +133,7 @@ cdef class Ledger:
             Exception: The error of pickling an index that is not made of ints.
         """
         cdef Request request
+        cdef record_writer writer
         cdef dict recalled = self.progress.recalled
         cdef uint32_t mode = ORDER_COPY_IN if copy_in else 0
         cdef int64_t outcome
@@ -144,7 +147,10 @@ cdef class Ledger:
             return False
         if numbers is not None:
             mode |= ORDER_NUMBERED
-        _kept = write_request(index, numbers, &request)
+        if isinstance(index, PackedRecord):
+            _kept = describe_record(index, &writer, &request)
+        else:
+            _kept = write_request(index, numbers, &request)
         outcome = ledger_place(self.table, worker, ticket, request.kind, request.start,
                                request.length, mode)
         if outcome >= 0:
@@ -300,7 +306,7 @@ cdef class Ledger:
         self.progress.note_answer(worker, slot, start, answer.snapshot_bytes)
 
     def wait(self, double timeout_s):
-        """Park until some worker may have news, or a signal came; at most timeout_s seconds."""
+        """Park until a worker may have news, a signal comes, or a `nudge`; at most timeout_s."""
         cdef doorbell *bell = &segment_control(self.table.base).doorbell
         cdef int64_t started = platform_now_ns()
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
@@ -309,14 +315,20 @@ cdef class Ledger:
         check_owner(self.table)
         with nogil:
             armed = doorbell_arm(bell)
-            if not ledger_has_news(self.table):
+            if not self.is_nudged and not ledger_has_news(self.table):
                 outcome = doorbell_park(bell, armed, timeout_ns)
             doorbell_disarm(bell)
+        self.is_nudged = False
         started = platform_now_ns() - started
         self.sums.waited_ns += started
         log_parked(self.table, started)
         if outcome == -EINTR:
             PyErr_CheckSignals()
+
+    def nudge(self):
+        """End the `wait` that another thread is in, or the next one; any thread."""
+        self.is_nudged = True
+        doorbell_ring(&segment_control(self.table.base).doorbell)
 
     def note_wait(self, int64_t waited_ns):
         """Count a wait for a batch that was not on this doorbell."""

@@ -15,11 +15,11 @@ from cpython.buffer cimport (
     PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from shmloader.core.csrc cimport round_up
+from shmloader.core.csrc cimport REQUEST_RECORD, record_writer, round_up
 
 cdef enum:
     BUFFER_BYTES = 1 << 20    # what is longer goes to the sink by itself
@@ -213,9 +213,12 @@ cdef class RecordWriter:
         return self.write_zeros(round_up(self.position, sizeof(int64_t)) - self.position)
 
 
-@cython.final
 cdef class PackedRecord:
-    """One record by itself, of so many bytes; the object must not change until it is written."""
+    """
+    One record by itself, of so many bytes; the object must not change until it is written.
+
+    As a request, its tensors and arrays are copied once, into the slot, where the worker uses them.
+    """
 
     cdef Encoder encoder
     cdef readonly uint64_t length   # in bytes
@@ -249,6 +252,17 @@ cdef class PackedRecord:
             self.encoder.write_record(<char *>view.buf + offset, self.length)
         finally:
             PyBuffer_Release(&view)
+
+
+cdef void write_placed(const void *record, uint8_t *to, uint64_t length) noexcept:
+    (<PackedRecord><object>record).encoder.write_record(<char *>to, length)
+
+
+cdef object describe_record(PackedRecord packed, record_writer *writer, Request *request):
+    """Describe a record as a request; returns what must live until it is written."""
+    writer.write, writer.record = write_placed, <const void *>packed
+    request.kind, request.start, request.length = REQUEST_RECORD, <char *>writer, packed.length
+    return packed
 
 
 def unpack_record(buffer, uint64_t offset, uint64_t length):

@@ -53,6 +53,7 @@ cdef class SlotMemory:
     cdef bint close(self) noexcept
 
     cdef char *allocate(self, uint64_t length) except NULL
+    cdef int count_aliases(self) except -1
     cdef object empty(self, shape, dtype)
     cdef object tensor_at(self, char *start, DLDataType dtype, int ndim, const int64_t *shape)
     cdef int64_t offset_of(self, const char *start, uint64_t length) noexcept

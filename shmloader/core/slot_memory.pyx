@@ -8,14 +8,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from shmloader.core.csrc cimport (
-    CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, STEP, STEP_WORDS,
-    VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes, canary_damage,
-    canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping, desk_tell,
-    doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
-    lease_aliases, lease_block_new, lease_block_start, lease_drop,
-    mapped_pages, order_grant, order_refused, pages_add, pages_begin, pages_drop, pages_map,
-    platform_now_ns, policy, round_up, segment_header, segment_slot_offset, slot_answer,
-    slot_header, slot_order,
+    CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, REQUEST_RECORD, STEP,
+    STEP_WORDS, VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes,
+    canary_damage, canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping,
+    desk_tell, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
+    lease_aliases, lease_block_new, lease_block_start, lease_drop, mapped_pages, order_grant,
+    order_refused, pages_add, pages_begin, pages_drop, pages_map, platform_now_ns, policy, round_up,
+    segment_header, segment_slot_offset, slot_answer, slot_header, slot_order,
 )
 
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
@@ -83,7 +82,7 @@ cdef class SlotMemory:
         self.copy_in = order.mode & ORDER_COPY_IN
         self.guarded = order.mode & ORDER_GUARDED
         self.canary = 0
-        self.cursor = 0
+        self.cursor = order.request_bytes if order.request_kind == REQUEST_RECORD else 0
         memset(&self.draft, 0, sizeof(slot_answer))
         self.forked = self.watches = False
         self.hinted = self.told = 0
@@ -129,10 +128,7 @@ cdef class SlotMemory:
             if self.source == NULL:
                 raise MemoryError(f"no memory for {length} bytes of a batch")
             return <char *>lease_block_start(self.source)
-        if self.count == NULL:
-            self.count = lease_block_new(0)
-            if self.count == NULL:
-                raise MemoryError("no memory for a lease")
+        self.count_aliases()
         self.source = self.count
         self.check_canary()
         at = round_up(self.cursor, CACHE_LINE)
@@ -141,6 +137,14 @@ cdef class SlotMemory:
         if self.guarded:
             self.put_canary(self.cursor)
         return self.start + at
+
+    cdef int count_aliases(self) except -1:
+        """Have a lease that counts what refers to the slot in hand."""
+        if self.count == NULL:
+            self.count = lease_block_new(0)
+            if self.count == NULL:
+                raise MemoryError("no memory for a lease")
+        return 0
 
     cdef object empty(self, shape, dtype):
         """Make a tensor of the slot in hand, uninitialised; None for what torch has to refuse."""

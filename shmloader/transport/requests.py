@@ -107,10 +107,15 @@ class Requests:
 
     def by_load(self) -> list[int]:
         """List the workers, those with the fewest unanswered requests first, then by their id."""
+        loads = self.loads()
+        return sorted(range(len(loads)), key=loads.__getitem__)
+
+    def loads(self) -> list[int]:
+        """Count the unanswered requests of each worker."""
         loads = self._figures.loads()
         for worker, _, _ in self.waiting:
             loads[worker] += 1
-        return sorted(range(len(loads)), key=loads.__getitem__)
+        return loads
 
     def untaken(self, worker: int) -> int:
         """Count the requests that wait for a worker, here and in its ring."""

@@ -143,6 +143,10 @@ class Transport:
             del self._keys[ticket]
         self.requests.forget(tickets)
 
+    def known(self) -> set[Any]:
+        """Collect the keys of the requests whose answers may still be taken or delivered."""
+        return {*self._keys.values(), *self.received.by_key}
+
     def forget_worker(self, worker: int) -> None:
         """Drop the requests of a reaped worker and free its slots."""
         self.requests.forget_worker(worker)

@@ -26,7 +26,7 @@ END, NOTHING = object(), object()
 class Failed(Exception):
     """A client's answer is an error that was wrapped before."""
 
-    def __init__(self, wrapper: ExceptionWrapper) -> None:
+    def __init__(self, wrapper: Any) -> None:
         super().__init__()
         self.wrapper = wrapper
 
@@ -120,7 +120,8 @@ class Server:
         try:
             batch = self._client.answer(request)
         except Failed as failed:
-            return failed.wrapper
+            wrapper: ExceptionWrapper = failed.wrapper
+            return wrapper
         except Exception as error:
             leave_out_levels(error)
             return ExceptionWrapper(where=self._client.where)

@@ -16,6 +16,7 @@ ROOMS = {
     "data": "from shmloader import cached",
     "views": "shmloader.DataLoader(range(4)).trace('trace.json')",
     "device": 'shmloader.DataLoader(range(4), device="cuda")',
+    "pool": "from shmloader import Pool",
     "publishing": "from shmloader import subscribe",
     "order/resuming": "shmloader.DataLoader(range(4), num_workers=1, resumable=True)",
 }

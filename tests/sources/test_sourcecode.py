@@ -36,6 +36,7 @@ RANKS = {
     "device": 6,
     "options": 5,
     "transport": 5,
+    "pool": 6,
     "worker": 4,
     "processes": 3,
     "memory": 2,

@@ -43,7 +43,8 @@ def lines_of(trainers: Iterable[LiveTrainer]) -> Iterator[Line]:
 
 
 def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
-    yield Line(f"  loader {loader.loader}  {loader.label}  {_epoch(loader)}; {_trainer(loader)}")
+    kind = "pool" if loader.epoch == 0 else "loader"
+    yield Line(f"  {kind} {loader.loader}  {loader.label}  {_epoch(loader)}; {_trainer(loader)}")
     for worker in loader.workers:
         if worker.hangs:
             yield Line(f"    {_alarm(trainer, loader, worker)}", "alarm")
@@ -75,6 +76,8 @@ def wrapped(text: str, width: int) -> list[str]:
 def _epoch(loader: LiveLoader) -> str:
     if loader.epoch is None or loader.batch is None:
         return "epoch unknown"
+    if loader.epoch == 0:  # a pool's
+        return f"{loader.batch} calls done"
     length = "" if loader.length is None else f" of {loader.length}"
     return f"epoch {loader.epoch}, batch {loader.batch}{length}"
 

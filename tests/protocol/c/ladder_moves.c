@@ -346,7 +346,7 @@ static void workers_and_requests_that_do_not_exist_are_refused(void) {
     ledger_reclaim(fixture.ledger, missing[i]);
   }
   CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, 0, 0, (enum request_kind)0, "", 0, 0));
-  CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, 0, 0, (enum request_kind)5, "", 0, 0));
+  CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, 0, 0, (enum request_kind)6, "", 0, 0));
   check_untouched(&fixture, 0, SLOT_FREE, 1);
   fixture_close(&fixture);
 }

@@ -185,7 +185,7 @@ static void request_of_another_length_is_refused(void) {
   } requests[] = {
       {REQUEST_INDICES, 12, "a part of an index"}, {REQUEST_INDEX, 0, "not one number"},
       {REQUEST_INDEX, 16, "not one number"},       {REQUEST_NONES, 0, "not one number"},
-      {0, 8, "unknown kind of request"},           {5, 8, "unknown kind of request"},
+      {0, 8, "unknown kind of request"},           {6, 8, "unknown kind of request"},
       {REQUEST_PICKLED, 1 << 20, "a request beyond the slot's pages"},
   };
   struct fixture fixture = fixture_open(1, 1, 1, 40);

@@ -1,0 +1,108 @@
+"""The workers of a pool and the transport to them, opened and ended together."""
+
+import os
+import signal
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from shmloader.memory import policy, shortages
+from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment import shape_of
+from shmloader.pool import calling
+from shmloader.pool.client import PoolClient
+from shmloader.processes.watching import ParentWatch
+from shmloader.transport.healing import describe_end
+from shmloader.transport.transport import Transport
+from shmloader.transport.waiting import Waiting
+from shmloader.transport.workers import Workers
+
+AHEAD = 2  # calls that a worker has at most
+
+
+@dataclass
+class Wanted:
+    """What is wanted of the workers; the names are `Pool`'s."""
+
+    max_workers: int
+    context: Any
+    initializer: Callable[..., object] | None
+    initargs: tuple[Any, ...]
+    max_tasks_per_child: int | None
+    slots: int | None
+    ring_bytes: int | None
+    restarts: int
+    preload: tuple[str, ...] | None
+
+
+class Crew:
+    """The workers, once they are started."""
+
+    def __init__(self, wanted: Wanted, segments: SegmentPool) -> None:
+        """Start them."""
+        workers, most_calls = wanted.max_workers, wanted.max_tasks_per_child
+        self._segments = segments
+        self._active = [True] * workers
+        with shortages.explained():
+            shape = shape_of(workers, AHEAD, wanted.slots, None, wanted.ring_bytes)
+            segment = segments.acquire(shape)
+            self.transport = Transport(
+                segment,
+                policy.reserved_slots(AHEAD * workers, workers, shape.slots),
+                segments,
+                heals=wanted.restarts > 0 or most_calls is not None,
+                grows=wanted.slots is None,
+            )
+            self.processes = Workers(0)
+            self._waiting = Waiting(self.transport, self.processes)
+            spec = calling.CallingSpec(
+                ParentWatch(os.getpid()),
+                segment.handle(),
+                {*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
+                wanted.initializer,
+                wanted.initargs,
+                most_calls,
+            )
+            client = PoolClient(spec, wanted.preload)
+            self.processes.start(wanted.context, client, self.transport, wanted.restarts)
+        self.transport.notes.begin_epoch(0, None, 0, 0)  # for viewers: a pool has no epochs
+
+    def freest(self) -> tuple[int, int]:
+        """Return the worker with the fewest calls, and how many it has."""
+        loads = self.transport.requests.loads()
+        least = min(loads)
+        return loads.index(least), least
+
+    def take(self, timeout_s: float, receive: Callable[[], Any], expected: Collection[int]) -> Any:
+        """
+        Take the next answer; None if it only takes longer.
+
+        Raises:
+            RuntimeError: There will be none, because workers have died.
+        """
+        try:
+            return self._waiting.take(timeout_s, receive, expected, self._active)
+        except Exception as error:
+            dead = self.processes.dead(self._active)
+            if dead and self.processes.healer is None:
+                raise RuntimeError(self._say_dead(dead[0])) from error
+            if not self._waiting.may_come_yet(error, self._active, lambda worker: None):
+                raise
+        return None
+
+    def _say_dead(self, worker: int) -> str:
+        process = self.processes.by_id[worker]
+        who = f"pool worker {worker} (pid {process.pid})"
+        if process.exitcode == calling.INITIALIZER_FAILED:
+            return f"the initializer failed in {who}: see the log"
+        return f"{who} {describe_end(process)}: restarts=n replaces workers that die"
+
+    def end(self, *, waits: bool) -> None:
+        """End them, at once or when they have done what they do, and give the segment back."""
+        self.transport.ledger.stop()
+        if waits:
+            self.processes.leave()
+        were_reaped = self.processes.end()
+        self.transport.close()
+        give_back = self._segments.release if were_reaped else self._segments.discard
+        give_back(self.transport.segment)

@@ -1,0 +1,225 @@
+"""`Pool`: what people import, in the place of `concurrent.futures.ProcessPoolExecutor`."""
+
+import functools
+import itertools
+import math
+import multiprocessing
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from multiprocessing.context import BaseContext
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from shmloader.pool.call import Call, Rest
+from shmloader.pool.crew import Wanted
+from shmloader.pool.engine import Engine
+from shmloader.processes import starting
+from shmloader.stats import Stats
+
+_numbers = itertools.count()  # of maps
+
+
+class Pool(Executor):
+    """
+    Calls functions in worker processes, as `ProcessPoolExecutor` does.
+
+    Tensors and ndarrays in results are views of shared memory, and stay as they are for as long as
+    they are kept; those in arguments are copied once and not pickled. docs/pool.md says the rest.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        mp_context: BaseContext | str | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        slots: int | None = None,
+        ring_bytes: int | None = None,
+        restarts: int = 0,
+        preload: Iterable[str] | None = None,
+    ) -> None:
+        """
+        Take note of all this; workers are started by the first call.
+
+        Args:
+            max_workers: How many processes; None: as many as this one has cores.
+            mp_context: How they start, also by name; None: "forkserver", from a process that has
+                imported torch, because who uses a pool may have threads.
+            initializer: Called in each worker before any other function, with `initargs`.
+            max_tasks_per_child: After so many calls a worker is replaced by a new one.
+            slots: As for `DataLoader`: how many results and calls shared memory has room for.
+            ring_bytes: As for `DataLoader`: how much of it they may take together, in bytes. A call
+                or a result that is larger fails.
+            restarts: How many deaths of workers are healed: the call in hand is made again.
+            preload: As for `DataLoader`: modules that workers find imported.
+
+        Raises:
+            ValueError, TypeError: Something is out of range or of a wrong type.
+        """
+        if max_workers is None:
+            max_workers = len(os.sched_getaffinity(0))
+        if isinstance(max_workers, int) and max_workers < 1:
+            raise ValueError(f"max_workers must be greater than 0, and is {max_workers}")
+        _check("max_workers", max_workers, 1)
+        for name, value, least in (
+            ("max_tasks_per_child", max_tasks_per_child, 1),
+            ("slots", slots, max_workers),
+            ("ring_bytes", ring_bytes, 1),
+            ("restarts", restarts, 0),
+        ):
+            if value is not None:
+                _check(name, value, least)
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        context: Any = mp_context
+        if not isinstance(mp_context, BaseContext):
+            context = multiprocessing.get_context(mp_context or "forkserver")
+        self._engine = Engine(
+            Wanted(
+                max_workers,
+                context,
+                initializer,
+                initargs,
+                max_tasks_per_child,
+                slots,
+                ring_bytes,
+                restarts,
+                _preload_of(context, preload),
+            )
+        )
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """
+        Have a function called in a worker: `Executor.submit`.
+
+        Raises:
+            BrokenProcessPool: A worker has died, and `restarts` are used up.
+            RuntimeError: The pool was shut down, or belongs to the process that this was forked
+                from.
+        """
+        call = Call((None, fn, args, kwargs), fn, behind=0)
+        self._engine.take(call)
+        self._engine.have_led()
+        return call.future
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[Any]:
+        """
+        Call a function with items of iterables: `Executor.map`.
+
+        No thread is started for it: results come, and further calls go out, in `next()`. What is
+        left of them is done in `shutdown()`.
+
+        Args:
+            fn: Pickled once.
+            timeout: Seconds from now on, after which `next()` raises TimeoutError; None: never.
+            chunksize: How many items go to a worker at once.
+            buffersize: How many chunks are taken from the iterables before the first of them has
+                been returned; None: all, now.
+
+        Raises:
+            ValueError, TypeError: chunksize or buffersize is below 1, or no int.
+            Exception: What `submit` raises, or the error of pickling the function.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
+        deadline_s = math.inf if timeout is None else time.monotonic() + timeout
+        rows: Iterator[Any] = zip(*iterables, strict=False)
+        if buffersize is None:
+            rows = iter(list(rows))
+        calls, ahead = _calls(fn, rows, chunksize), deque[Call]()
+        more = functools.partial(self._take_next, calls, ahead)
+        over: Callable[[], object] = bool
+        if buffersize is None:
+            rest = Rest(calls, ahead)
+            self._engine.take(rest)
+            more = functools.partial(self._engine.draw, rest)
+            over = functools.partial(self._engine.leave, rest)
+        for _ in range(buffersize or 0):
+            more()
+        self._engine.send_now()
+        return self._results(ahead, more, over, deadline_s)
+
+    def _take_next(self, calls: Iterator[Call], ahead: deque[Call]) -> bool:
+        """Take the next call of a lazy map. Returns False if there is none."""
+        call = next(calls, None)
+        if call is not None:
+            ahead.append(call)
+            self._engine.take(call)
+        return call is not None
+
+    def _results(
+        self,
+        ahead: deque[Call],
+        more: Callable[[], bool],
+        over: Callable[[], object],
+        deadline_s: float,
+    ) -> Iterator[Any]:
+        """Yield results in order; `more` takes one more call, `over` gives up those not taken."""
+        try:
+            while ahead or more():
+                results = self._engine.wait_for(ahead[0], deadline_s)
+                ahead.popleft()
+                more()
+                results.reverse()
+                while results:
+                    yield results.pop()
+        finally:
+            over()
+            for call in ahead:
+                call.future.cancel()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers when what was asked is done: `Executor.shutdown`."""
+        self._engine.shut(waits=wait, cancels=cancel_futures)
+
+    def stats(self) -> Stats:
+        """Count what was done: a call is what a batch is in `DataLoader.stats`."""
+        return self._engine.segments.stats()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)  # there is none if __init__ has raised
+        if engine is not None:
+            engine.end_soon()
+
+
+def _calls(fn: Any, rows: Iterator[Any], chunksize: int) -> Iterator[Call]:
+    """Make a call of each chunk, with the function as it is now."""
+    number, pickled = next(_numbers), bytes(ForkingPickler.dumps(fn))
+    chunks = iter(lambda: list(itertools.islice(rows, chunksize)), [])
+    return (Call((number, pickled, chunk), fn, behind=1) for chunk in chunks)
+
+
+def _check(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name}={value}: must be at least {least}")
+
+
+def _preload_of(context: Any, preload: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return what workers find imported beside torch; None: each imports by itself."""
+    if isinstance(preload, str):
+        raise TypeError(f"preload={preload!r}: name modules in a tuple, such as ({preload!r},)")
+    names = None if preload is None else tuple(preload)
+    method = starting.method_of(context)
+    if method == "fork" or not starting.is_standard(context):
+        return None
+    if method == "forkserver" and names is None:
+        return ()
+    return names or None

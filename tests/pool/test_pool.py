@@ -1,0 +1,547 @@
+"""A pool is what `ProcessPoolExecutor` is; CPython's own tests of that are in cpython_suite/."""
+
+import asyncio
+import concurrent.futures
+import gc
+import os
+import signal
+import threading
+import time
+import warnings
+from concurrent.futures.process import BrokenProcessPool
+
+import numpy
+import pytest
+import torch
+
+import shmloader
+from shmloader import Pool
+from tests.helpers.programs import wait_until
+from tests.pool import functions
+
+
+@pytest.fixture
+def pool():
+    """Give a pool of two forked workers, and shut it down."""
+    with Pool(2, "fork") as pool:
+        yield pool
+
+
+def own_threads():
+    return [each for each in threading.enumerate() if each.name == "shmloader-pool"]
+
+
+# Calls
+
+
+def test_a_call_is_made_in_a_worker(pool):
+    """Positional and named arguments arrive, and the result comes back."""
+    assert 5 == pool.submit(functions.add, 2, right=3).result()
+    assert os.getpid() != pool.submit(functions.pid).result()
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", None])
+def test_every_start_method_works(method):
+    """By a preloaded server, which is the default, or by an interpreter of each worker's own."""
+    with Pool(2, method) as pool:
+        assert [0, 1, 4, 9] == list(pool.map(functions.square, range(4)))
+        assert 9 == pool.submit(functions.square, 3).result()
+
+
+def test_a_map_keeps_the_order(pool):
+    """Whatever the chunks are; and calls by `submit` may come in between."""
+    for chunksize in (1, 3, 100):
+        results = pool.map(functions.add, range(50), range(50), chunksize=chunksize)
+        assert 4 == pool.submit(functions.square, 2).result()
+        assert [2 * number for number in range(50)] == list(results)
+
+
+def test_a_map_needs_no_thread(pool):
+    """The thread that asks for the results drives the workers; `submit` begins one."""
+    assert [0, 1, 4] == list(pool.map(functions.square, range(3)))
+    assert [] == own_threads()
+    assert 1 == pool.submit(functions.square, 1).result()
+    assert 1 == len(own_threads())
+    assert [0, 1, 4] == list(pool.map(functions.square, range(3)))
+
+
+def test_a_map_without_buffersize_takes_all_at_once(pool):
+    """What nobody asks for is called at the end, as `ProcessPoolExecutor` does by then."""
+    asked = []
+    pool.map(functions.square, (asked.append(number) or number for number in range(30)))
+    assert 30 == len(asked)
+    pool.shutdown()
+    assert 30 == pool.stats().batches
+
+
+def test_a_map_with_buffersize_is_lazy(pool):
+    """No more items are taken than chunks under way."""
+    asked = []
+    items = (asked.append(number) or number for number in range(100))
+    results = pool.map(functions.square, items, buffersize=3)
+    assert 3 == len(asked)
+    assert 0 == next(results)
+    assert 4 == len(asked)
+    assert [number**2 for number in range(1, 100)] == list(results)
+
+
+def test_results_may_be_taken_after_the_end():
+    """`shutdown()` waits for what was asked."""
+    with Pool(2, "fork") as pool:
+        results = pool.map(functions.square, range(40))
+        future = pool.submit(functions.square, 7)
+    assert 49 == future.result()
+    assert [number**2 for number in range(40)] == list(results)
+
+
+def test_a_broken_off_map_cancels_its_calls(pool):
+    """What was not sent is not called, and the pool goes on."""
+    results = pool.map(functions.pid_after, [0.01] * 200)
+    next(results)
+    results.close()
+    assert 9 == pool.submit(functions.square, 3).result()
+    pool.shutdown()
+    assert pool.stats().batches < 20
+
+
+def test_calls_that_wait_for_each_other_do_not_hang(pool, tmp_path):
+    """No call of `submit` stands behind another one while a worker is free."""
+    for number in range(20):
+        path = tmp_path / str(number)
+        waits = pool.submit(functions.wait_for, path)
+        for _ in range(3):
+            pool.submit(functions.square, 2)
+        pool.submit(functions.make, path)
+        assert waits.result(timeout=20)
+
+
+def test_calls_come_from_several_threads(pool):
+    """Of `submit` and of `map`, at the same time."""
+
+    def ask(number):
+        if number % 2:
+            return list(pool.map(functions.square, range(50)))
+        return [pool.submit(functions.square, each).result() for each in range(50)]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(ask, range(6)))
+    assert 6 * [[number**2 for number in range(50)]] == found
+
+
+def test_two_maps_in_two_threads_without_submit():
+    """The second one has a thread lead, and neither waits for the other."""
+    with Pool(2, "fork") as pool, concurrent.futures.ThreadPoolExecutor(2) as threads:
+        asked = [
+            threads.submit(lambda: list(pool.map(functions.square, range(200)))) for _ in range(2)
+        ]
+        for each in asked:
+            assert [number**2 for number in range(200)] == each.result(timeout=60)
+
+
+def test_a_cancelled_call_is_not_made(pool, tmp_path):
+    """One that runs cannot be cancelled; callbacks are called."""
+    running = [pool.submit(functions.wait_for, tmp_path / "go") for _ in range(2)]
+    waiting = pool.submit(functions.make, tmp_path / "made")
+    called = []
+    waiting.add_done_callback(called.append)
+    assert wait_until(lambda: all(each.running() for each in running))
+    assert not running[0].cancel() and waiting.cancel()
+    (tmp_path / "go").touch()
+    assert [True, True] == [each.result(timeout=20) for each in running]
+    assert [waiting] == called and not (tmp_path / "made").exists()
+
+
+def test_futures_are_those_of_the_standard_library(pool):
+    """`wait`, `as_completed` and asyncio's `run_in_executor` take them."""
+    futures = [pool.submit(functions.square, number) for number in range(10)]
+    done = {each.result() for each in concurrent.futures.as_completed(futures, timeout=20)}
+    assert {number**2 for number in range(10)} == done
+
+    async def ask():
+        loop = asyncio.get_running_loop()
+        calls = (loop.run_in_executor(pool, functions.square, number) for number in range(10))
+        return await asyncio.gather(*calls)
+
+    assert [number**2 for number in range(10)] == asyncio.run(ask())
+
+
+def test_a_map_may_time_out(pool):
+    """The time counts from the call on."""
+    results = pool.map(functions.pid_after, [0, 30], timeout=1)
+    next(results)
+    with pytest.raises(TimeoutError):
+        next(results)
+    for process in pool._engine.crew.processes.by_id:
+        process.kill()
+
+
+# Arguments and results
+
+
+VALUES = [
+    numpy.arange(5000.0),
+    torch.arange(5000).reshape(50, 100),
+    {"a": [numpy.zeros((3, 0)), (torch.ones(3, 3), "text")], "b": b"bytes", "c": None},
+    numpy.array([("a", 1)], dtype=[("name", "U8"), ("count", "i4")]),
+    bytes(100_000),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_what_is_sent_comes_back(pool, value):
+    """The same bits, types and shapes, also where the result is the argument."""
+    for found in (pool.submit(functions.same, value).result(), *pool.map(functions.same, [value])):
+        assert shmloader_repr(value) == shmloader_repr(found)
+
+
+def shmloader_repr(value):
+    """Describe a value with all of its bits."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape), value.numpy().tobytes()
+    if isinstance(value, numpy.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {key: shmloader_repr(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value), [shmloader_repr(each) for each in value]
+    return value
+
+
+def test_arrays_are_not_pickled(pool):
+    """Neither in a result nor in an argument: the pickles are as short as without them."""
+    for value in (numpy.zeros(1_000_000), torch.zeros(1_000_000)):
+        assert 0 == pool.submit(functions.same, (value, value)).result()[0].sum()
+    assert 0 == pool.stats().pickled_bytes
+
+
+def test_a_result_lies_in_a_slot(pool):
+    """It is a view, and stays as it is while the slots go round."""
+    kept = pool.submit(functions.rise, 100_000).result()
+    for _ in range(50):
+        pool.submit(functions.ones, 800_000).result()
+    assert torch.equal(torch.arange(100_000), kept)
+    assert 1 == pool.stats().slots["leased"]
+
+
+def test_results_may_be_kept_for_ever(pool):
+    """Those for which there are no slots are copied out."""
+    kept = list(pool.map(functions.rise, range(1000, 1040)))
+    for count, each in zip(range(1000, 1040), kept, strict=True):
+        assert torch.equal(torch.arange(count), each)
+    pool.shutdown()
+    assert pool.stats().spilled > 0
+    assert torch.equal(torch.arange(1039), kept[-1])
+
+
+def test_an_argument_that_is_kept_stays_as_it_was(pool):
+    """The slot is never written again."""
+    with Pool(1, "fork", slots=4) as pool:
+        for number in range(3):
+            assert number == pool.submit(functions.keep, numpy.full(5000, number)).result()
+        for number in range(30):
+            pool.submit(functions.same, numpy.full(5000, 77 + number)).result()
+        assert [0, 1, 2] == pool.submit(functions.kept_values).result()
+        assert 3 == pool.stats().retired
+
+
+def test_an_argument_that_is_changed_is_the_workers(pool):
+    """The caller's array stays as it is."""
+    mine = numpy.zeros(5000, numpy.int64)
+    assert 5000 == pool.submit(functions.change, mine).result()
+    assert 0 == mine.sum()
+
+
+def test_a_result_may_be_made_of_its_argument(pool):
+    """Views of it, beside what is new."""
+    found = pool.submit(functions.halves, numpy.arange(10_000)).result()
+    assert (numpy.arange(5000) == found["first"]).all()
+    assert (2 * numpy.arange(5000, 10_000) == found["made"]).all()
+
+
+@pytest.mark.parametrize("function", [functions.ones, functions.same])
+def test_what_is_too_large_is_an_error_with_numbers(function):
+    """A result, or an argument; the pool goes on."""
+    with Pool(1, "fork", ring_bytes=1 << 20) as pool:
+        given = 1 << 21 if function is functions.ones else numpy.zeros(1 << 21, numpy.uint8)
+        with pytest.raises(
+            (shmloader.BatchTooLarge, shmloader.OutOfSharedMemory), match=r"[0-9]{7}"
+        ):
+            pool.submit(function, given).result(timeout=20)
+        assert 4 == pool.submit(functions.square, 2).result()
+
+
+def test_nothing_is_referred_to_any_more(pool):
+    """Neither the arguments nor the results of calls that are done."""
+
+    class Array(numpy.ndarray):
+        pass
+
+    def living():
+        gc.collect()
+        return sum(isinstance(each, Array) for each in gc.get_objects())
+
+    for _ in range(5):
+        pool.submit(len, numpy.zeros(3).view(numpy.ndarray)).result()
+    assert 0 == living()
+    assert wait_until(lambda: 0 == pool.stats().slots["leased"])
+
+
+# Workers
+
+
+def test_workers_draw_differently():
+    """Each is seeded for itself, also where all are forked from one process."""
+    for method in ("fork", "forkserver"):
+        with Pool(2, method) as pool:
+            found = [*pool.map(functions.pid_after, [0.2, 0.2])]
+            assert 2 == len(set(found))
+            draws = [pool.submit(functions.draws) for _ in range(6)]
+            for kind in zip(*(each.result() for each in draws), strict=True):
+                assert 6 == len(set(kind))
+
+
+def test_workers_compute_with_one_thread(pool):
+    """As a loader's do."""
+    assert 1 == pool.submit(functions.threads).result()
+
+
+def test_an_initializer_runs_first():
+    """In every worker, before any call."""
+    with Pool(2, "fork", functions.set_state, ("set",)) as pool:
+        assert ["set"] * 8 == [pool.submit(functions.get_state).result() for _ in range(8)]
+
+
+def test_a_failing_initializer_breaks_the_pool(tmp_path):
+    """The log has the error, and the exception says so."""
+    log = tmp_path / "log"
+    with Pool(2, "fork", functions.fail_to_begin, (log,)) as pool:
+        with pytest.raises(BrokenProcessPool, match="initializer failed in pool worker"):
+            pool.submit(functions.square, 2).result(timeout=20)
+        with pytest.raises(BrokenProcessPool):
+            pool.submit(functions.square, 2)
+    assert "ValueError: no such model" in log.read_text()
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_leaves_after_its_calls(method):
+    """Another one takes its place, and no call is lost."""
+    with Pool(1, method, max_tasks_per_child=3) as pool:
+        pids = [pool.submit(functions.pid).result() for _ in range(9)]
+    assert 3 == len(set(pids)) and pids == sorted(pids, key=pids.index)
+    assert 0 == pool.stats().restarts
+
+
+def test_a_pool_within_a_worker_is_refused(pool):
+    """Workers are daemonic; the error says so."""
+    with pytest.raises(AssertionError, match="daemonic processes are not allowed"):
+        pool.submit(functions.nested).result(timeout=30)
+
+
+# Errors and deaths
+
+
+def test_an_error_arrives_as_it_was_raised(pool):
+    """With the traceback of the worker as its cause, as of `ProcessPoolExecutor`."""
+    with pytest.raises(LookupError, match="this") as caught:
+        pool.submit(functions.fail, "this").result()
+    assert "raise LookupError(value)  # said here" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("function", [functions.raise_unpicklable, functions.raise_unreadable])
+def test_an_error_that_cannot_be_sent_is_told(pool, function):
+    """In words, with its traceback; the pool goes on."""
+    with pytest.raises(RuntimeError, match="what happened"):
+        pool.submit(function).result()
+    assert 4 == pool.submit(functions.square, 2).result()
+
+
+def test_the_end_comes_behind_calls_that_cannot_be_sent():
+    """Nothing is waited for that was never sent."""
+    for _ in range(20):
+        with Pool(2, "fork") as pool:
+            futures = [pool.submit(lambda: 3) for _ in range(3)]
+        assert all("pickle" in str(each.exception(0)) for each in futures)
+
+
+def test_an_exit_is_an_error_of_its_call(pool):
+    """As of `ProcessPoolExecutor`: the worker lives on."""
+    with pytest.raises(SystemExit):
+        pool.submit(functions.exit_with, 3).result()
+    assert 4 == pool.submit(functions.square, 2).result()
+
+
+def test_what_cannot_be_sent_fails_its_call_alone(pool):
+    """An argument, a function or a result."""
+    with pytest.raises(Exception, match="pickle"):
+        pool.submit(functions.same, threading.Lock()).result()
+    with pytest.raises(Exception, match="pickle"):
+        pool.submit(lambda: 3).result()
+    with pytest.raises(TypeError, match=r"lock.* cannot be sent"):
+        pool.submit(functions.lock).result()
+    with pytest.raises(Exception, match="pickle"):
+        pool.map(lambda each: each, [1])
+    assert 4 == pool.submit(functions.square, 2).result()
+
+
+def test_a_death_breaks_the_pool_and_names_worker_and_signal():
+    """All futures fail, and later calls too."""
+    with Pool(2, "fork") as pool:
+        futures = [pool.submit(functions.wait_for, "/nonexistent"), pool.submit(functions.die)]
+        for each in futures:
+            with pytest.raises(
+                BrokenProcessPool, match=r"pool worker \d \(pid \d+\) was killed by"
+            ):
+                each.result(timeout=20)
+        with pytest.raises(BrokenProcessPool, match="SIGKILL"):
+            pool.submit(functions.square, 2)
+        with pytest.raises(BrokenProcessPool, match="SIGKILL"):
+            pool.map(functions.square, [2])
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_with_restarts_a_call_is_made_again(tmp_path, method):
+    """It may run twice; no result is lost."""
+    with warnings.catch_warnings(record=True) as caught, Pool(2, method, restarts=2) as pool:
+        warnings.simplefilter("always")
+        futures = [pool.submit(functions.die_once, tmp_path, number) for number in range(10)]
+        assert list(range(10)) == [each.result(timeout=60) for each in futures]
+    assert any("a call of die_once in hand" in str(each.message) for each in caught)
+    assert 1 <= pool.stats().restarts <= 2
+
+
+def test_used_up_restarts_break_the_pool():
+    """The message says which call it was each time."""
+    with warnings.catch_warnings(), Pool(1, "fork", restarts=2) as pool:
+        warnings.simplefilter("ignore")
+        with pytest.raises(BrokenProcessPool, match=r"a call of die in hand.* all 2 restarts"):
+            pool.submit(functions.die).result(timeout=60)
+
+
+def test_a_changed_argument_is_written_anew_for_a_replacement(tmp_path):
+    """From the caller's object."""
+    with warnings.catch_warnings(), Pool(1, "fork", restarts=1) as pool:
+        warnings.simplefilter("ignore")
+        array = numpy.arange(100_000)
+        found = pool.submit(functions.die_once, tmp_path, array).result(timeout=60)
+        assert (array == found).all()
+
+
+def test_ctrl_c_interrupts_the_caller_and_no_idle_worker():
+    """The pool goes on; what was interrupted is the caller's map alone."""
+    with Pool(2, "fork") as pool:
+        pids = set(pool.map(functions.pid_after, [0.2, 0.2]))
+        for each in pids:
+            os.kill(each, signal.SIGINT)
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(pool.map(functions.pid_after, [0.05] * 100))
+        timer.join()
+        assert pids == set(pool.map(functions.pid_after, [0.2, 0.2]))
+
+
+# The end
+
+
+def test_after_the_end_nothing_is_taken(pool):
+    """As of `ProcessPoolExecutor`."""
+    pool.submit(functions.square, 2)
+    pool.shutdown()
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+        pool.submit(functions.square, 2)
+
+
+def test_cancelled_futures_at_the_end(pool):
+    """What runs is done, what waits is not."""
+    futures = [pool.submit(functions.pid_after, 0.1) for _ in range(40)]
+    pool.shutdown(cancel_futures=True)
+    cancelled = sum(each.cancelled() for each in futures)
+    assert 30 < cancelled < 40 and all(each.done() for each in futures)
+
+
+def test_a_dropped_pool_ends_its_workers():
+    """When what was asked is done."""
+    pool = Pool(2, "fork")
+    future = pool.submit(functions.pid_after, 0.2)
+    del pool
+    gc.collect()
+    pid = future.result(timeout=20)
+    assert wait_until(lambda: not own_threads())
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def test_a_pool_that_was_never_used_starts_nothing():
+    """Neither processes nor a segment."""
+    with Pool(2) as pool:
+        pass
+    assert 0 == len(pool.stats().workers) and [] == own_threads()
+
+
+def test_a_forked_child_has_to_make_its_own(pool):
+    """The error says so, and the parent's goes on."""
+    assert 4 == pool.submit(functions.square, 2).result()
+    child = os.fork()
+    if child == 0:
+        try:
+            pool.submit(functions.square, 2)
+        except RuntimeError as error:
+            os._exit(0 if "make a Pool here" in str(error) else 1)
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert 0 == os.waitstatus_to_exitcode(status)
+    assert 9 == pool.submit(functions.square, 3).result()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"max_workers": 0}, ValueError, "max_workers must be greater than 0"),
+        ({"max_workers": "2"}, TypeError, "max_workers must be an integer"),
+        ({"initializer": 3}, TypeError, "initializer must be a callable"),
+        ({"max_tasks_per_child": 0}, ValueError, "max_tasks_per_child"),
+        ({"slots": 1, "max_workers": 2}, ValueError, "slots"),
+        ({"ring_bytes": 0}, ValueError, "ring_bytes"),
+        ({"restarts": -1}, ValueError, "restarts"),
+        ({"preload": "numpy"}, TypeError, "preload"),
+        ({"mp_context": "threads"}, ValueError, "threads"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(arguments, error, text):
+    """With the name of the argument."""
+    with pytest.raises(error, match=text):
+        Pool(**arguments)
+
+
+def test_bad_chunks_are_refused(pool):
+    """As 3.14 does."""
+    with pytest.raises(ValueError, match="chunksize must be >= 1"):
+        pool.map(functions.square, [1], chunksize=0)
+    with pytest.raises(ValueError, match="buffersize must be None or > 0"):
+        pool.map(functions.square, [1], buffersize=0)
+    with pytest.raises(TypeError, match="buffersize must be an integer or None"):
+        pool.map(functions.square, [1], buffersize="1")
+
+
+def test_a_stopped_worker_holds_nobody_else_up(pool):
+    """Its call waits, those of others do not."""
+    pids = set(pool.map(functions.pid_after, [0.2, 0.2]))
+    stopped = pids.pop()
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        futures = [pool.submit(functions.pid_after, 0) for _ in range(20)]
+        done, late = concurrent.futures.wait(futures, timeout=2)
+        assert 19 == len(done) and 1 == len(late)
+        assert pids == {each.result() for each in done}
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert stopped == late.pop().result(timeout=20)
+
+
+def test_the_time_of_waiting_is_not_counted_as_work(pool):
+    """`stats()` counts calls, and what workers did."""
+    list(pool.map(functions.pid_after, [0.05] * 10))
+    time.sleep(0.2)
+    stats = pool.stats()
+    assert 10 == stats.batches and 2 == len(stats.workers)
+    assert 0.5 <= stats.worker_busy_s < 2
