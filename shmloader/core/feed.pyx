@@ -5,7 +5,7 @@ import os
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.unistd cimport close

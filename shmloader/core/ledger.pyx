@@ -179,7 +179,6 @@ cdef class Ledger:
             OutOfSharedMemory: There is no room for its pages.
         """
         cdef int64_t outcome
-        cdef int found
         check_owner(self.table)
         ledger_collect(self.table)
         if self.table.counts[<int>SLOT_FORKED] != 0:
