@@ -39,7 +39,7 @@ def say() -> None:
         f"state_dict() are as on Linux; with workers these options are checked and do nothing: "
         f"{named}. stats() counts no batches, state_dict() does not know the place of workers, "
         "cached() and share() keep nothing, and SharedList, SharedDict, tune(), trace() and the "
-        "commands but `run` are not here"
+        "commands but `run` are not here; nor is downloaded() on Windows"
     )
 
 

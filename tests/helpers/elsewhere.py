@@ -16,6 +16,9 @@ _LACKS = (
     *("eventfd", "memfd_create", "pidfd_open", "posix_fallocate", "splice"),
     *("sched_getaffinity", "sched_setaffinity", "sched_getscheduler"),
 )
+# And what other systems have, but not Windows.
+_WINDOWS_LACKS = ("O_CLOEXEC", "fork", "getpriority", "register_at_fork", "setpriority")
+_WINDOWS_MODULES = ("fcntl", "posix_ipc", "resource", "termios")
 _open, _os_open, _listdir = builtins.open, os.open, os.listdir
 
 
@@ -25,11 +28,12 @@ def pretend(platform: str = "darwin") -> None:
     assert multiprocessing.connection.Pipe
     assert "shmloader" not in sys.modules, "it looks when it is imported"
     sys.platform = platform
-    for name in _LACKS:
+    for name in (*_LACKS, *(_WINDOWS_LACKS if platform == "win32" else ())):
         if hasattr(os, name):
             delattr(os, name)
     builtins.open, os.open, os.listdir = _without(_open), _without(_os_open), _without(_listdir)
-    sys.modules["shmloader.core._core"] = None  # an import of it fails
+    for name in ("shmloader.core._core", *(_WINDOWS_MODULES if platform == "win32" else ())):
+        sys.modules[name] = None  # an import of it fails
 
 
 def _without(call):

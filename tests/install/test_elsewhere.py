@@ -23,7 +23,7 @@ import sys, warnings
 sys.path.insert(0, {root!r})
 from tests.helpers import elsewhere
 if __name__ == "__main__":
-    elsewhere.pretend()
+    elsewhere.pretend({platform!r})
     warnings.simplefilter("ignore")
 import json, pickle, torch
 from torch.utils.data import DataLoader as Torchs, Dataset, IterableDataset, TensorDataset
@@ -36,9 +36,10 @@ from shmloader import DataLoader
 def there(tmp_path):
     """Give what runs the lines of a main function there, and returns what they print as JSON."""
 
-    def run_there(lines, before=""):
+    def run_there(lines, before="", platform="darwin"):
         body = "\n".join(f"    {line}" for line in lines.strip().splitlines())
-        script = f"{BEGIN.format(root=str(ROOT))}{before}\ndef main():\n{body}\n"
+        begin = BEGIN.format(root=str(ROOT), platform=platform)
+        script = f"{begin}{before}\ndef main():\n{body}\n"
         status, printed, said = run(tmp_path, f'{script}\nif __name__ == "__main__":\n    main()\n')
         assert 0 == status, said
         return [json.loads(line) for line in printed]
@@ -63,6 +64,27 @@ print(json.dumps(said))
 
     assert {*shmloader.__all__} - {*names} == {"SharedDict", "SharedList"} == absent.keys()
     assert f"shmloader.SharedList is not here: {WHY}" == absent["SharedList"]
+
+
+def test_windows_has_them_too(there):
+    """All names are imported there; `downloaded()`, which needs flock, says so."""
+    count, batches, state, said = there(
+        """
+print(json.dumps(len([getattr(shmloader, name) for name in shmloader.__all__])))
+loader = DataLoader(range(5), 2, slot_bytes=100, seed_by="batch")
+print(json.dumps([batch.tolist() for batch in loader]))
+print(json.dumps(loader.state_dict()["at"]))
+try:
+    shmloader.downloaded(len, "folder", 10)
+except OSError as error:
+    print(json.dumps(str(error)))
+""",
+        platform="win32",
+    )
+
+    assert len(shmloader.__all__) - 2 == count
+    assert ([[0, 1], [2, 3], [4]], "end") == (batches, state)
+    assert "downloaded() shares its folder by flock, which Windows lacks" == said
 
 
 def test_one_warning_says_so(there):
