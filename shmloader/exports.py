@@ -1,7 +1,7 @@
 """
 What the package exports. `import shmloader` runs this when the first of these names is used.
 
-Names of a room are absent with it, and two where there is no core; the error says why.
+Names of a room are absent with it, and some where there is no core; the error says why.
 """
 
 from shmloader.dataloader import DataLoader as DataLoader
@@ -65,9 +65,9 @@ if _has_room("data") and _LACKING is None:
 if _has_room("order/resuming"):
     from shmloader.order.resuming.merging import merge_states as merge_states
 
-if _has_room("pool"):
+if _has_room("pool") and _LACKING is None:
     from shmloader.pool.executor import Pool as Pool
 
-if _has_room("publishing"):
+if _has_room("publishing") and _LACKING is None:
     from shmloader.publishing import publish as publish
     from shmloader.publishing import subscribe as subscribe

@@ -38,8 +38,9 @@ def say() -> None:
         f"{note()}. The batches are the same. With num_workers=0 seed_by, device, rng() and "
         f"state_dict() are as on Linux; with workers these options are checked and do nothing: "
         f"{named}. stats() counts no batches, state_dict() does not know the place of workers, "
-        "cached() and share() keep nothing, and SharedList, SharedDict, tune(), trace() and the "
-        "commands but `run` are not here; nor is downloaded() on Windows"
+        "cached() and share() keep nothing, and SharedList, SharedDict, Pool, publish(), "
+        "subscribe(), tune(), trace() and the commands but `run` are not here; nor is downloaded() "
+        "on Windows"
     )
 
 
