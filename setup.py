@@ -1,5 +1,5 @@
 """
-Build the one extension module; pyproject.toml says everything else.
+Build the one extension module, on Linux; pyproject.toml says everything else.
 
 Switches, read from the environment:
     SHMLOADER_SANITIZE: What gcc's -fsanitize takes: "address,undefined" or "thread".
@@ -7,10 +7,12 @@ Switches, read from the environment:
     SHMLOADER_PORTABLE: 1 waits as on systems without a futex.
     SHMLOADER_KILL_POINTS: 1 lets a test kill a process at each step of the protocol, or choose
         at each step which process goes on.
+    SHMLOADER_NO_CORE: 1 builds no extension, as on other systems: torch's loader runs then.
     SHMLOADER_WERROR: 1 makes a warning an error: for this project's lint, not for users.
 """
 
 import os
+import sys
 from glob import glob
 
 import numpy
@@ -23,6 +25,7 @@ sanitize = os.environ.get("SHMLOADER_SANITIZE", "")
 assertions = os.environ.get("SHMLOADER_ASSERT") == "1"
 portable = os.environ.get("SHMLOADER_PORTABLE") == "1"
 kill_points = os.environ.get("SHMLOADER_KILL_POINTS") == "1"
+has_core = sys.platform == "linux" and os.environ.get("SHMLOADER_NO_CORE") != "1"
 warnings_are_errors = os.environ.get("SHMLOADER_WERROR") == "1"
 
 compile_flags = ["-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra"]
@@ -63,4 +66,5 @@ core = Extension(
 )
 
 # The generated C goes to build/, so that the package's folder holds only what people wrote.
-setup(ext_modules=cythonize(core, build_dir="build/cython", language_level=3))
+options = {"build_dir": "build/cython", "language_level": 3}
+setup(ext_modules=cythonize(core, **options) if has_core else [])

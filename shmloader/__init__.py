@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from shmloader import requirements, rooms
 
-requirements.check()
-
 if TYPE_CHECKING:
     from shmloader.exports import *
 else:
@@ -27,6 +25,7 @@ else:
             for room, absent in exports["_ROOMS"].items():
                 if name in absent:
                     rooms.require_room(name, room)
+                    raise requirements.absent(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
     def __dir__() -> list[str]:

@@ -18,7 +18,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from shmloader import describing, looking
 from shmloader.errors import at_users_line, if_allowed
 from shmloader.holders import counted_by
-from shmloader.memory import sending
 from shmloader.options import rules
 from shmloader.options.record import (
     OPTIONS,
@@ -31,7 +30,8 @@ from shmloader.options.record import (
     with_options,
 )
 from shmloader.stats import Held, Stats
-from shmloader.trainer.service import Service, why_unserved
+from shmloader.trainer.chosen import Service
+from shmloader.trainer.here import why_unserved
 
 T = TypeVar("T", covariant=True)
 
@@ -54,8 +54,6 @@ class Indexed(Protocol[T]):
     # For checkers alone: torch's own datasets have none, and what they are of is known by name.
     def __iter__(self) -> Iterator[Any]: ...
 
-
-sending.install()
 
 # Where Lightning notes the arguments of a loader made in one of its hooks, to build it again.
 _SAVED_BY_LIGHTNING = "__pl_saved_kwargs"

@@ -1,7 +1,7 @@
 """
 What the package exports. `import shmloader` runs this when the first of these names is used.
 
-Names of a room are absent with it; the error of who asks for one says which room that is.
+Names of a room are absent with it, and some where there is no core; the error says why.
 """
 
 from shmloader.dataloader import DataLoader as DataLoader
@@ -18,6 +18,7 @@ from shmloader.errors import UnsendableBatch as UnsendableBatch
 from shmloader.errors import UnusedOptionWarning as UnusedOptionWarning
 from shmloader.errors import WorkerBroken as WorkerBroken
 from shmloader.options.record import Device as Device
+from shmloader.requirements import LACKING as _LACKING
 from shmloader.rooms import has_room as _has_room
 from shmloader.serving import close as close
 from shmloader.serving import install as install
@@ -52,19 +53,21 @@ if _has_room("advice"):
     from shmloader.tuning import tune as tune
 
 if _has_room("data"):
-    from shmloader.data import SharedDict as SharedDict
-    from shmloader.data import SharedList as SharedList
     from shmloader.data import cached as cached
     from shmloader.data import downloaded as downloaded
     from shmloader.data import share as share
     from shmloader.data import tolerant as tolerant
 
+if _has_room("data") and _LACKING is None:
+    from shmloader.data import SharedDict as SharedDict
+    from shmloader.data import SharedList as SharedList
+
 if _has_room("order/resuming"):
     from shmloader.order.resuming.merging import merge_states as merge_states
 
-if _has_room("pool"):
+if _has_room("pool") and _LACKING is None:
     from shmloader.pool.executor import Pool as Pool
 
-if _has_room("publishing"):
+if _has_room("publishing") and _LACKING is None:
     from shmloader.publishing import publish as publish
     from shmloader.publishing import subscribe as subscribe

@@ -24,8 +24,8 @@ _logger = logging.getLogger("shmloader")
 _logger.addHandler(logging.NullHandler())
 # (time.monotonic(), message, arguments)
 _kept: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_KEPT_MAX)
-# The parent tells its own lines.
-os.register_at_fork(after_in_child=_kept.clear)
+if hasattr(os, "register_at_fork"):  # a system without has no forked children
+    os.register_at_fork(after_in_child=_kept.clear)  # the parent tells its own lines
 
 
 class _Thread(threading.local):

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shmloader.memory.pool import LAYOUT
 from shmloader.options.record import Options
 from shmloader.rooms import require_room
-from shmloader.trainer.service import Service
+from shmloader.trainer.chosen import Service
 
 if TYPE_CHECKING:
     from shmloader.advice.report import Report
@@ -24,8 +23,10 @@ if TYPE_CHECKING:
 def report_of(service: Service, loader: Any, options: Options) -> Report:
     """Judge the last epoch; the options are those that it was run with."""
     require_room("report()", "advice")
-    from shmloader.advice.report import growth_lines, report_on
+    from shmloader.advice.report import Report, growth_lines, report_on
 
+    if service.note:
+        return Report(None, lines=(service.note,))
     has_workers = loader.num_workers > 0
     last = service.last_epoch(service.setting(loader, options)) if has_workers else None
     report = report_on(*(last or (None, None, None)))
@@ -47,4 +48,6 @@ def write_trace(path: str | os.PathLike[str], services: Iterable[Service]) -> No
     from shmloader.views import trace
 
     traced = [trace.Traced(*log) for service in services for log in service.logs()]
+    from shmloader.memory.pool import LAYOUT  # only now: it needs the core
+
     trace.write_trace(path, traced, LAYOUT)

@@ -1,8 +1,9 @@
 """
-What has to be there before the rest is imported, and one clear ImportError for each that is not.
+What has to be there before the rest is imported: the compiled module, and Linux for it.
 
-pip sees to the rest. What it does not see is a system that is not Linux, a checkout that was not
-built, and a folder that was copied to another Python. This file runs before any other module of the
+On another system, and in a wheel that was built without the compiled module, torch's loader serves
+in place of slots. What is only a mistake is one clear ImportError: a checkout that was not built,
+and a folder that was copied to another Python. This file runs before any other module of the
 package.
 """
 
@@ -16,19 +17,17 @@ PACKAGE = Path(__file__).parent
 CORE = "shmloader.core._core"
 
 
-def check() -> None:
-    """Look for what pip does not see to."""
+def lacking() -> str | None:
+    """Say why there are no slots of shared memory here; None: there are."""
     # Without memfd, futex and /proc nothing was ever tested.
     if sys.platform != "linux":
-        raise ImportError(
-            f"shmloader needs Linux, and this is {sys.platform}: pip install shmloader on a Linux "
-            "machine, in a container or in WSL 2",
-            name="shmloader",
-        )
+        return f"this is {sys.platform}, and shared-memory slots need Linux"
     folder = PACKAGE / "core"  # where others will import the compiled module from
     if importlib.machinery.PathFinder.find_spec(CORE, [str(folder)]) is not None:
-        return
+        return None
     others = [path.name for path in folder.glob("_core*.so")]
+    if not others and not _is_checkout():
+        return f"shmloader was installed without its compiled module, {CORE}"
     raise ImportError(
         f"shmloader needs its compiled module, {CORE}, for {sys.implementation.cache_tag} "
         f"(found in {folder}: {', '.join(sorted(others)) or 'none'}): {installation()}",
@@ -38,6 +37,18 @@ def check() -> None:
 
 def installation() -> str:
     """Returns the pip command that installs this package, from its sources if it lies in them."""
-    if (PACKAGE.parent / "setup.py").exists():
+    if _is_checkout():
         return f"pip install {PACKAGE.parent}"
     return "pip install --force-reinstall --no-deps shmloader"
+
+
+def absent(what: str) -> ImportError:
+    """Make the error of a name that needs the compiled module."""
+    return ImportError(f"{what} is not here: {LACKING}", name="shmloader")
+
+
+def _is_checkout() -> bool:
+    return (PACKAGE.parent / "setup.py").exists()
+
+
+LACKING = lacking()

@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import torch.utils.data
 
-from shmloader import looking
+from shmloader import looking, requirements
 from shmloader.dataloader import DataLoader
 from shmloader.holders import HeldLoader, held_in, is_ahead, set_epoch
 from shmloader.options import rules
 from shmloader.options.record import Given, Options, options_of, takes_options
 from shmloader.stats import Stats
 from shmloader.stats.setting import Setting
-from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.service import Service, why_unserved
+from shmloader.trainer.chosen import Service
+from shmloader.trainer.here import why_unserved
 
 if TYPE_CHECKING:
     from shmloader.advice.report import Report
+    from shmloader.trainer.iterator import RingIterator
 
-_Make = Callable[[], RingIterator]
+    _Make = Callable[[], RingIterator]
 
 
 class _Hook:
@@ -56,6 +57,8 @@ def install(**options: Unpack[Given]) -> None:
     `_get_iterator` does not call torch's, a loader stays torch's. Processes that this one forks
     have it too. Calling it again changes the options of epochs that begin later.
 
+    On a system without slots of shared memory it warns of that, and every loader stays torch's.
+
     Args:
         **options: As for `DataLoader`, for each loader with workers that can have them.
 
@@ -65,6 +68,9 @@ def install(**options: Unpack[Given]) -> None:
     ours = options_of("install", options)
     rules.check_alone(ours)
     _hook.options = ours
+    if requirements.LACKING is not None:
+        Service()  # which says so; a loader of torch's class is served by torch as it is
+        return
     found: Any = torch.utils.data.DataLoader._get_iterator
     if found is _hook.ours:
         return
@@ -151,7 +157,8 @@ def stats(loader: Any) -> Stats:
     Raises:
         TypeError: It is no DataLoader, and holds none.
     """
-    return sum((service.stats(inner) for inner, service in _served_in(loader)), Stats())
+    nothing = Stats() if requirements.LACKING is None else Stats(note=Service().note)
+    return sum((service.stats(inner) for inner, service in _served_in(loader)), nothing)
 
 
 def report(loader: Any) -> Report:

@@ -191,6 +191,15 @@ def takes_indices_in_turn(dataset: Any) -> bool:
     return not getattr(dataset, "__getitems__", None)
 
 
+def is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
+    """Returns True if no code of the user's sees the request: torch takes its indices in turn."""
+    if is_iterable:
+        return True
+    if tolerance_of(dataset) is not None:
+        dataset = dataset.dataset  # which is asked as without what is around it
+    return takes_indices_in_turn(dataset)
+
+
 def is_of_a_sample(error: Exception) -> bool:
     """Returns False for errors of shmloader, and for torch's of a worker of another loader."""
     last = error.__traceback__

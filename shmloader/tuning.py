@@ -14,6 +14,7 @@ from typing import Any
 
 import torch.utils.data
 
+from shmloader import requirements
 from shmloader.advice.case import Case
 from shmloader.advice.changes import OF_DRAWS
 from shmloader.advice.report import FEWEST_BATCHES, case_of, judged
@@ -138,6 +139,8 @@ def tune(
         raise ValueError(f"seconds is {seconds}: it must be above 0, and finite")
     if isinstance(step, (int, float)) and not 0 <= step < math.inf:
         raise ValueError(f"step is {step} seconds: it must be 0 or more, and finite")
+    if requirements.LACKING is not None:
+        raise NotTunable(f"tune() measures slots, and {requirements.LACKING}")
     loader = make_loader()
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise NotTunable(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from shmloader import requirements
 from shmloader.cli.command import CommandError, naming_the_room
 from shmloader.cli.output import ReaderLeft, watched_output
 
@@ -30,7 +31,9 @@ class Command(NamedTuple):
     summary: str
 
     def run(self, name: str, arguments: Sequence[str]) -> int:
-        """Import the command and run it, unless a room of the package that it needs is absent."""
+        """Import the command and run it, unless what it needs of the package is absent."""
+        if requirements.LACKING is not None and name != "run":
+            raise CommandError(f"needs slots of shared memory: {requirements.LACKING}")
         module, _, attribute = self.target.partition(":")
         with naming_the_room(f"shmloader {name}"):
             found: Any = getattr(importlib.import_module(module), attribute)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import Dataset, IterableDataset
 
-from shmloader import draws
-from shmloader.data.cache_memory import MISSING, CacheMemory
+from shmloader import draws, requirements
 from shmloader.stats import CacheStats
 from shmloader.tolerance import Tolerating
+
+if TYPE_CHECKING or requirements.LACKING is None:
+    from shmloader.data.cache_memory import MISSING, CacheMemory
+else:
+    from shmloader.data.no_memory import MISSING, CacheMemory
 
 Sample = TypeVar("Sample")
 

@@ -2,6 +2,7 @@
 
 import operator
 import os
+import sys
 import time
 from collections.abc import Callable
 from hashlib import blake2b
@@ -36,6 +37,8 @@ class Downloads(Generic[Key]):
         self, fetch: Callable[[Key], bytes], folder: str | os.PathLike[str], max_bytes: int
     ) -> None:
         """Open the folder, as `downloaded` says."""
+        if sys.platform == "win32":
+            raise OSError("downloaded() shares its folder by flock, which Windows lacks")
         try:
             max_bytes = operator.index(max_bytes)
         except TypeError:

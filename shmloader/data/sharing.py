@@ -5,14 +5,17 @@ import sys
 import types
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 import torch
 
-from shmloader import log
-from shmloader.data.shared_dict import SharedDict
-from shmloader.data.shared_list import SharedList
+from shmloader import log, requirements
+
+_IS_HERE = requirements.LACKING is None
+if TYPE_CHECKING or _IS_HERE:
+    from shmloader.data.shared_dict import SharedDict
+    from shmloader.data.shared_list import SharedList
 
 # What is worth naming to a user who has named nothing.
 _MIN_BYTES = 1_000_000
@@ -20,7 +23,8 @@ _DEPTH = 6  # of objects inside of objects, from the dataset on
 _FEW = 1000  # items of a container that is looked into for others
 _SHOWN = 10
 _SAMPLE, _PARTS = 50, 500  # items whose size is looked at; parts of each
-_OPAQUE = (type, types.ModuleType, types.FunctionType, torch.nn.Module, SharedList, SharedDict)
+_OPAQUE = (type, types.ModuleType, types.FunctionType, torch.nn.Module)
+_SHARED = (SharedList, SharedDict) if _IS_HERE else ()
 
 
 class Replaced(NamedTuple):
@@ -70,7 +74,7 @@ def share(dataset: Any, *places: str) -> Sharing:
             `dataset.coco.annotations`, or item "annotations" if `coco` is a dict.
 
     Returns:
-        What was replaced.
+        What was replaced; nothing, where there are no shared-memory slots.
 
     Raises:
         ValueError: No place is named; the message lists the large lists and dicts.
@@ -81,6 +85,9 @@ def share(dataset: Any, *places: str) -> Sharing:
     if not places:
         raise ValueError(_unnamed(dataset))
     found = [_find(dataset, place) for place in places]
+    if not _IS_HERE:
+        log.tell("shared nothing: %s", requirements.LACKING)
+        return Sharing(())
     by_id = {id(each.value): each.value for each in found}
     made = {number: _shared(value) for number, value in by_id.items()}
     replaced = []
@@ -168,7 +175,7 @@ def _unnamed(dataset: Any) -> str:
 def _large_in(owner: Any, place: str, depth: int, seen: dict[int, Any]) -> Iterator[Replaced]:
     """Find the large lists and dicts below an object, each object once."""
     for name, value in _members(owner):
-        if id(value) in seen or isinstance(value, _OPAQUE):
+        if id(value) in seen or isinstance(value, (*_OPAQUE, *_SHARED)):
             continue
         seen[id(value)] = value  # kept, so that ids stay theirs
         spot = f"{place}.{name}" if place else str(name)

@@ -17,15 +17,18 @@ counts for a file that is not whole or not there, until it is the oldest.
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 
 from shmloader.data import entry
 from shmloader.data.index import DamagedIndex, Index, KeptValue, total_bytes
 from shmloader.errors import naming
+
+if sys.platform != "win32":  # where downloaded() refuses
+    import fcntl
 
 _PATIENCE_S = 1.0  # for the lock; a value that does not get it is not kept
 _LONG_PATIENCE_S = 60.0  # when a run begins: the index may be made anew

@@ -20,7 +20,7 @@ _READ_MAX = 1 << 20
 def read_text(path: str) -> str:
     """Read one of the kernel's files; nothing if it is not there. A tenth of what pathlib takes."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY)  # which no process that is started inherits
     except OSError:
         return ""
     try:

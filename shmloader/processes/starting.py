@@ -134,7 +134,8 @@ def _give_handler_back() -> None:
         signal.signal(signal.SIGINT, _handler)
 
 
-os.register_at_fork(after_in_child=_give_handler_back)
+if hasattr(os, "register_at_fork"):  # other systems import this to name a start method
+    os.register_at_fork(after_in_child=_give_handler_back)
 
 
 class Child(popen_fork.Popen):

@@ -278,6 +278,7 @@ class Stats:
         workers: For each worker what it did, in all epochs.
         caches: What each `cached()` in its dataset did, for this loader and for others.
         epochs: The last 64 epochs, the newest one last; it may be running.
+        note: Why nothing is counted: torch's own loader runs here. "": ours does.
     """
 
     batches: int = 0
@@ -302,10 +303,16 @@ class Stats:
     workers: tuple[WorkerStats, ...] = field(default=(), repr=False)
     caches: tuple[CacheStats, ...] = field(default=(), repr=False)
     epochs: tuple[Epoch, ...] = field(default=(), repr=False)
+    note: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        """Print the numbers, and the note if there is one."""
+        return f"{self!r}: {self.note}" if self.note else repr(self)
 
     def __add__(self, other: "Stats") -> "Stats":
         """Count two records together."""
         together: dict[str, Any] = {
+            "note": self.note or other.note,
             "workers": sums(self.workers, other.workers),
             "caches": _all_of(self.caches, other.caches),
         }

@@ -1,7 +1,8 @@
 """
 What runs in the training process: torch's scheduling over our transport.
 
-`service.py` makes the iterators of a loader and is called by dataloader.py and serving.py. They are
+`service.py` makes the iterators of a loader and is called by dataloader.py and serving.py; without
+workers `here.py` is enough, and `chosen.py` takes `elsewhere.py` where there are no slots. They are
 `iterator.py`, over worker processes, and `single.py`, without any. `epoch.py` is the epoch that an
 iterator is in, `parts.py` what is attached to it, `ways_out.py` how its batches get to the user.
 

@@ -1,137 +1,61 @@
-"""What serves one loader: its segments, and the iterators that use them."""
+"""What serves one loader where there are slots: its segments, and the iterators that use them."""
 
-import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch.utils.data
 
-from shmloader.errors import at_users_line, warn
+from shmloader.errors import at_users_line
 from shmloader.memory import limits, policy, sending
 from shmloader.memory.pool import LAYOUT, SegmentPool
 from shmloader.memory.segment import Shape, default_ring_bytes, shape_of
 from shmloader.options import rules
 from shmloader.options.record import Options
-from shmloader.order.order import NoPlace, Order
-from shmloader.order.samplers import epoch_of
+from shmloader.order.order import Order
 from shmloader.processes import scheduling
-from shmloader.rooms import has_room, require_room
+from shmloader.rooms import has_room
 from shmloader.stats import Epoch, Held, Stats
 from shmloader.stats.layout import Records
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
 from shmloader.tolerance import left_out_here
 from shmloader.trainer import opening
+from shmloader.trainer.here import ServiceHere, why_unserved
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
-from shmloader.trainer.single import SingleIterator
-
-_RESUMING = "order/resuming"
-_RESUMES = has_room(_RESUMING)
-if _RESUMES:
-    # Not when they are used: a process that has no descriptor left can import nothing.
-    from shmloader.order.resuming.place import Place
-    from shmloader.order.resuming.record import Record
-    from shmloader.order.resuming.resumption import Resumption
-    from shmloader.order.resuming.states import read
 
 _MAY_CACHE = has_room("data")
 if _MAY_CACHE:
     from shmloader.data.caches import caches_in
 
+sending.install()
+
 Evidence = tuple[Epoch, Timeline, Setting]  # what a report judges
 
 
-class Service:
+class Service(ServiceHere):
     """
     Makes the iterators of one loader, which is of our class or of torch's, and counts for all.
 
     Attributes:
         pool: The loader's segments.
-        started: The iterator that the next iter() returns; None: it makes one.
         attached: More parts of the iterators with workers that are made from now on.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
+        super().__init__()
         self.pool = SegmentPool(keep_pages)
-        self.started: Any = None
         self.attached: tuple[Any, ...] = ()
-        self._started_epoch: int | None = None  # the sampler's then; None: that of a loaded state
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
-        self._record: Record | None = None  # the last iterator's
-        self._loaded: Resumption | None = None  # for the next one
-        self._resumed_at: int | None = None  # the sampler's epoch where the last one went on
 
-    @property
-    def loaded(self) -> dict[str, Any] | None:
-        """The state that was loaded, until an iterator goes on from it."""
-        return None if self._loaded is None else self._loaded.state.copy()
-
-    def iterate_here(self, loader: Any, options: Options) -> SingleIterator:
-        """Start an iterator of a loader without workers."""
-        rules.check(loader, options)
-        self._look_back(loader)
-        place = self._place(loader, options)
-        order = Order(loader._index_sampler, place, is_packed=False)
-        iterator = SingleIterator(loader, options, order, Parts(place))
-        if place.record is not None:
-            place.record.ask = iterator.dataset_to_ask()
-        self._begin_from(place)
-        return iterator
-
-    def _place(self, loader: Any, options: Options) -> NoPlace:
-        """Return what knows where a new iterator is, if the room of that is there."""
-        return Place(loader, options, self._loaded) if _RESUMES else NoPlace()
-
-    def _begin_from(self, place: NoPlace) -> None:
-        self._loaded, self._record = None, place.record
-
-    def state_dict(
-        self,
-        loader: Any,
-        options: Callable[[], Options],
-        *,
-        is_ahead: bool = False,
-        counted: int | None = None,
-    ) -> dict[str, Any]:
-        """
-        Say where the loader is; what was loaded and not begun is where it is.
-
-        Args:
-            is_ahead: The loop has not seen the last batch, until the epoch is over.
-            counted: How many batches the loop takes, if it never asks for the end of an epoch.
-        """
-        if self.loaded is not None:
-            return self.loaded
-        if not _RESUMES:
-            require_room("state_dict()", _RESUMING)
-        if self._record is None:
-            # A copy of a loader whose workers live on shares their iterator.
-            live = loader._iterator if isinstance(loader._iterator, RingIterator) else None
-            self._record = Record(loader, options()) if live is None else live._order.place.record
-        return self._record.state_before() if is_ahead else self._record.state_dict(counted)
-
-    def load_state_dict(self, loader: Any, options: Options, state: Any) -> int | None:
-        """
-        Have the next iterator go on from a state.
-
-        Returns:
-            The sampler's epoch then; None if it has none.
-
-        Raises:
-            ValueError, TypeError: It cannot; nothing has changed.
-        """
-        require_room("load_state_dict()", _RESUMING)
-        self._loaded = Resumption(loader, options, read(state)) if state != {} else None
-        self._record = None
-        self._end_start()
-        # One whose workers live on would begin its next epoch where it is itself.
-        loader._iterator = None
-        return None if self._loaded is None else self._loaded.sampler_epoch
+    def _live_record(self, loader: Any) -> Any:
+        # A copy of a loader whose workers live on shares their iterator.
+        live = loader._iterator
+        return live._order.place.record if isinstance(live, RingIterator) else None
 
     def iterate(self, loader: Any, options: Options) -> RingIterator:
         """Start an iterator of a loader with workers, as torch's `_get_iterator` does."""
@@ -154,18 +78,6 @@ class Service:
         self._begin_from(place)
         self._iterators[id(iterator)] = iterator
         return iterator
-
-    def _look_back(self, loader: Any) -> None:
-        """Warn if the sampler is told to go back behind the epoch of a state that was loaded."""
-        before = self._resumed_at
-        self._resumed_at = None if self._loaded is None else self._loaded.sampler_epoch
-        epoch = epoch_of(loader._index_sampler)
-        if before is not None and self._loaded is None and epoch < before:
-            warn(
-                f"the state that was loaded went on in the sampler's epoch {before}, and this "
-                f"epoch is its {epoch}, whose order that run has had: call "
-                f"set_epoch({before + 1}) now, and count on from there"
-            )
 
     def stats(self, loader: Any) -> Stats:
         """Count over all epochs and live iterators of a loader, and what its caches did."""
@@ -226,33 +138,7 @@ class Service:
         """List the batches that still occupy a slot."""
         return self.pool.held()
 
-    def start(self, loader: Any, begin: Callable[[], Any]) -> None:
-        """Begin an epoch ahead, unless that was done."""
-        if self.started_here() is None:
-            is_resumed = self._loaded is not None
-            self.started = begin()
-            self._started_epoch = None if is_resumed else epoch_of(loader._index_sampler)
-
-    def take_started(self, loader: Any) -> Any:
-        """Return the iterator that was started ahead, if iter() would begin the same one now."""
-        started = self.started_here()
-        if started is None or self._started_epoch in (None, epoch_of(loader._index_sampler)):
-            self.started = None
-            return started
-        # Workers that live on go to the new epoch by themselves.
-        if loader._iterator is None:
-            self._end_start()
-        self.started = None
-        return None
-
-    def started_here(self) -> Any:
-        """Return the iterator that was started ahead, unless a parent of this process did it."""
-        if getattr(self.started, "is_of_another_process", False):
-            self.started = None
-        return self.started
-
     def _end_start(self) -> None:
-        """Undo a start of an epoch ahead."""
         started, self.started = self.started_here(), None
         if isinstance(started, RingIterator):
             started._shutdown_workers()
@@ -283,16 +169,3 @@ def _shape_of(loader: Any, options: Options) -> Shape:
         options.ring_bytes,
         options.device.prefetch if options.device and options.device.copies else 0,
     )
-
-
-def why_unserved(loader: Any) -> str | None:
-    """Say why the workers of a loader cannot fill slots; None if they can."""
-    context = loader.multiprocessing_context
-    process = getattr(context, "Process", None)
-    if isinstance(process, type) and issubclass(process, threading.Thread):
-        return (
-            f"the workers of {type(context).__name__} are threads, and slots are filled by "
-            "processes: use multiprocessing_context='fork', 'spawn' or 'forkserver' (with MONAI, "
-            "use_thread_workers=False), or torch's own loader"
-        )
-    return None

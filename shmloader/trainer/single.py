@@ -15,9 +15,8 @@ from shmloader.order import telling
 from shmloader.order.order import Order
 from shmloader.trainer.epoch import CurrentEpoch, Start
 from shmloader.trainer.parts import Parts
-from shmloader.trainer.ways_out import without_workers
+from shmloader.way_out import transformed
 from shmloader.worker import restoring, snapshot
-from shmloader.worker.client import is_fetched_singly
 from shmloader.worker.seeds import SeededFetcher, listed
 from shmloader.worker.snapshot import Position
 
@@ -42,7 +41,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     def __init__(self, loader: Any, options: Options, order: Order, parts: Parts) -> None:
         """Begin as torch's does, and bring the dataset to where the order is."""
         # First: a device that is not there costs no draw.
-        self._to_device = without_workers(options)
+        self._to_device = _way_to_device(options)
         self._task = 0
         self._by_batch = options.seed_by == BY_BATCH
         self._order, self.parts = order, parts
@@ -139,7 +138,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         if not self._by_batch:
             return fetcher
         is_iterable = self._dataset_kind == _DatasetKind.Iterable
-        watches = self._auto_collation and is_fetched_singly(self._dataset, is_iterable)
+        watches = self._auto_collation and tolerance.is_fetched_singly(self._dataset, is_iterable)
         return _Aside(fetcher, int(self._base_seed), watches, self._epoch.number, self._delivered)
 
     @staticmethod
@@ -215,3 +214,20 @@ class _Aside(SeededFetcher):
             return self.fetch_as(numbers, request)
         finally:
             draws.set_random_states(before)
+
+
+def _way_to_device(options: Options) -> Callable[[Any], Any] | None:
+    """
+    Return what brings a batch out of a loader without workers; None: it stays what it is.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    if options.device is None:
+        return None
+    if options.device.copies:
+        from shmloader.device.in_process import bringing_to  # the room may be absent
+
+        return bringing_to(options.device)
+    transform = options.device.transform
+    return transform and functools.partial(transformed, transform=transform)

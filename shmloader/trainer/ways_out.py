@@ -79,18 +79,6 @@ def _to_device(
     return DeviceWay(transport.received, transport.drain_ahead, copies)
 
 
-def without_workers(options: Options) -> Callable[[Any], Any] | None:
-    """Return what brings a batch out of a loader without workers; None: it stays what it is."""
-    if options.device is None:
-        return None
-    if options.device.copies:
-        from shmloader.device.in_process import bringing_to  # the room may be absent
-
-        return bringing_to(options.device)
-    transform = options.device.transform
-    return transform and functools.partial(transformed, transform=transform)
-
-
 def _through(received: Received, transform: Callable[[Any], Any], answer: Answer) -> Any:
     batch = received.deliver(answer)
     try:

@@ -202,7 +202,9 @@ class Worker:
             self._fetcher.dataset = tolerance.single(self._dataset)
         if spec.is_seeded:
             self._fetcher = SeededFetcher(self._fetcher, spec.base_seed)
-        self._watches = spec.auto_collation and is_fetched_singly(self._dataset, self._is_iterable)
+        self._watches = spec.auto_collation and tolerance.is_fetched_singly(
+            self._dataset, self._is_iterable
+        )
 
     def _aim(self, ahead: LookAhead) -> None:
         """Have the threads fetch what torch's fetcher would."""
@@ -321,12 +323,3 @@ class Worker:
         iterator = self._fetcher.dataset_iter
         if iterator is not self._dataset:
             position.iterator = snapshot.state_of(iterator)
-
-
-def is_fetched_singly(dataset: Any, is_iterable: bool) -> bool:
-    """Returns True if no code of the user's sees the request: torch takes its indices in turn."""
-    if is_iterable:
-        return True
-    if tolerance.tolerance_of(dataset) is not None:
-        dataset = dataset.dataset  # which is asked as without what is around it
-    return tolerance.takes_indices_in_turn(dataset)

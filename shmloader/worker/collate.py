@@ -8,17 +8,21 @@ samples natively. What is not covered, and every error, is left to torch's funct
 storages are slot memory then: see the module `storages`.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 from torch.utils.data._utils import collate as torch_collate
 
-from shmloader.core import Desk
 from shmloader.worker import storages
 from shmloader.worker.storages import here
+
+if TYPE_CHECKING:
+    from shmloader.core import Desk
 
 _desk: Any = None  # the worker's end of its segment, in a worker process
 _torchs_collate = torch_collate.collate

@@ -8,16 +8,20 @@ either. At all other times it is torch's own: a dataset that asks for it may sha
 than a batch lives, or want more of it than a batch may have.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 from torch.utils.data import default_collate, default_convert
 
-from shmloader.core import Desk
+if TYPE_CHECKING:
+    from shmloader.core import Desk
+
 
 _desk: Any = None  # the worker's end of its segment, in a worker process
 _Storage: Any = torch.UntypedStorage

@@ -517,6 +517,16 @@ def test_it_looks_like_the_dataset_inside():
     assert 4 == len(tolerant(stream).samples)
 
 
+def test_a_stream_with_a_length_has_one():
+    """It is that of the stream inside."""
+
+    class Sized(FaultyStream):
+        def __len__(self):
+            return 7
+
+    assert 7 == len(tolerant(Sized(4, ())))
+
+
 def again(dataset):
     """Returns what comes out of a pickle."""
     return pickle.loads(pickle.dumps(dataset))

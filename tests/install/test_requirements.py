@@ -28,11 +28,28 @@ def run_alone(program: str) -> str:
     return done.stdout.strip()
 
 
-def test_another_system_is_refused(monkeypatch):
-    """On a system that is not Linux, the error says which system this is."""
+def test_another_system_is_named(monkeypatch):
+    """On a system that is not Linux, the reason says which system this is."""
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(ImportError, match="shmloader needs Linux, and this is darwin"):
-        requirements.check()
+
+    assert "this is darwin, and shared-memory slots need Linux" == requirements.lacking()
+
+
+def test_a_wheel_without_the_core_is_no_mistake(tmp_path, monkeypatch):
+    """Where no core of any Python lies, and no sources, it was built without one."""
+    (tmp_path / "shmloader" / "core").mkdir(parents=True)
+    monkeypatch.setattr(requirements, "PACKAGE", tmp_path / "shmloader")
+
+    assert "installed without its compiled module" in requirements.lacking()
+
+
+def test_a_checkout_that_was_not_built(tmp_path, monkeypatch):
+    """The error says how to build it."""
+    (tmp_path / "shmloader" / "core").mkdir(parents=True)
+    (tmp_path / "setup.py").touch()
+    monkeypatch.setattr(requirements, "PACKAGE", tmp_path / "shmloader")
+    with pytest.raises(ImportError, match=r"none\): pip install"):
+        requirements.lacking()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +64,7 @@ def test_a_package_that_was_not_built(tmp_path, monkeypatch, has_sources, comman
         (tmp_path / "setup.py").touch()
     monkeypatch.setattr(requirements, "PACKAGE", tmp_path / "shmloader")
     with pytest.raises(ImportError, match="shmloader needs its compiled module") as caught:
-        requirements.check()
+        requirements.lacking()
 
     assert "core: _core.cpython-39-x86_64-linux-gnu.so)" in str(caught.value)
     assert str(caught.value).endswith(f"): {command.format(tmp_path)}")

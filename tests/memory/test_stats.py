@@ -68,7 +68,7 @@ def cache(number, hits):
 
 def test_records_add_up():
     """Every count is added, states that one of them knows are kept, a shared cache counts once."""
-    apart = {"slots", "spills", "copied", "next", "step", "workers", "caches", "epochs"}
+    apart = {"slots", "spills", "copied", "next", "step", "workers", "caches", "epochs", "note"}
     names = [each.name for each in dataclasses.fields(Stats) if each.name not in apart]
     numbers = {name: number for number, name in enumerate(names, start=1)}
     one = Stats(
@@ -90,7 +90,9 @@ def test_records_add_up():
         epochs=(epoch(2),),
     )
     total = one + other
+    said = dataclasses.replace(one, note="why") + other
 
+    assert ("why", "why", "") == (said.note, (other + said).note, total.note)
     assert {"free": 4, "leased": 2, "retired": 4} == total.slots
     assert {"too_few_slots": 3, "for_children": 3} == total.spills
     assert {"direct": 3, "staged": 1} == total.copied

@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 
 from shmloader.cli.command import CommandError
 from shmloader.cli.doctor.finding import Finding
-from shmloader.worker.client import is_fetched_singly
+from shmloader.tolerance import is_fetched_singly
 from shmloader.worker.fetch_threads import FetchThreads, Task
 from shmloader.worker.seeds import Turn
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shmloader import requirements
 from shmloader.cli.command import CommandError, WrongArguments, parser_of
 from shmloader.cli.run.settings import VARIABLE, Settings
 from shmloader.options.record import OPTIONS, Options
@@ -40,6 +41,11 @@ def main(arguments: Sequence[str]) -> int:
     program = _program_in(chosen)
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: settings.to_text()}
+    if requirements.LACKING is not None:
+        print(
+            f"shmloader run: torch's own loader runs here: {requirements.LACKING}", file=sys.stderr
+        )
+        environment = dict(os.environ)
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     if getattr(sys.stdout, "write_through", False):
         flags.append("-u")  # which that function does not know

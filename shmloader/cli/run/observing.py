@@ -26,8 +26,8 @@ from shmloader.cli.run.epochs import Clock, Watched
 from shmloader.cli.run.settings import Settings
 from shmloader.cli.run.table import lines
 from shmloader.errors import at_users_line
+from shmloader.trainer.here import why_unserved
 from shmloader.trainer.iterator import RingIterator
-from shmloader.trainer.service import why_unserved
 
 # Where a launcher says which rank this is: torchrun, Open MPI, other MPIs, Slurm.
 _RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")

@@ -1,0 +1,317 @@
+"""
+What a loader without workers needs of the core, in Python: for systems where it cannot be built.
+
+Each name does what the compiled one does, to the bit: a state that was saved with one is loaded
+with the other. A test holds them against each other.
+"""
+
+import copy
+import hashlib
+import marshal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import torch
+
+_CHUNK = 4096  # requests that are replayed before the caller is asked again,
+_CHUNK_S = 1.0  # or for so long
+
+_MASK = (1 << 64) - 1
+_POSITIVE = (1 << 63) - 1
+_FIRST_FACTOR, _SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_STRIDE = 0x9E3779B97F4A7C15
+
+
+def is_plain(value: Any) -> bool:
+    """Returns True for a plain strided CPU tensor that needs no gradient and is no lazy view."""
+    return (
+        type(value) is torch.Tensor
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not (value.requires_grad or value.is_conj() or value.is_neg())
+    )
+
+
+# Requests
+
+
+class Indices(list[int]):
+    """The indices of one request."""
+
+    def tolist(self) -> list[int]:
+        """Return them as a list of ints."""
+        return list(self)
+
+
+def pack_request(index: Any) -> Any:
+    """Return a request as it is: it is packed for workers alone."""
+    return index
+
+
+class Plan:
+    """The requests of one epoch, as a batch sampler would draw them: an iterator of `Indices`."""
+
+    def __init__(self, draw: Any, batch_size: int, drop_last: bool, end: Any = None) -> None:
+        """Draw nothing yet; the arguments are those of the compiled class."""
+        self._draw, self._size, self._drop_last, self._end = draw, batch_size, drop_last, end
+        self._drawn: Any = None
+        self._at = 0
+        self._is_over = False
+
+    def __iter__(self) -> "Plan":
+        return self
+
+    def _take(self) -> None:
+        if self._drawn is None:
+            self._is_over = True  # as a generator is that raised
+            self._drawn = self._draw()
+            self._is_over = False
+
+    def __next__(self) -> Indices:
+        if self._is_over:
+            raise StopIteration
+        self._take()
+        found = self._drawn[self._at : self._at + self._size]
+        if len(found) < self._size:
+            self._is_over = True
+            if self._end is not None:
+                self._end()
+            if len(found) == 0 or self._drop_last:
+                raise StopIteration
+        self._at += len(found)
+        return Indices(found.tolist())
+
+    def skip(self, requests: int) -> None:
+        """Leave out the next requests, which are drawn all the same."""
+        if not self._is_over:
+            self._take()
+        self._at = min(len(self._drawn), self._at + requests * self._size)
+
+
+class Samples:
+    """The indices of a batch for torch's fetcher, which takes one and then fetches its sample."""
+
+    def __init__(self, indices: list[Any]) -> None:
+        """Note the samples of a batch."""
+        self._indices = indices
+        self.position = 0
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> "Samples":
+        self.position = 0
+        return self
+
+    def __next__(self) -> Any:
+        if self.position >= len(self._indices):
+            raise StopIteration
+        self.position += 1
+        return self._indices[self.position - 1]
+
+
+# What was delivered
+
+
+def _mix(word: int) -> int:
+    word = (word ^ (word >> 30)) * _FIRST_FACTOR & _MASK
+    word = (word ^ (word >> 27)) * _SECOND_FACTOR & _MASK
+    return word ^ (word >> 31)
+
+
+def _sum_numbers(numbers: list[int]) -> int:
+    with numpy.errstate(over="ignore"):
+        words = numpy.array(numbers, numpy.int64).view(numpy.uint64)
+        words = words + numpy.arange(1, len(words) + 1, dtype=numpy.uint64) * numpy.uint64(_STRIDE)
+        words = (words ^ (words >> numpy.uint64(29))) * numpy.uint64(_FIRST_FACTOR)
+        words = words ^ (words >> numpy.uint64(32))
+        return (len(words) + int(words.sum(dtype=numpy.uint64))) & _MASK
+
+
+def _fits(number: Any) -> bool:
+    return type(number) is int and -(1 << 63) <= number < 1 << 63
+
+
+def _sum_request(index: Any) -> int:
+    """A checksum of a request; 0 for what has no value that can be compared in another process."""
+    if type(index) is Indices or (type(index) is list and all(map(_fits, index))):
+        return _sum_numbers(index)
+    if _fits(index):
+        return _sum_numbers([index])
+    try:
+        # Version 2 writes values alone: not which objects are one, nor which strings are interned.
+        digest = hashlib.blake2b(marshal.dumps(index, 2), digest_size=8).digest()
+    except Exception:
+        return 0
+    return int.from_bytes(digest, "little")
+
+
+def _sum_batch(request: int, number: int) -> int:
+    return _mix((request + number * _STRIDE) & _MASK)
+
+
+class Delivered:
+    """The batches of one epoch that were delivered; the compiled class says what each name is."""
+
+    def __init__(
+        self,
+        workers: int,
+        is_numbered: bool,
+        gaps: list[int] | None = None,
+        base: int = 0,
+        by_worker: list[int] | None = None,
+        last_worker: int = -1,
+    ) -> None:
+        """Begin an epoch, or go on in one."""
+        self._is_numbered = is_numbered
+        self._gaps = [] if gaps is None else gaps
+        self._base = self.high = base
+        self.low = self._gaps[0] if self._gaps else base
+        self._early = set(range(self.low, base)).difference(self._gaps)
+        self.by_worker = [0] * max(workers, 1) if by_worker is None else list(by_worker)
+        self.count = base - len(self._gaps) if is_numbered else sum(self.by_worker)
+        self.snapshots: list[bytes | None] = [None] * max(workers, 1)
+        self.last_worker = last_worker
+        self.sampler: bytes | None = None
+        self.sampler_at = 0
+        self._sum = 0
+        self._sums: dict[int, int] = {}
+        self._states: dict[int, bytes] = {}
+        self._task = -1
+        self._worker = 0
+        self._snapshot: bytes | None = None
+        self._last: _Last | None = None
+        self._last_sum = 0
+
+    @property
+    def checksum(self) -> int:
+        """Of the indices of all batches delivered, as an int of 63 bits."""
+        return self._sum & _POSITIVE
+
+    def start(self, sampler: bytes | None, at: int = 0) -> None:
+        """Note the state of the sampler when it had drawn so many batches."""
+        self.sampler, self.sampler_at = sampler, at
+
+    def trust(self, checksum: int) -> None:
+        """Take over the checksum of what was delivered before."""
+        self._sum = checksum
+
+    def number_of(self, task: int) -> int:
+        """The number of a batch in its epoch."""
+        gaps = len(self._gaps)
+        return self._gaps[task] if task < gaps else self._base + task - gaps
+
+    def draw(self, task: int, index: Any, state: bytes | None = None) -> None:
+        """Note what was drawn for a task, and the sampler's state after it."""
+        if self._is_numbered:
+            self._sums[task] = _sum_request(index)
+            if state is not None:
+                self._states[self.number_of(task)] = state
+
+    def take(self, task: int, worker: int, snapshot: bytes | None = None) -> None:
+        """Have the batch of a task in hand."""
+        self._task, self._worker, self._snapshot = task, worker, snapshot
+
+    def hand_out(self, log: None = None) -> None:
+        """Hand the batch in hand out, if there is one: from here on a checkpoint holds it."""
+        if self._task < 0:
+            return
+        self._last = _Last(self, self.snapshots[self._worker])
+        if self._is_numbered:
+            self._count_number(self.number_of(self._task))
+        self._task = -1
+        self.count += 1
+        self.last_worker = self._worker
+        self.by_worker[self._worker] += 1
+        if self._snapshot is not None:
+            self.snapshots[self._worker], self._snapshot = self._snapshot, None
+
+    def _count_number(self, number: int) -> None:
+        self._last_sum = _sum_batch(self._sums.pop(self._task, 0), number)
+        self._sum = (self._sum + self._last_sum) & _MASK
+        if number == self.low:
+            self._advance(number + 1)
+        else:
+            self._early.add(number)
+        self.high = max(self.high, number + 1)
+
+    def _advance(self, low: int) -> None:
+        while low in self._early:
+            self._early.remove(low)
+            low += 1
+        for number in [number for number in self._states if number < low]:
+            state = self._states.pop(number)
+            if number == low - 1:
+                self.sampler, self.sampler_at = state, low
+        self.low = low
+
+    def put_back(self) -> None:
+        """The batch in hand is not delivered: it is lost to an interrupt."""
+        self._task, self._snapshot = -1, None
+
+    def before(self) -> "Delivered":
+        """Make what this was before the last batch was delivered, to be read alone."""
+        last = self._last
+        if last is None:
+            return self
+        made = Delivered(
+            len(self.by_worker), self._is_numbered, None, 0, self.by_worker, last.worker
+        )
+        made.by_worker[self.last_worker] -= 1
+        made.count = self.count - 1
+        made.snapshots = list(self.snapshots)
+        made.snapshots[self.last_worker] = last.snapshot
+        made.sampler, made.sampler_at = last.sampler
+        if self._is_numbered:
+            made.low, made.high, made._early = last.place
+            made._sum = (self._sum - self._last_sum) & _MASK
+        return made
+
+    def missing(self) -> list[int]:
+        """List the numbers below `high` that were not delivered."""
+        return [number for number in range(self.low, self.high) if number not in self._early]
+
+
+class _Last:
+    """What a delivery replaced."""
+
+    def __init__(self, delivered: Delivered, snapshot: bytes | None) -> None:
+        self.worker = delivered.last_worker
+        self.snapshot = snapshot
+        self.sampler = delivered.sampler, delivered.sampler_at
+        early = set(delivered._early)
+        self.place = delivered.low, delivered.high, early
+
+
+def replay(
+    requests: Iterator[Any], first: int, high: int, missing: set[int], kept: list[Any]
+) -> tuple[int, int]:
+    """
+    Draw again what was drawn before, for a second at most and one request.
+
+    Args:
+        requests: An iterator.
+        first: The number of the next request; high: of the first that was not drawn before.
+        missing: Numbers that were not delivered, whose requests go to `kept`.
+        kept: Gets these.
+
+    Returns:
+        The number of the next request, and the part of the checksum.
+
+    Raises:
+        StopIteration: There are no more requests.
+    """
+    number, end, total = first, min(high, first + _CHUNK), 0
+    until = time.monotonic() + _CHUNK_S
+    while number < end:
+        index = next(requests)
+        if number in missing:
+            kept.append(copy.copy(index))  # some samplers use one list again
+        else:
+            total += _sum_batch(_sum_request(index), number)
+        number += 1
+        if time.monotonic() > until:
+            break
+    return number, total & _MASK

@@ -1,0 +1,128 @@
+"""
+What serves a loader where there are no slots of shared memory: torch's own loader.
+
+Without workers all is as elsewhere. With workers the batches are torch's, options do nothing but
+are checked, and one warning in the process says so.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import torch.utils.data
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from shmloader import requirements
+from shmloader.errors import at_users_line, warn
+from shmloader.options import rules
+from shmloader.options.record import OPTIONS, Options
+from shmloader.stats import Held, Stats
+from shmloader.tolerance import left_out_here
+from shmloader.trainer.here import ServiceHere
+
+_BEGINNING = "start"  # of a state: it is of no epoch that had begun
+_said: list[bool] = []
+
+
+def note() -> str:
+    """Say in a line that torch's loader runs in place of ours, and why."""
+    return f"torch's own loader runs here: {requirements.LACKING}"
+
+
+def say() -> None:
+    """Warn once in this process."""
+    if _said:
+        return
+    _said.append(True)
+    named = ", ".join(OPTIONS)
+    warn(
+        f"{note()}. The batches are the same. With num_workers=0 seed_by, device, rng() and "
+        f"state_dict() are as on Linux; with workers these options are checked and do nothing: "
+        f"{named}. stats() counts no batches, state_dict() does not know the place of workers, "
+        "cached() and share() keep nothing, and SharedList, SharedDict, Pool, publish(), "
+        "subscribe(), tune(), trace() and the commands but `run` are not here; nor is downloaded() "
+        "on Windows"
+    )
+
+
+class Service(ServiceHere):
+    """
+    Makes the iterators of one loader.
+
+    Attributes:
+        note: Why it counts nothing.
+    """
+
+    def __init__(self, keep_pages: bool = True) -> None:
+        super().__init__()
+        self.note = note()
+        self._has_told = False
+        say()
+
+    def iterate(self, loader: Any, options: Options) -> Any:
+        """Start an iterator of torch's for a loader with workers."""
+        at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
+        rules.check(loader, options)
+        self._loaded = None  # the beginning of an epoch: others are refused
+        return _MultiProcessingDataLoaderIter(loader)
+
+    def state_dict(
+        self,
+        loader: Any,
+        options: Callable[[], Options],
+        *,
+        is_ahead: bool = False,
+        counted: int | None = None,
+    ) -> dict[str, Any]:
+        """Say where the loader is, as on Linux; with workers, that it has not begun."""
+        if loader.num_workers > 0:
+            self._record = None
+            self._tell()
+        return super().state_dict(loader, options, is_ahead=is_ahead, counted=counted)
+
+    def _tell(self) -> None:
+        if not self._has_told:
+            self._has_told = True
+            warn(
+                "this state is of an epoch's beginning, because with workers torch's own loader "
+                f"does not tell its place ({requirements.LACKING}): it does with num_workers=0"
+            )
+
+    def load_state_dict(self, loader: Any, options: Options, state: Any) -> int | None:
+        """
+        Have the next iterator go on from a state, as on Linux.
+
+        Raises:
+            ValueError, TypeError: It cannot, or there are workers; nothing has changed.
+        """
+        is_begun = isinstance(state, Mapping) and state.get("at", _BEGINNING) != _BEGINNING
+        if loader.num_workers > 0 and is_begun:
+            raise ValueError(
+                "this state is of a run that had begun, and with workers torch's own loader cannot "
+                f"go on from there ({requirements.LACKING}): load it with num_workers=0"
+            )
+        return super().load_state_dict(loader, options, state)
+
+    def stats(self, loader: Any) -> Stats:
+        """Say that nothing is counted but what this process has left out."""
+        return Stats(left_out=left_out_here(loader.dataset), note=self.note)
+
+    def held(self) -> list[Held]:
+        """List no batches: none occupies a slot."""
+        return []
+
+    def logs(self) -> Iterator[Any]:
+        """Refuse a trace."""
+        self._refuse("trace()")
+
+    def last_records(self) -> Any:
+        """Refuse a picture."""
+        self._refuse("report(picture=...)")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise RuntimeError(f"{what} has nothing to show: {self.note}")
+
+    def close(self, loader: Any) -> None:
+        """Stop the workers that live on between epochs."""
+        iterator, loader._iterator, self.started = loader._iterator, None, None
+        if isinstance(iterator, _MultiProcessingDataLoaderIter):
+            iterator._shutdown_workers()
