@@ -35,14 +35,10 @@ static inline void clock_add_starved(struct worker_clock *clock, uint64_t ns) {
   STEP("clock: starved_ns");
 }
 
-/* A sample was left out. Worker only; wait-free. */
-static inline void clock_add_left_out(struct worker_clock *clock) {
-  clock_count(&clock->left_out, 1);
-}
-
 /* A request was answered. Worker only; wait-free. */
 static inline void clock_add_batch(struct worker_clock *clock, uint64_t fetching_ns,
-                                   uint64_t collating_ns, uint64_t blocked_ns, uint64_t bytes) {
+                                   uint64_t collating_ns, uint64_t blocked_ns, uint64_t bytes,
+                                   uint64_t left_out) {
   clock_count(&clock->fetching_ns, fetching_ns);
   STEP("clock: fetching_ns");
   clock_count(&clock->collating_ns, collating_ns);
@@ -53,6 +49,8 @@ static inline void clock_add_batch(struct worker_clock *clock, uint64_t fetching
   STEP("clock: batches");
   clock_count(&clock->bytes, bytes);
   STEP("clock: bytes");
+  clock_count(&clock->left_out, left_out);
+  STEP("clock: left_out");
 }
 
 #endif

@@ -151,7 +151,9 @@ void desk_end_batch(struct desk *desk, uint32_t slot, uint64_t blocked_ns, uint6
   STEP("times: written");
   uint64_t fetching_ns = times->fetched_ns - times->taken_ns - times->blocked_fetching_ns;
   uint64_t collating_ns = now - times->fetched_ns - (blocked_ns - times->blocked_fetching_ns);
-  clock_add_batch(&desk->block->clock, fetching_ns, collating_ns, blocked_ns, bytes);
+  clock_add_batch(&desk->block->clock, fetching_ns, collating_ns, blocked_ns, bytes,
+                  desk->left_out);
+  desk->left_out = 0;
 }
 
 bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot) {

@@ -16,6 +16,7 @@ struct desk {
   struct ring_reader task_ring;
   struct ring_writer ready_ring;
   uint64_t next_ticket; /* the lowest that it may still take */
+  uint64_t left_out;    /* samples that the batch in hand is smaller by */
 };
 
 /* Sit down at a worker's rings. The segment is mapped at base; pages are added to fd. */

@@ -297,7 +297,6 @@ cdef extern from "segment.h" nogil:
     uint32_t cell_slot(uint32_t cell)
     log_record *segment_record(uint8_t *base, const geometry *geometry, uint32_t place)
     void clock_add_starved(worker_clock *clock, uint64_t ns)
-    void clock_add_left_out(worker_clock *clock)
 
 
 cdef extern from "ring.h" nogil:
@@ -548,6 +547,7 @@ cdef extern from "desk.h" nogil:
         worker_block *block
         worker_view view
         slot_times times
+        uint64_t left_out
 
     void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
     c_bool desk_has_order(desk *self)

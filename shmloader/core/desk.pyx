@@ -13,7 +13,7 @@ from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
     ORDER_NUMBERED, ORDER_NUMBERS_BYTES, REQUEST_RECORD, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE,
     VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, WORKER_IDLE, answer_end,
-    cell_slot, cell_verb, clock_add_left_out, clock_add_starved, desk_begin_batch,
+    cell_slot, cell_verb, clock_add_starved, desk_begin_batch,
     desk_begin_collating, desk_begin_sample, desk_end_batch, desk_has_order, desk_show,
     desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring,
     geometry, platform_now_ns, policy, segment_slot_offset, slot_answer, slot_order, watch_start,
@@ -235,7 +235,7 @@ cdef class Desk:
     def count_left_out(self):
         """Count a sample that the dataset left out; in a child that user code forked, nothing."""
         if self.memory.seat.view.pid == <uint64_t>getpid():
-            clock_add_left_out(&self.memory.seat.block.clock)
+            self.memory.seat.left_out += 1
 
     def park(self, is_done, bint wants_orders, double timeout_s):
         """
