@@ -142,6 +142,9 @@ class Transport:
         for ticket in tickets:
             del self._keys[ticket]
         self.requests.forget(tickets)
+        # A look for dead workers may have taken an answer out of its ring already.
+        self._again = deque(answer for answer in self._again if answer.key not in keys)
+        self.received.forget(self.received.by_key.keys() - set(keys))
 
     def known(self) -> set[Any]:
         """Collect the keys of the requests whose answers may still be taken or delivered."""

@@ -49,6 +49,22 @@ def test_any_order_of_events(request):
         print(f"\nsimulation: {done.stdout.splitlines()[-1]}")
 
 
+# Runs that have found a fault, as they were printed.
+FOUND = {
+    "an answer that was taken out of its ring early came although its request was forgotten": Case(
+        seed=53, workers=3, slots=4, length=20000, ahead=6, leaves_after=4, ring_kilobytes=512,
+        forgets=3, switch_one_in=1, slow=1, is_guarded=True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", FOUND.values(), ids=FOUND.keys())
+def test_what_was_found_is_mended(stage, case):
+    """A run that failed once is well now."""
+    assert "" == stage.play(case)["failure"]
+
+
 @pytest.mark.thorough
 def test_same_seed_gives_the_same_trace(stage):
     """A seed's run is the same in another process, at another time, event by event."""

@@ -163,6 +163,20 @@ def test_forgotten_requests_are_not_asked_again():
         assert 1 == squares.transport.figures.sums()["restarts"]
 
 
+def test_a_forgotten_answer_that_came_early_does_not_come():
+    """An answer that was taken out of its ring before its request was forgotten frees its slot."""
+    with squaring(workers=1) as squares:
+        squares.send("forgotten", (1, LENGTH))
+        assert wait_until(lambda: squares.transport.figures.unread)
+        squares.transport.drain()
+        squares.transport.forget(["forgotten"])
+        squares.expected = set()
+        squares.send("next", (2, LENGTH))
+
+        assert {"next": squared(2)} == taken(squares, 1)
+        assert 0 == squares.transport.figures.counts()["ready"]
+
+
 def test_the_end_of_a_dismissed_worker_is_no_death():
     """A client that has told a worker to quit says that it has nothing more to give."""
     with squaring(workers=2, restarts=1) as squares:
