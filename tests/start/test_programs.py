@@ -210,6 +210,7 @@ LAUNCHES = [
 ]
 
 
+@pytest.mark.timeout(300)  # a busy machine takes a minute for two programs that each start eight
 @pytest.mark.core(values=1)
 @pytest.mark.parametrize("launch", LAUNCHES, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
