@@ -42,7 +42,8 @@ rest: .venv/test
 	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
 
 check: test rest .venv/trainers
-	$(venv)/python -m pytest tests/frameworks/test_lightning.py tests/frameworks/test_accelerate.py
+	$(venv)/python -m pytest tests/frameworks/test_lightning.py tests/frameworks/test_accelerate.py \
+	  tests/frameworks/test_packing.py tests/frameworks/test_replay.py tests/frameworks/test_video.py
 
 # Other projects' trainers and loaders, each to the same losses as with torch's; one process, because
 # rates are printed too.

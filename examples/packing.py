@@ -102,10 +102,10 @@ class Documents(Dataset):
         return torch.full((self.lengths[index],), index + 1)
 
 
-def open_loader(documents, kind=shmloader.DataLoader):
+def open_loader(documents, kind=shmloader.DataLoader, **options):
     """Make a loader with a sampler of its own."""
     packs = Packs(documents.lengths)
-    return kind(documents, batch_sampler=packs, collate_fn=collate, num_workers=2)
+    return kind(documents, batch_sampler=packs, collate_fn=collate, num_workers=2, **options)
 
 
 def rows_of(loader, most=None):
@@ -114,12 +114,12 @@ def rows_of(loader, most=None):
 
 def main():
     documents = Documents(2000)
-    with open_loader(documents) as loader:
+    with open_loader(documents, seed_by="batch") as loader:
         whole = rows_of(loader) + rows_of(loader)  # two epochs
-    with open_loader(documents) as loader:
+    with open_loader(documents, seed_by="batch") as loader:
         first = rows_of(loader, 100)
         state = loader.state_dict()
-    with open_loader(documents) as loader:  # in another process, on another day
+    with open_loader(documents, seed_by="batch") as loader:  # in another process, on another day
         loader.load_state_dict(state)
         rest = rows_of(loader) + rows_of(loader)
     filled = sum(map(sum, ([token > 0 for token in row] for row in whole))) / len(whole) / BUDGET

@@ -60,7 +60,7 @@ class Video:
     def read(self, number):
         """Decode frame `number`, from where the decoder stands, or from its keyframe."""
         key = number - number % self.every
-        if not key < self.next <= number:
+        if not key < self.next <= number + 1:
             self.next = key
         while self.next <= number:
             self.step()
@@ -166,7 +166,8 @@ def frames_of(video, count=96, height=64, width=96):
     frames = numpy.empty((count, height, width, 3), numpy.uint8)
     frames[:] = numpy.arange(width, dtype=numpy.uint8)[:, None] + 16 * video
     for number, frame in enumerate(frames):
-        frame[number % 48 : number % 48 + 16, number % 80 : number % 80 + 16] = 255 - number
+        top, left = number % (height - 16), number % (width - 16)
+        frame[top : top + 16, left : left + 16] = 255 - number
     return frames
 
 

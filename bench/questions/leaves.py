@@ -5,11 +5,10 @@ The table of leaves: torch's time for each kind and ours, if the bits are equal,
     python -m bench leaves --leaf recarray --rounds 5
     python -m bench leaves --page docs/leaves.md
 
-The kinds are those of tests/helpers/leaves. Each row is a process of its own, in which both loaders
-take turns: one worker delivers the same few leaves again and again, but makes tensors anew, because
-to send one again would be free with torch; the shortest stretch of some batches counts. Pointers
-are looked up in the trainer: "in the slot" means all memory of the leaf. A row whose library is not
-installed says so.
+The kinds are those of tests/helpers/leaves. Both loaders take turns: one worker delivers the same
+few leaves again and again, but makes tensors anew, because to send one again would be free with
+torch; the shortest stretch of some batches counts. Pointers are looked up in the trainer: "in the
+slot" means all memory of the leaf. A row whose library is not installed says so.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from bench.driver import end_of, in_turns
+from bench.driver import alone, in_turns
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
 from bench.report import machine
@@ -41,7 +40,6 @@ COLUMNS = {
     "reason": "why",
 }
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
-_LONGEST_S = 120.0  # of a row, imports included; only a hang reaches it
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
 _KEPT = 3  # leaves that a worker has made, and delivers in turns
 _STRETCH = 10  # batches; the shortest counts, because a wake-up may take longer than a batch
@@ -76,12 +74,14 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
         if missing:
             yield {"leaf": leaf.name, **empty, "in_slot": "-", "why": f"needs {missing}"}
             continue
-        ended = end_of(Row(leaf.name, options.rounds), _LONGEST_S)
-        if ended.found is None:
-            why = ended.said.strip().rpartition("\n")[2]
-            yield {"leaf": leaf.name, **empty, "in_slot": "-", "why": why, "correct": False}
-            continue
-        yield {"leaf": leaf.name, "why": leaf.why, **ended.found}
+        row = Row(leaf.name, options.rounds)
+        try:
+            # JAX's threads would stay in this process, and make later forks unsafe.
+            found = alone(row)[0] if leaf.context else run(row)
+        except Exception as error:  # any error is the row's content
+            found = {**empty, "in_slot": "-", "why": str(error).partition("\n")[0]}
+            found["correct"] = False
+        yield {"leaf": leaf.name, "why": leaf.why, **found}
 
 
 def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
