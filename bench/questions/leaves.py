@@ -23,7 +23,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from bench.driver import alone, in_turns
+from bench.driver import end_of, in_turns
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
 from bench.report import machine
@@ -41,6 +41,7 @@ COLUMNS = {
 }
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
+_LONGEST_S = 200.0  # of such a row, imports included; only a hang reaches it
 _KEPT = 3  # leaves that a worker has made, and delivers in turns
 _STRETCH = 10  # batches; the shortest counts, because a wake-up may take longer than a batch
 _STRETCHES = 4
@@ -77,11 +78,19 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
         row = Row(leaf.name, options.rounds)
         try:
             # JAX's threads would stay in this process, and make later forks unsafe.
-            found = alone(row)[0] if leaf.context else run(row)
+            found = _apart(row) if leaf.context else run(row)
         except Exception as error:  # any error is the row's content
             found = {**empty, "in_slot": "-", "why": str(error).partition("\n")[0]}
             found["correct"] = False
         yield {"leaf": leaf.name, "why": leaf.why, **found}
+
+
+def _apart(row: Row) -> dict[str, Any]:
+    """Run a row in a process of its own."""
+    ended = end_of(row, _LONGEST_S)
+    if ended.found is None:
+        raise RuntimeError(ended.said.strip().rpartition("\n")[2] or "it took too long")
+    return ended.found
 
 
 def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
@@ -160,7 +169,7 @@ class Turns(Dataset[Any]):
 def _open(kind: Any, leaf: Any) -> Any:
     return kind(
         Turns(leaf.name), batch_size=None, collate_fn=as_it_is, num_workers=1,
-        timeout=_TIMEOUT_S, multiprocessing_context=leaf.context,
+        timeout=_LONGEST_S if leaf.context else _TIMEOUT_S, multiprocessing_context=leaf.context,
     )  # fmt: skip
 
 
