@@ -23,9 +23,9 @@ def reducer_of(kind: type) -> Reducer | None:
     """Find how arrays of a class are taken apart: not if the class has a reduction of its own."""
     if issubclass(kind, MaskedArray):
         return _reduce_masked if keeps(kind, MaskedArray, (*_OWN, "__getstate__")) else None
-    if issubclass(kind, numpy.ndarray) and keeps(kind, numpy.ndarray, _OWN):
-        return _reduce
-    return None
+    # A plain array is a leaf; where it is not, its own reduction has its memory beside the pickle.
+    is_subclass = issubclass(kind, numpy.ndarray) and kind is not numpy.ndarray
+    return _reduce if is_subclass and keeps(kind, numpy.ndarray, _OWN) else None
 
 
 def _reduce(array: Any) -> Any:
