@@ -76,6 +76,7 @@ def meta_tensor() -> Any:
 
 
 META = "it has no memory"
+MADE = "to make it takes most of the time"
 _LEAVES = [
     Leaf("tensor, float32", ramp),
     Leaf("tensor, bfloat16", lambda: ramp(torch.bfloat16)),
@@ -100,7 +101,7 @@ _LEAVES = [
     Leaf("sparse CSR", lambda: sparse(torch.sparse_csr).clone()),
     Leaf("sparse BSR", lambda: sparse(torch.sparse_bsr).clone()),
     Leaf("quantised", lambda: quantised().clone(), torch_fails="cannot send it"),
-    Leaf("PackedSequence", packed),
+    Leaf("PackedSequence", packed, why=MADE),
     Leaf("meta tensor", lambda: torch.empty(1000, 1000, device="meta"), in_slot=False, why=META),
     Leaf("storage", lambda: ramp().untyped_storage()),
 ]
