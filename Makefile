@@ -42,7 +42,8 @@ rest: .venv/test
 	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
 
 check: test rest .venv/trainers
-	$(venv)/python -m pytest tests/frameworks/test_lightning.py tests/frameworks/test_accelerate.py
+	$(venv)/python -m pytest tests/frameworks/test_lightning.py tests/frameworks/test_accelerate.py \
+	  tests/frameworks/test_packing.py tests/frameworks/test_replay.py tests/frameworks/test_video.py
 
 # Other projects' trainers and loaders, each to the same losses as with torch's; one process, because
 # rates are printed too.
@@ -73,8 +74,9 @@ bench-real: .venv/real
 	$(venv)/python -m bench real $(ARGS)
 
 # What may be kept, and at what price: every kind of leaf, and every habit of keeping batches.
-kept: .venv/bench
+kept: .venv/bench .venv/leaves
 	$(venv)/python -m bench kinds
+	$(venv)/python -m bench leaves
 	$(venv)/python -m bench cliffs --row cifar --row imagenet
 
 # Programs that were much worse than with torch: fails if one is again, and is not on the list.
@@ -184,7 +186,7 @@ clean:
 
 # What one job needs besides, an extra of pyproject.toml: the package is there, so nothing is built.
 .venv/demo .venv/bench .venv/test .venv/lint .venv/wheel .venv/docs .venv/trainers \
-  .venv/frameworks .venv/real .venv/scale: .venv/ready pyproject.toml | .venv/built
+  .venv/frameworks .venv/real .venv/scale .venv/leaves: .venv/ready pyproject.toml | .venv/built
 	$(install) 'shmloader[$(notdir $@)]'
 	touch $@
 

@@ -17,6 +17,7 @@ from shmloader.core.protocol import Word as Word
 if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.core._core import DEPTH_MAX as DEPTH_MAX
     from shmloader.core._core import MISSING as MISSING
+    from shmloader.core._core import ArrowLoan as ArrowLoan
     from shmloader.core._core import BatchLog as BatchLog
     from shmloader.core._core import DamagedRecord as DamagedRecord
     from shmloader.core._core import Delivered as Delivered
@@ -43,6 +44,7 @@ if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.core._core import Taken as Taken
     from shmloader.core._core import Window as Window
     from shmloader.core._core import after_fork as after_fork
+    from shmloader.core._core import array_of_arrow as array_of_arrow
     from shmloader.core._core import before_fork as before_fork
     from shmloader.core._core import copy_tensor as copy_tensor
     from shmloader.core._core import generation as generation

@@ -25,6 +25,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     records        records one after the other into a file, and one by itself
     record_lists   such a file, mapped, as a sequence
     sample_cache   samples that were fetched once, in a file of their own
+    arrow          flat arrays lent to other libraries and borrowed from them
     lent           a batch that is leased and not decoded yet, and where others find it; copies of
                    single tensors
     progress       where each worker is: what came with its answers, what it is told again
@@ -67,6 +68,7 @@ include "decode.pyx"
 include "records.pyx"
 include "record_lists.pyx"
 include "sample_cache.pyx"
+include "arrow.pyx"
 include "lent.pyx"
 include "progress.pyx"
 include "table.pyx"

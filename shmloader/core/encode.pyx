@@ -27,6 +27,8 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 import shmloader.core.pickling as pickling
+from shmloader.core.kinds import reducer_of
+from shmloader.core.kinds.arrays import reduce_objects
 
 cimport cython
 cimport numpy as cnp
@@ -68,6 +70,7 @@ cdef enum:
 
 
 DEPTH_MAX = DEPTH
+cdef object OWN_PARTS = object()
 
 
 class _Unfinished(Exception):
@@ -81,17 +84,28 @@ cdef bint is_builtin_function(object value):
     return isinstance(value.__self__, (ModuleType, NoneType))
 
 
+cdef object taker_of(object kind):
+    """
+    Returns what takes instances of a type apart, whose parts travel instead of a pickle.
+
+    OWN_PARTS: they do so themselves. None: they are pickled.
+    """
+    if kind in copyreg.dispatch_table or kind in ForkingPickler._extra_reducers:
+        return None
+    return reducer_of(kind) or (OWN_PARTS if is_reducible(kind) else None)
+
+
 cdef bint is_reducible(object kind):
-    """Returns True if a type's instances travel as __reduce_ex__ parts instead of a pickle."""
+    """Returns True if a type's own __reduce_ex__ parts are to travel instead of a pickle."""
     # A packed sequence has two tensors, of which one has to stay on the CPU: its own to() knows
     # which, and the copies to a device, which move the tensors of all containers, do not.
     if issubclass(kind, PackedSequence):
         return False
-    return (
-        (issubclass(kind, (tuple, Mapping, Sequence)) or is_dataclass(kind))
-        and kind not in copyreg.dispatch_table
-        and kind not in ForkingPickler._extra_reducers
-    )
+    return issubclass(kind, (tuple, Mapping, Sequence)) or is_dataclass(kind)
+
+
+cdef inline bint is_in_memory(object storage):
+    return storage.device.type == "cpu" and storage.nbytes() > 0
 
 
 cdef bytes name_of(object value):
@@ -184,7 +198,7 @@ cdef class Encoder:
     cdef int depth
     cdef const Open *open      # the container that is being written
     cdef bint is_cyclic        # something refers to a container around it
-    cdef dict reducible        # type -> is_reducible() of it
+    cdef dict takers           # type -> taker_of() it
     cdef SlotMemory memory     # None: a record is written
     cdef bint is_record
     cdef dict names            # of a list of records: key -> its number; or None
@@ -200,7 +214,7 @@ cdef class Encoder:
         if memory is not None and memory.cursor <= memory.policy.shared_bytes:
             self.joined_bytes = memory.cursor
         self.kept = []
-        self.reducible = {}
+        self.takers = {}
 
     def __dealloc__(self):
         free(self.stream)
@@ -393,10 +407,12 @@ cdef class Encoder:
         return 0
 
     cdef int put_object(self, object value, object kind) except -1:
-        cdef object reducible = self.reducible.get(kind)
-        if reducible is None:
-            reducible = self.reducible[kind] = is_reducible(kind)
-        return self.put_reduced(value) if reducible else self.put_pickled(value)
+        if kind is UntypedStorage and is_in_memory(value):
+            return self.put_storage(value)
+        cdef object taker = self.takers.get(kind, self)
+        if taker is self:
+            taker = self.takers[kind] = taker_of(kind)
+        return self.put_pickled(value) if taker is None else self.put_reduced(value, taker)
 
     cdef int put_int(self, object value) except -1:
         cdef int overflow = 0
@@ -581,7 +597,7 @@ cdef class Encoder:
     cdef int put_array(self, cnp.ndarray array) except -1:
         cdef int axis
         if array.descr.hasobject:
-            return self.put_pickled(array)
+            return self.put_reduced(array, reduce_objects)
         if not self.begin(TAG_ARRAY, array):
             return 0
         if not cnp.PyArray_IS_C_CONTIGUOUS(array) and not cnp.PyArray_IS_F_CONTIGUOUS(array):
@@ -645,17 +661,23 @@ cdef class Encoder:
         self.begin(TAG_NAMED, value)
         return self.put_checked(name)
 
-    cdef int put_reduced(self, object value) except -1:
+    cdef int put_reduced(self, object value, object taker) except -1:
         """Write an object as the parts that pickle would build it from, natively."""
-        cdef object parts
+        if self.known(value)[0] != ABSENT:
+            return self.put_again(value, self.known(value)[0])
+        if not self.put_parts(
+            value, value.__reduce_ex__(4) if taker is OWN_PARTS else taker(value)
+        ):
+            return self.put_pickled(value)
+        return 0
+
+    cdef bint put_parts(self, object value, object parts) except -1:
+        """Write a new object's parts; returns False, and writes nothing, if they are none."""
         cdef list items
         cdef dict pairs
         cdef int64_t number
-        if self.known(value)[0] != ABSENT:
-            return self.put_again(value, self.known(value)[0])
-        parts = value.__reduce_ex__(4)
         if type(parts) is not tuple or not 2 <= len(parts) <= 5 or type(parts[1]) is not tuple:
-            return self.put_pickled(value)
+            return False
         self.kept.append(parts)
         self.begin(TAG_REDUCED, value)
         number = self.leave_unfinished(value)
@@ -667,7 +689,8 @@ cdef class Encoder:
         pairs = dict(parts[4]) if len(parts) > 4 and parts[4] is not None else {}
         self.kept.append((items, pairs))
         self.put(items)
-        return self.put(pairs)
+        self.put(pairs)
+        return True
 
     cdef int put_pickled(self, object value) except -1:
         """Write what no node can say as a pickle whose leaves and buffers lie in the payload."""
@@ -731,13 +754,23 @@ cdef class Encoder:
             self.put_plain_tensor(value, &is_)
         elif kind is ndarray and not (<cnp.ndarray>value).descr.hasobject:
             self.put_array(value)
-        elif kind is UntypedStorage and value.device.type == "cpu" and value.nbytes() > 0:
+        elif kind is ndarray and self.put_parts(value, reduce_objects(value)):
+            pass
+        elif kind is UntypedStorage and is_in_memory(value):
             return self.number_of_storage(value)
         else:
             self.known(value)[0] = INSIDE
             return None
         self.leaves += 1
         return number
+
+    cdef int put_storage(self, object storage) except -1:
+        cdef int64_t known = number_at(&self.numbers, <void *><size_t>storage._cdata)[0]
+        if known != ABSENT:
+            return self.put_again(storage, known)
+        self.kept.append(storage)
+        self.number_of_storage(storage)
+        return 0
 
     cdef object number_of_storage(self, object storage):
         # Two Python objects may stand for one storage, so the address is torch's own.

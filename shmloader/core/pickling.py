@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from shmloader.core.kinds import reducer_of
+
 
 class Pickler(pickle.Pickler):
     """Pickles the objects of one batch one after the other, what they share once."""
@@ -55,7 +57,10 @@ class Pickler(pickle.Pickler):
             return value.__reduce_ex__(5)
         if type(value) is torch.storage.TypedStorage:
             return _typed_storage, (value._untyped_storage, value.dtype)
-        return NotImplemented
+        reducer = reducer_of(type(value))
+        if reducer is None or type(value) in self.dispatch_table:
+            return NotImplemented
+        return reducer(value) or NotImplemented
 
 
 class ValuePickler(Pickler):

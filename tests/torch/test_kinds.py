@@ -300,6 +300,11 @@ NATIVE = {
     "keys of many types": lambda: {1: 1, "a": 2, (1, "b"): 3, None: 4, 2.5: 5, b"x": 6, False: 7},
     "deep": lambda: nest(12),
     "ten thousand leaves": lambda: [torch.tensor([i]) for i in range(10_000)],
+    "object array": lambda: numpy.array([1, "a", None], dtype=object),
+    "matrix": lambda: (
+        numpy.ma.masked_array([1, 2], [True, False]).filled(5).view(numpy.matrix)
+    ),
+    "image": lambda: PIL.Image.new("RGB", (3, 2), (1, 2, 3)),
     "shared list": lambda: (lambda shared: [shared, shared])(cycle()),
 }  # fmt: skip
 
@@ -314,14 +319,10 @@ PICKLED = {
     "parameter": lambda: torch.nn.Parameter(torch.ones(3)),
     "requires_grad": lambda: torch.ones(3, requires_grad=True),
     "subclass": named,
-    "object array": lambda: numpy.array([1, "a", None], dtype=object),
-    "masked array": lambda: (
-        numpy.ma.masked_array([1, 2], [True, False]).filled(5).view(numpy.matrix)
-    ),
+    "objects of objects": lambda: numpy.array([1, (2,), None], dtype=object),
     "enum": lambda: [Colour.RED, Level.HIGH],
     "set": lambda: {1, 2},
     "class": lambda: Plain([1, 2]),
-    "image": lambda: PIL.Image.new("RGB", (3, 2), (1, 2, 3)),
     "dtype": lambda: [torch.float32, numpy.dtype("f4"), torch.device("cpu")],
     "bound method": lambda: [1, 2].index,
 }

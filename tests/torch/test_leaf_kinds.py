@@ -1,0 +1,312 @@
+"""What core/kinds takes apart: exactly, by the class itself, and never against its own way."""
+
+import copyreg
+import gc
+import sys
+
+import numpy
+import PIL.Image
+import pytest
+
+from shmloader.core import ArrowLoan, array_of_arrow
+from shmloader.core.kinds import _FOUND_MAX, _found, reducer_of
+from tests.helpers.forgery import Forger
+from tests.helpers.leaves.frames import start_polars
+from tests.helpers.leaves.parts import are_same, where
+
+
+@pytest.fixture(autouse=True, scope="module")
+def polars_runs():
+    """Open what polars opens once in a process."""
+    start_polars()
+
+
+@pytest.fixture
+def forger():
+    """Give a ledger and a desk in one process."""
+    pair = Forger(ring_bytes=1 << 26)
+    yield pair
+    pair.close()
+
+
+@pytest.fixture
+def send(forger):
+    """Give a batch's whole way."""
+
+    def send(batch):
+        forger.write(batch)
+        return forger.read()
+
+    return send
+
+
+class Shot(numpy.ndarray):
+    """A subclass without a reduction of its own."""
+
+
+class Signed(numpy.ndarray):
+    """One that is pickled in its own way."""
+
+    def __reduce__(self):
+        return signed, (self.view(numpy.ndarray),)
+
+
+def signed(plain):
+    made = plain.view(Signed)
+    made.signature = "by its own way"
+    return made
+
+
+def test_a_class_with_a_reduction_of_its_own_keeps_it(send):
+    """A subclass that says how it is pickled is asked."""
+    again = send(numpy.arange(4).view(Signed))
+
+    assert (Signed, "by its own way") == (type(again), again.signature)
+    assert [0, 1, 2, 3] == again.tolist()
+
+
+def test_a_reduction_that_users_register_is_asked(send):
+    """copyreg's table comes first, also if the class was met before."""
+    assert Shot is type(send(numpy.arange(4).view(Shot)))
+    copyreg.pickle(Shot, lambda shot: (signed, (shot.view(numpy.ndarray),)))
+    try:
+        assert Signed is type(send(numpy.arange(4).view(Shot)))
+        assert Signed is type(send(Inside(numpy.arange(4).view(Shot))).it)
+    finally:
+        del copyreg.dispatch_table[Shot]
+
+
+class Inside:
+    """An object that travels as a pickle."""
+
+    def __init__(self, it):
+        self.it = it
+
+
+def test_what_lies_in_an_object_is_taken_apart_too(send):
+    """An image and an array in a pickled object lie in the slot."""
+    made = Inside([PIL.Image.new("RGB", (40, 30), (1, 2, 3)), numpy.arange(9).view(Shot)])
+    again = send(made)
+
+    assert are_same(made, again)
+    assert "all" == where(again)
+
+
+def test_a_class_of_the_same_name_is_another_class():
+    """A class that a notebook defines again is looked at again."""
+    plain = type("Cell", (numpy.ndarray,), {})
+    own = type("Cell", (numpy.ndarray,), {"__reduce__": lambda self: (signed, (self,))})
+
+    assert reducer_of(plain) is not None
+    assert reducer_of(own) is None
+    assert reducer_of(plain) is not None
+
+
+def test_classes_without_an_end_are_forgotten():
+    """A dataset that makes a class for each sample does not fill the memory with them."""
+    for number in range(_FOUND_MAX + 10):
+        reducer_of(type(f"Made {number}", (), {}))
+
+    assert len(_found) <= _FOUND_MAX
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 4), (2, 0, 3)])
+@pytest.mark.parametrize("code", ["f4", "i4,S3", "M8[s]", "U3", "?"])
+def test_subclasses_of_any_shape_and_type(send, shape, order, code):
+    """An array of a subclass arrives with its type, shape, order and values."""
+    plain = numpy.zeros(shape, code, order)
+    made = plain.view(Shot)
+    again = send([made, plain.view(numpy.recarray)])
+
+    assert are_same(made, again[0])
+    assert numpy.recarray is type(again[1])
+    assert again[0].flags.writeable
+    masked = numpy.ma.masked_array(plain, numpy.zeros(shape, bool))
+    assert are_same(masked, send(masked))
+
+
+def test_a_masked_array_stays_one(send):
+    """Mask, fill value and values under the mask arrive; a change of one element is its own."""
+    made = numpy.ma.masked_array([1.5, 2.5, 3.5], [False, True, False], fill_value=-1.0)
+    again = send(made)
+
+    assert are_same(made, again)
+    again[0] = numpy.ma.masked
+    assert [-1.0, -1.0, 3.5] == again.filled().tolist()
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "1",
+        "L",
+        "P",
+        "LA",
+        "PA",
+        "RGB",
+        "RGBA",
+        "RGBX",
+        "RGBa",
+        "CMYK",
+        "YCbCr",
+        "HSV",
+        "I",
+        "I;16",
+        "F",
+    ],
+)
+def test_images_of_every_mode(send, mode):
+    """An image arrives with its mode, size, info, palette and pixels, in the slot."""
+    made = PIL.Image.new(mode, (37, 23))
+    made.putpixel(
+        (3, 3), tuple(range(1, 1 + len(made.getbands()))) if len(made.getbands()) > 1 else 1
+    )
+    made.info["dpi"] = (72, 72)
+    if mode in ("P", "PA"):
+        made.putpalette(list(range(256)) * 3)
+    again = send(made)
+
+    assert are_same(made, again)
+    assert "all" == where(again)
+
+
+@pytest.mark.parametrize("size", [(0, 0), (5, 0), (0, 5)])
+def test_an_image_without_pixels(send, size):
+    """An image of no size arrives."""
+    made = PIL.Image.new("RGB", size)
+
+    assert size == send(made).size
+
+
+def test_an_image_may_be_changed(send):
+    """Pillow copies an image that it has borrowed before it changes it; both stay right."""
+    made = PIL.Image.new("RGB", (8, 8), (1, 2, 3))
+    again, other = send([made, made.copy()])
+    again.putpixel((0, 0), (9, 9, 9))
+
+    assert (9, 9, 9) == again.getpixel((0, 0))
+    assert (1, 2, 3) == other.getpixel((0, 0)) == made.getpixel((0, 0))
+
+
+def test_an_image_of_several_blocks(send):
+    """An image that Pillow keeps in several blocks arrives as it is."""
+    made = PIL.Image.effect_noise((2300, 1900), 50).convert("RGB")
+    made.putpixel((7, 7), (1, 2, 3))
+
+    assert are_same(made, send(made))
+
+
+class Sketch(PIL.Image.Image):
+    """An image with more in its state."""
+
+    title = ""
+
+    def __getstate__(self):
+        return [*super().__getstate__(), self.title]
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.title = state[5]
+
+
+class Odd(PIL.Image.Image):
+    """An image whose state is no list."""
+
+    def __getstate__(self):
+        return {"size": self.size}
+
+    def __setstate__(self, state):
+        self.__init__()
+        self.size_told = state["size"]
+
+
+def of_kind(kind):
+    made = PIL.Image.new("L", (6, 4), 7)
+    made.__class__ = kind
+    return made
+
+
+def test_subclasses_of_images(send):
+    """A subclass's own state is asked for, with all that it adds; or it goes its own way."""
+    made = of_kind(Sketch)
+    made.title = "a title"
+    again = send(made)
+    odd = send(of_kind(Odd))
+
+    assert (Sketch, "a title", bytes([7] * 24)) == (type(again), again.title, again.tobytes())
+    assert (Odd, (6, 4)) == (type(odd), odd.size_told)
+
+
+OBJECTS = {
+    "texts": ["a", "\u00e9", "\ud800", ""],
+    "numbers": [1, 2.5, True, None, 2**70],
+    "other objects": [1, (2,), {3}],
+    "long texts": ["x" * 5000, "y"],
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_arrays_of_objects(send, name):
+    """An array of objects arrives with what is in it, alone, in an object, and in any order."""
+    made = numpy.empty((2, len(OBJECTS[name])), object)
+    made[:] = [OBJECTS[name], OBJECTS[name][::-1]]
+    texts = OBJECTS[name]
+    for array in (made, numpy.asfortranarray(made), made[:, ::2], made[0, 0:0]):
+        again = send([array, Inside([texts, array]), texts])
+        assert array.tolist() == again[0].tolist()
+        assert again[0] is again[1].it[1] and again[2] is again[1].it[0]
+        assert (array.shape, array.flags.fnc) == (again[0].shape, again[0].flags.fnc) or (
+            not array.flags.c_contiguous
+        )
+
+
+def test_a_storage_is_one(send):
+    """A bare storage lies in the slot, and is that of its tensors, wherever it was met first."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(6.0)
+    storage = tensor.untyped_storage()
+    for batch in ([storage, Inside(tensor)], [Inside(tensor), storage], [storage, storage]):
+        first, second = send(batch)
+        addresses = [
+            (each.it if type(each) is Inside else each).data_ptr() for each in (first, second)
+        ]
+        assert addresses[0] == addresses[1]
+        assert "all" == where(first) == where(second)
+
+
+@pytest.mark.parametrize("code", ["u1", "i2", "i4", "f4"])
+def test_what_is_lent_is_held(code):
+    """An array that is lent lives as long as what was made of it."""
+    array = numpy.arange(6).astype(code)
+    references = sys.getrefcount(array)
+    seen = array_of_arrow(ArrowLoan(array))
+
+    assert array.ctypes.data == seen.ctypes.data
+    assert array.tolist() == seen.tolist()
+    assert sys.getrefcount(array) > references
+    del seen
+    gc.collect()
+    assert references == sys.getrefcount(array)
+
+
+@pytest.mark.parametrize("array", [numpy.zeros((2, 2)), numpy.zeros(4)[::2], numpy.zeros(3, "f8")])
+def test_what_is_not_lent_is_refused(array):
+    """An array that is not flat, has gaps, or is of another type cannot be lent."""
+    with pytest.raises((TypeError, ValueError), match="lent"):
+        ArrowLoan(array)
+
+
+def test_polars_keeps_what_it_knows(send):
+    """Names, order flags and types of columns arrive, and frames without columns."""
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    ordered = polars.Series("", [1, 2, 3]).sort()
+    falling = polars.Series("down", [3, 2, 1]).sort(descending=True)
+    made = polars.DataFrame([ordered, falling, polars.Series("s", ["a", None, "c" * 40])])
+    again = send(made)
+
+    assert made.equals(again) and made.schema == again.schema
+    assert [column.flags for column in made] == [column.flags for column in again]
+    assert are_same(ordered, send(ordered))
+    assert polars.DataFrame().equals(send(polars.DataFrame()))
