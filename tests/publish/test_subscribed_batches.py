@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import shmloader
+from shmloader.device import way
+from tests.device.standin import StandIn
 from tests.publish.actors import NAME, as_values, epochs_of, loader_of, publishes, quietly, reads
 
 # On a machine that others use, anybody may be late.
@@ -131,4 +133,28 @@ def test_a_device_s_transform_is_applied(play):
     reader = play(transforms)
 
     assert [0.0] * 12 == reader.hear()
+    assert publisher.hear() == "over"
+
+
+def test_batches_arrive_on_a_device(play):
+    """They are copied on from this process's own slots, ahead of the step."""
+
+    def copies(say, hear):
+        torch.set_num_threads(1)  # torch's threads are not in a forked child
+        backend = StandIn()
+        way.backend_for = lambda device: backend
+        found = []
+        with shmloader.subscribe(NAME, device="cuda") as batches:
+            for _ in range(2):
+                found.append([])
+                for batch in batches:
+                    backend.finish()
+                    found[-1].append(as_values(batch))
+            copied = sum(batches.stats().copied.values())
+        return found, copied, backend.faults
+
+    publisher = play(publishes)
+    reader = play(copies)
+
+    assert (epochs_of(loader_of(), 2), 24, []) == reader.hear()
     assert publisher.hear() == "over"
