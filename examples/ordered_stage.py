@@ -3,9 +3,9 @@ A stage of a pipeline that calls a function in processes, in order, and can be r
 
     python examples/ordered_stage.py
 
-Pipelines such as Grain's, torchtitan's and SPDL's are iterators over iterators, whose state says how
-far they are. `Stage` is one of them: what it has taken from the stage above and not handed on does
-not count as done, so `get_state()` is exact however many calls are under way. SPDL takes the pool
+Pipelines such as Grain's and torchtitan's are iterators over iterators, whose state says how far
+they are. `Stage` is one of them: what it has taken from the stage above and not handed on does not
+count as done, so `get_state()` is exact however many calls are under way. SPDL takes the pool
 itself: `PipelineBuilder().pipe(tokenise, executor=pool, concurrency=2)`.
 
 The workers need numpy alone: no torch tensor is made here.
