@@ -111,7 +111,9 @@ cdef class ArrowLoan:
 
     cdef cnp.ndarray array
 
-    def __init__(self, cnp.ndarray array not None):
+    def __init__(self, cnp.ndarray array):
+        if array is None:
+            raise TypeError("only an array is lent")
         if array.ndim != 1 or not cnp.PyArray_IS_C_CONTIGUOUS(array):
             raise ValueError("only a flat array without gaps is lent")
         format_of(array.descr.num)

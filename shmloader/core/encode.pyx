@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 import shmloader.core.pickling as pickling
 from shmloader.core.kinds import reducer_of
-from shmloader.core.kinds.arrays import reduce_objects
+from shmloader.core.kinds.objects import reduce_objects
 
 cimport cython
 cimport numpy as cnp
@@ -708,7 +708,7 @@ cdef class Encoder:
         self.put_fixed(0)
         if self.pickler is None:
             kind = pickling.ValuePickler if self.values_alone else pickling.Pickler
-            self.pickler = kind(self.number_of)
+            self.pickler = kind(self.number_of, reducer_of)
         self.leaves = 0
         pickled, buffers = self.pickler.take(value)
         memcpy(self.stream + leaves_at, &self.leaves, 8)

@@ -17,14 +17,28 @@ from typing import Any
 
 import torch
 
-from shmloader.core.kinds import reducer_of
+_Reducer = Callable[[Any], Any]
+
+
+def _no_reducer(kind: type) -> _Reducer | None:
+    return None
 
 
 class Pickler(pickle.Pickler):
     """Pickles the objects of one batch one after the other, what they share once."""
 
-    def __init__(self, number_of: Callable[[Any], int | None]) -> None:
-        """Begin a batch; number_of says an object's number in the layout, None to pickle it."""
+    def __init__(
+        self,
+        number_of: Callable[[Any], int | None],
+        reducer_of: Callable[[type], _Reducer | None] = _no_reducer,
+    ) -> None:
+        """
+        Begin a batch.
+
+        Args:
+            number_of: Says an object's number in the layout, None to pickle it.
+            reducer_of: Says what takes objects of a class apart, as `core/kinds` does.
+        """
         self._chunks: list[bytes] = []
         buffers: list[Any] = []
         # Not a method: a cycle of pickler and callback would keep all that the memo refers to.
@@ -37,6 +51,7 @@ class Pickler(pickle.Pickler):
         self.dispatch_table: Any = {**copyreg.dispatch_table, **forking._extra_reducers}
         self.persistent_id: Any = number_of
         self._buffers = buffers
+        self._reducer_of = reducer_of
 
     def take(self, value: Any) -> tuple[bytes, list[Any]]:
         """Pickle an object; returns the pickle, and the buffers that lie beside it."""
@@ -57,7 +72,7 @@ class Pickler(pickle.Pickler):
             return value.__reduce_ex__(5)
         if type(value) is torch.storage.TypedStorage:
             return _typed_storage, (value._untyped_storage, value.dtype)
-        reducer = reducer_of(type(value))
+        reducer = self._reducer_of(type(value))
         if reducer is None or type(value) in self.dispatch_table:
             return NotImplemented
         return reducer(value) or NotImplemented
@@ -66,9 +81,13 @@ class Pickler(pickle.Pickler):
 class ValuePickler(Pickler):
     """Pickles values alone, for readers that may come when this process is gone."""
 
-    def __init__(self, number_of: Callable[[Any], int | None]) -> None:
-        """Begin a sample; number_of as for `Pickler`."""
-        super().__init__(number_of)
+    def __init__(
+        self,
+        number_of: Callable[[Any], int | None],
+        reducer_of: Callable[[type], _Reducer | None] = _no_reducer,
+    ) -> None:
+        """Begin a sample; arguments as for `Pickler`."""
+        super().__init__(number_of, reducer_of)
         # Without multiprocessing's reducers, which send descriptors and handles.
         self.dispatch_table = copyreg.dispatch_table
 

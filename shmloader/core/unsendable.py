@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shmloader.core._core import DEPTH_MAX
+from shmloader.core.kinds import reducer_of
 from shmloader.core.pickling import Pickler
 
 _STEPS_SHOWN = 8  # of a path, at its begin and at its end
@@ -83,7 +84,7 @@ def _children(value: Any) -> list[tuple[str, Any]]:
 
 def _is_sendable(value: Any, kind: type[Pickler]) -> bool:
     try:
-        kind(_number_of_storage).take(value)
+        kind(_number_of_storage, reducer_of).take(value)
     except Exception:
         return False
     return True

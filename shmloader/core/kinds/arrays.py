@@ -1,11 +1,9 @@
 """
-Subclasses of ndarray (recarray, matrix, memmap, masked arrays, those of users), and Python objects.
+Subclasses of ndarray: recarray, matrix, memmap, masked arrays, and those of users.
 
-numpy puts the bytes of these into the pickle, those of a plain array beside it. Arrays of texts and
-numbers that are Python objects are written natively, as a list of them is.
+numpy puts the bytes of these into the pickle, those of a plain array beside it.
 """
 
-from types import NoneType
 from typing import Any
 
 import numpy
@@ -15,8 +13,6 @@ from shmloader.core.kinds import Reducer, keeps
 
 _OWN = ("__reduce__", "__reduce_ex__", "__setstate__")
 _ndarray: Any = numpy.ndarray
-_ATOMS = frozenset([int, float, bool, str, NoneType])
-_SHORT = 4096  # longer texts may have been met by the batch's pickler
 
 
 def reducer_of(kind: type) -> Reducer | None:
@@ -53,26 +49,3 @@ def _build_masked(kind: Any, base: Any, plain: Any, mask: Any, fill_value: Any) 
     made = kind.__new__(kind, data, mask=mask, dtype=data.dtype)
     made.fill_value = fill_value
     return made
-
-
-def reduce_objects(array: Any) -> Any:
-    """Take an array of objects apart, if all are numbers, short texts or None."""
-    if array.dtype.num != numpy.dtypes.ObjectDType().num:
-        return None
-    order = "F" if array.flags.fnc else "C"
-    items = array.ravel(order).tolist()
-    kinds = {*map(type, items)}
-    if not kinds <= _ATOMS or (str in kinds and _longest(items, kinds) >= _SHORT):
-        return None
-    return _build_objects, (items, array.shape, order)
-
-
-def _longest(items: list[Any], kinds: set[type]) -> int:
-    texts = items if kinds == {str} else [item for item in items if type(item) is str]
-    return max(map(len, texts))
-
-
-def _build_objects(items: list[Any], shape: Any, order: Any) -> Any:
-    made = numpy.empty(len(items), object)
-    made[:] = items
-    return made.reshape(shape, order=order)
