@@ -118,8 +118,10 @@ def _seed() -> None:
     """
     Seed as a new process is, before user code draws: all workers are copies of one process.
 
-    `random` does so by itself at a fork; torch has the same seed in each new process.
+    `random` does so by itself at a fork.
     """
-    numpy = sys.modules.get("numpy")
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:
         numpy.random.seed()
+    if torch is not None:
+        torch.default_generator.seed()  # not torch.seed(), which asks every accelerator

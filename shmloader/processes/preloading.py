@@ -43,6 +43,7 @@ def run(given: dict[str, Any]) -> None:
                 _say(channel, failed=name, error=f"{type(error).__name__}: {error}"[:2000])
                 return
     util._flush_std_streams()  # type: ignore[attr-defined]  # what modules printed
+    importlib.invalidate_caches()  # importlib.metadata keeps archives of sys.path open in its own
     unfit = _say_why_unfit()
     if unfit:
         _say(channel, unfit=unfit[:2000])

@@ -306,12 +306,13 @@ def test_what_is_reached_is_found_by_way_of_others():
 
 
 def test_core_imports_only_the_ground():
-    """The extension imports nothing of the package but modules that import nothing of it."""
+    """The extension imports modules that import nothing of the package, but others of core."""
     imported = compiled_imports()
 
     assert imported
     for name in imported:
-        assert imports_of_package(ast.parse(MODULES[name].read_text())) == set()
+        found = imports_of_package(ast.parse(MODULES[name].read_text()))
+        assert {each for each in found if not each.startswith("core.")} == set()
 
 
 def parts_of_core() -> list[str]:
