@@ -43,7 +43,6 @@ def run(given: dict[str, Any]) -> None:
                 _say(channel, failed=name, error=f"{type(error).__name__}: {error}"[:2000])
                 return
     util._flush_std_streams()  # type: ignore[attr-defined]  # what modules printed
-    importlib.invalidate_caches()  # importlib.metadata keeps archives of sys.path open in its own
     unfit = _say_why_unfit()
     if unfit:
         _say(channel, unfit=unfit[:2000])
@@ -148,7 +147,8 @@ def _files() -> Iterator[str]:
             name = os.readlink(f"/proc/self/fd/{number}")
             is_read = fcntl.fcntl(int(number), fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
             is_file = stat.S_ISREG(os.fstat(int(number)).st_mode) and not name.startswith("/memfd:")
-            if is_read and is_file and int(number) > 2:
+            # importlib.metadata keeps archives open that modules are found in.
+            if is_read and is_file and int(number) > 2 and name not in sys.path:
                 yield name
 
 

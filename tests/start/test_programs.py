@@ -297,7 +297,7 @@ if __name__ == "__main__":
 def test_descriptors_of_the_trainer(tmp_path, way):
     """Workers have none that they were not given, even if it is inheritable."""
     status, lines, errors = as_script(
-        tmp_path, f"{LOADERS[way]}\nimport os, torch\n{DESCRIPTORS}", MAIN
+        tmp_path, f"{LOADERS[way]}\nimport os, sys, torch\n{DESCRIPTORS}", MAIN
     )
 
     assert (0, []) == (status, errors)
