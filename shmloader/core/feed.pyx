@@ -116,7 +116,7 @@ cdef class Feed:
         Raises:
             WorkerBroken: Its ring holds what it cannot hold.
         """
-        cdef uint32_t cell
+        cdef uint32_t cell = 0
         cdef list found = []
         while ring_has_value(&self.reader):
             if ring_is_overrun(&self.reader):
@@ -164,7 +164,7 @@ cdef class Feed:
         return self.take_now()
 
     cdef bint take_now(self) except -1:
-        cdef uint32_t cell
+        cdef uint32_t cell = 0
         cdef feed_entry entry
         cdef Posted posted
         if not ring_has_value(&self.reader):
@@ -188,7 +188,7 @@ cdef class Feed:
         cdef Posted posted = self.in_hand
         self.in_hand = None
         if posted is not None:
-            ring_push(&self.writer, cell_make(FEED_RETURN, posted.place))
+            ring_push(&self.writer, cell_make(<int>FEED_RETURN, posted.place))
 
     def drop(self):
         """Put down what is in hand, of which the publisher knows that it is not read."""
