@@ -28,7 +28,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 import shmloader.core.pickling as pickling
 from shmloader.core.kinds import reducer_of
-from shmloader.core.kinds.objects import reduce_objects
 
 cimport cython
 cimport numpy as cnp
@@ -597,7 +596,7 @@ cdef class Encoder:
     cdef int put_array(self, cnp.ndarray array) except -1:
         cdef int axis
         if array.descr.hasobject:
-            return self.put_reduced(array, reduce_objects)
+            return self.put_pickled(array)
         if not self.begin(TAG_ARRAY, array):
             return 0
         if not cnp.PyArray_IS_C_CONTIGUOUS(array) and not cnp.PyArray_IS_F_CONTIGUOUS(array):
@@ -754,8 +753,6 @@ cdef class Encoder:
             self.put_plain_tensor(value, &is_)
         elif kind is ndarray and not (<cnp.ndarray>value).descr.hasobject:
             self.put_array(value)
-        elif kind is ndarray and self.put_parts(value, reduce_objects(value)):
-            pass
         elif kind is UntypedStorage and is_in_memory(value):
             return self.number_of_storage(value)
         else:

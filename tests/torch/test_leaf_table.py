@@ -125,4 +125,4 @@ if __name__ == "__main__":
     status, lines, errors = run(tmp_path, script)
 
     assert (0, "") == (status, errors)
-    assert ["[0, []]", "[1, []]", "[2, []]", "['shmloader.core.kinds.objects']"] == lines
+    assert ["[0, []]", "[1, []]", "[2, []]", "[]"] == lines
