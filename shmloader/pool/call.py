@@ -96,7 +96,7 @@ class RemoteError:
 
 
 def error_of(result: Any) -> BaseException:
-    """Make the error that a future raises of what came in the place of a result."""
+    """Return the error of a call, by what its worker sent instead of a result."""
     if isinstance(result, Failure):
         return result.error
     if isinstance(result, ExceptionWrapper):

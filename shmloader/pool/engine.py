@@ -1,9 +1,9 @@
 """
 Sends calls to workers, and settles their futures.
 
-Whoever waits for results may lead: one thread at a time drives the transport and settles what comes
-for all of them. That is the caller of a map, and from the first `submit` on a thread of the pool's
-own, for good.
+One thread at a time leads: it drives the transport, and settles all futures whose answers come. At
+first that is the thread that waits for a map's results; from the first `submit` on it is a thread
+of the pool's own, for good.
 
 A worker has one call, and of a map one more, so that it need not wait for the caller. More would
 let a call wait behind one that waits for it.
@@ -128,7 +128,7 @@ class Engine:
 
     def wait_for(self, call: Call, deadline_s: float) -> Any:
         """
-        Wait for the result of a call, and lead meanwhile if nobody does.
+        Wait for the result of a call, and lead meanwhile if no other thread does.
 
         Args:
             deadline_s: By the monotonic clock.

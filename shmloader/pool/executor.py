@@ -1,4 +1,4 @@
-"""`Pool`: what people import, in the place of `concurrent.futures.ProcessPoolExecutor`."""
+"""`Pool`, an executor like `concurrent.futures.ProcessPoolExecutor`."""
 
 import functools
 import itertools

@@ -3,8 +3,8 @@ CPython's own tests of `ProcessPoolExecutor`, run with `shmloader.Pool` in its p
 
     python -m tests.pool.cpython_suite
 
-They are in the library of Python 3.12 and later. What differs is listed here with the reason, and a
-test that is listed has to differ: the exit code is 0 if exactly these do.
+They are in the library of Python 3.12 and later. What is known to differ is listed here with the
+reason; the exit code is 0 if nothing else does.
 """
 
 import concurrent.futures

@@ -4,7 +4,10 @@ import asyncio
 import concurrent.futures
 import gc
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -536,6 +539,15 @@ def test_a_stopped_worker_holds_nobody_else_up(pool):
     finally:
         os.kill(stopped, signal.SIGCONT)
     assert stopped == late.pop().result(timeout=20)
+
+
+def test_top_shows_a_pool(pool):
+    """As a pool, with the calls that were done."""
+    list(pool.map(functions.square, range(5)))
+    command = [sys.executable, "-m", "shmloader", "top", str(os.getpid()), "--once"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert re.search(r"^  pool \d+ .*5 calls done", shown, re.MULTILINE), shown
 
 
 def test_the_time_of_waiting_is_not_counted_as_work(pool):
