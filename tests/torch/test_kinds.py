@@ -300,7 +300,6 @@ NATIVE = {
     "keys of many types": lambda: {1: 1, "a": 2, (1, "b"): 3, None: 4, 2.5: 5, b"x": 6, False: 7},
     "deep": lambda: nest(12),
     "ten thousand leaves": lambda: [torch.tensor([i]) for i in range(10_000)],
-    "object array": lambda: numpy.array([1, "a", None], dtype=object),
     "matrix": lambda: (
         numpy.ma.masked_array([1, 2], [True, False]).filled(5).view(numpy.matrix)
     ),
