@@ -270,6 +270,7 @@ class Remote(Dataset):
         return torch.full((8,), index)
 
 
+@pytest.mark.thorough
 def test_fetching_threads_are_found():
     """Of a loader that has threads, tune() finds how many; one without is not given any."""
     options = {"batch_size": 4, "num_workers": 1, "prefetch_factor": 4}

@@ -153,6 +153,7 @@ def test_batches_without_samples_in_a_row(bad, workers):
         assert len(bad) == sum(worker.left_out for worker in stats.epochs[-1].workers)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_without_batches_the_sample_is_left_out(workers):
     """With `batch_size=None` a sample is a batch: ours goes on, torch's raises what it raised."""
@@ -280,6 +281,7 @@ def test_a_warning_that_is_an_error_is_raised():
 # What is raised all the same
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("make", [DataLoader, TORCHS])
 @pytest.mark.parametrize("kind", [Faulty, FaultyAtOnce])

@@ -172,6 +172,7 @@ class Slow(MortalStream):
             yield sample
 
 
+@pytest.mark.thorough
 def test_fetching_again_may_take_longer_than_a_timeout(tmp_path):
     """A replacement that gets on with it does not hang."""
     options = {"num_workers": 1, "timeout": 1}

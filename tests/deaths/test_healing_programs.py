@@ -218,7 +218,7 @@ if __name__ == "__main__":
     assert (0, ["57 2"], "") == (status, lines, errors)
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("numbers", [(), (3, 9)])
 def test_nothing_is_left_to_a_first_process_that_reaps_nothing(tmp_path, numbers):
     """The trainer and the nursery reap all that they started, as in a container without an init."""

@@ -55,7 +55,7 @@ def labels_of(batches):
     return [labels.tolist() for _, labels in batches]
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     "options", OPTIONS, ids=lambda options: "-".join(map(str, options.values()))
 )

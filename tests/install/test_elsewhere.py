@@ -229,6 +229,7 @@ def taken(loader, count):
 """
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("count", [0, 2, 5])
 def test_a_state_goes_to_linux_and_back(there, count, tmp_path):
     """Saved in either place, it is loaded in the other one, and the same batches come."""
@@ -334,6 +335,7 @@ def test_run_runs_the_program(tmp_path):
     assert f"shmloader run: torch's own loader runs here: {WHY}\n" == errors
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("command", ["doctor", "top", "stacks", "trace", "tune", "bench"])
 def test_other_commands_say_why_not(tmp_path, command):
     """They look at slots, so they end with the reason, and without a traceback."""

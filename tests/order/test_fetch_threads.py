@@ -460,6 +460,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_a_worker_that_leaves_awaits_its_threads(tmp_path):
     """
     A thread that is in native code when its worker leaves returns before the interpreter exits.

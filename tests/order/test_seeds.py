@@ -116,7 +116,7 @@ def test_golden_draws(numbers, golden):
     assert golden == actual
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Drawing, AtOnce])
 @pytest.mark.parametrize(
     "options",

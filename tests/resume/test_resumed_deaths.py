@@ -96,6 +96,7 @@ def test_a_worker_that_hangs_while_it_fetches_again_is_replaced(tmp_path):
     assert expected == actual
 
 
+@pytest.mark.thorough
 def test_a_worker_that_hangs_while_it_fetches_again_is_an_error(tmp_path):
     """Without restarts it is torch's, as for any other."""
     with pytest.raises(RuntimeError, match=r"^DataLoader timed out after 2 seconds$"):

@@ -46,6 +46,7 @@ def run_without(room, tmp_path):
     return lambda script: run(tmp_path, script, PYTHONPATH=path)
 
 
+@pytest.mark.core(every=3)
 def test_what_is_left_is_imported_and_what_is_not_is_named(run_without, room, tmp_path):
     """All that the package exports is there, and the error of what is absent says which folder."""
     script = f"""
@@ -80,6 +81,7 @@ def test_a_command_names_what_it_needs(run_without, room, command):
     assert "Traceback" not in errors
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.timeout(120)
 def test_everything_else_works(run_without):
     """Batches are torch's, and what is ours beyond them does what it says."""

@@ -41,6 +41,7 @@ def kill_server(number=signal.SIGKILL):
     return server
 
 
+@pytest.mark.thorough
 def test_death_between_epochs(tmp_path):
     """The next epoch's workers are another server's."""
     expected = undisturbed(Mortal(Script(tmp_path)), plan=(None, None))
@@ -105,6 +106,7 @@ def test_death_with_a_worker(tmp_path):
     assert [RestartWarning] == [warning.category for warning in warned]
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_end_with_the_server_hit(tmp_path, number):
     """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""
@@ -203,6 +205,7 @@ def command_of(pid):
         return b""
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(
     "behind", ["", "os.fork() or time.sleep(1000)"], ids=["alone", "a forked child lives on"]
 )
@@ -229,6 +232,7 @@ def test_trainer_is_killed_while_the_server_imports(tmp_path):
     assert "" == program.errors
 
 
+@pytest.mark.thorough
 def test_interrupt_while_the_server_imports(tmp_path):
     """Ctrl-C is raised at once, and no process but the trainer prints anything."""
     text = program_of(before='say("ready")', behind="")
@@ -242,6 +246,7 @@ def test_interrupt_while_the_server_imports(tmp_path):
         assert "KeyboardInterrupt" == program.errors.splitlines()[-1]
 
 
+@pytest.mark.thorough
 def test_end_of_a_program(tmp_path):
     """A program that ends with live workers leaves no process, and prints nothing."""
     text = program_of(before="", behind="return")
@@ -251,6 +256,7 @@ def test_end_of_a_program(tmp_path):
     assert "" == program.errors
 
 
+@pytest.mark.thorough
 def test_forked_child_of_the_trainer(tmp_path):
     """A child has servers of its own, and its end leaves the parent's alone."""
     text = program_of(

@@ -37,6 +37,7 @@ def changed(tmp_path, monkeypatch):
     os.umask(mask)
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(("method", "options"), WAYS)
 def test_worker_is_like_torchs(changed, method, options):
     """Surroundings, signals, names and draws are those of a worker of torch's spawn."""
@@ -48,6 +49,7 @@ def test_worker_is_like_torchs(changed, method, options):
     assert expected == actual
 
 
+@pytest.mark.thorough
 def test_next_surroundings_begin_another_server(monkeypatch):
     """A variable that is set counts for workers from then on; the same surroundings share one."""
     look(DataLoader, "forkserver")

@@ -75,6 +75,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(("loader", "outcome"), [("torch", "hung"), ("ours", "went on")])
 def test_fork_beside_a_loader_that_pins(tmp_path, loader, outcome):
     """

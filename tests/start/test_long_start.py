@@ -38,6 +38,7 @@ def told(monkeypatch, caplog):
     return lambda: [record.getMessage() for record in caplog.records]
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [

@@ -54,6 +54,7 @@ def expected(is_imported):
     return [[[int(is_imported), index]] for index in range(8)]
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize(
     ("options", "is_imported", "count"),
     [
@@ -76,6 +77,7 @@ def test_which_have_a_server(options, is_imported, count):
     assert (count, first) == (len(first), serving())
 
 
+@pytest.mark.thorough
 def test_context_of_user_code_is_left_alone():
     """Workers of a class of one's own are started by it; nothing is preloaded for them."""
 
@@ -99,6 +101,7 @@ def test_fork_server_of_user_code_is_left_alone():
     assert before == after
 
 
+@pytest.mark.thorough
 def test_list_of_the_fork_server_counts(monkeypatch):
     """What multiprocessing was told to preload is preloaded here too, if it can be imported."""
     monkeypatch.setitem(sys.modules, "this", None)
@@ -120,6 +123,7 @@ def test_persistent_workers():
         assert pids == [worker.pid for worker in loader._iterator._workers]
 
 
+@pytest.mark.thorough
 def test_module_that_is_missing():
     """The error names the module, at each epoch, and is Python's own too."""
     with open_loader(multiprocessing_context="spawn", preload=("json", "no_such")) as loader:
@@ -129,6 +133,7 @@ def test_module_that_is_missing():
             assert "no_such" == raised.value.name
 
 
+@pytest.mark.thorough
 def test_module_that_is_mended(tmp_path, monkeypatch):
     """After an error, as in a notebook, the next start tries again."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -140,6 +145,7 @@ def test_module_that_is_mended(tmp_path, monkeypatch):
         assert expected(False) == batches(loader)
 
 
+@pytest.mark.thorough
 def test_module_that_ends_the_process(tmp_path, monkeypatch):
     """One that crashes at its import is an error that says what to do."""
     (tmp_path / "crashing.py").write_text("import os; os.abort()")
@@ -164,6 +170,7 @@ def test_module_that_fails(tmp_path, monkeypatch):
         batches(loader)
 
 
+@pytest.mark.thorough
 def test_module_that_starts_a_thread(tmp_path, monkeypatch):
     """A forked worker would lack the thread, so each imports by itself, and a warning says why."""
     start = "threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"
@@ -187,6 +194,7 @@ torch.cuda._is_in_bad_fork = lambda: own != os.getpid()
 """
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(
     ("text", "said"),
     [(OPENED, r"leaves files open \(.*some\.data\)"), (POISONED, "uses an accelerator")],
@@ -238,6 +246,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(("preload", "count"), [(None, 4), (("__main__",), 1)])
 def test_script_that_is_imported_once(tmp_path, preload, count):
     """`__main__` is the script: one process imports it for all workers, with its arguments."""
@@ -249,6 +258,7 @@ def test_script_that_is_imported_once(tmp_path, preload, count):
     assert [f"script __mp_main__ {preload is not None}"] * count == by_worker
 
 
+@pytest.mark.thorough
 def test_script_without_a_guard_is_not_preloaded(tmp_path):
     """Its import would start workers: torch's error of that, and no process more."""
     script = """

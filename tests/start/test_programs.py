@@ -211,8 +211,8 @@ LAUNCHES = [
 ]
 
 
+@pytest.mark.core(every=11)
 @pytest.mark.timeout(300)  # a busy machine takes a minute for two programs that each start eight
-@pytest.mark.core(values=1)
 @pytest.mark.parametrize("launch", LAUNCHES, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
 def test_program(tmp_path, way, launch):
@@ -242,6 +242,7 @@ def with_its_class_in_a_cell(folder, head, main):
     return as_cells(folder, f"{head}# cell\n{main}")
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize(
     ("launch", "said"),
     [
@@ -293,6 +294,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
 def test_descriptors_of_the_trainer(tmp_path, way):
     """Workers have none that they were not given, even if it is inheritable."""
@@ -304,6 +306,7 @@ def test_descriptors_of_the_trainer(tmp_path, way):
     assert {"secret False", "1"} == set(lines)
 
 
+@pytest.mark.thorough
 def test_many_workers(tmp_path):
     """64 workers start, and each serves."""
     main = MAIN.replace("num_workers=1", "num_workers=64")

@@ -20,6 +20,7 @@ def train(loader, start, folder):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("start", STARTS)
 def test_losses(torchs, tmp_path, start):
     """Every loss of two epochs is the same, and each batch was ours."""

@@ -73,6 +73,7 @@ def without_servers(tmp_path, monkeypatch):
     sys.modules.pop("gated_import", None)
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("way", WAYS)
 def test_next_does_not_wait_for_a_replacement(without_servers, tmp_path, way):
     """All batches of the other worker come before the replacement's process serves."""

@@ -34,6 +34,7 @@ class Counted(Dataset):
         return {}
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("way", WAYS)
 def test_dataset_is_pickled_once(way):
     """Three workers, and a replacement, share one pickle."""
@@ -66,6 +67,7 @@ class Opened(Dataset):
         return self.file.read(1)[0]
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("way", WAYS)
 def test_files_that_a_dataset_opens_are_each_workers_own(tmp_path, way):
     """No worker moves another one's place."""
@@ -105,6 +107,7 @@ def test_shared_tensors(count):
     use_shared(count)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [4, 300])
 def test_tensors_whose_readers_are_counted(tmp_path, count):
     """Each worker has a pickle of its own of tensors that torch shares by names, which all go."""
@@ -158,6 +161,7 @@ if __name__ == "__main__":
 SIZE = 50_000_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS[:2])
 def test_memory_of_the_trainer_while_starting(tmp_path, way):
     """It has one pickle at most, however many workers there are, and no copy of its own."""

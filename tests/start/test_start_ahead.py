@@ -29,6 +29,7 @@ def seed_all():
     torch.manual_seed(1)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("calls", [1, 3])
 def test_same_batches(tmp_path, way, calls):

@@ -1,5 +1,7 @@
 """What the trainer has when a worker starts, the worker has too, by the same server or another."""
 
+import pytest
+
 from tests.helpers.programs import run
 
 HEAD = """\
@@ -51,6 +53,7 @@ if __name__ == "__main__":
     assert ["below --more True", "typed errors", "name method", "True"] == printed(tmp_path, script)
 
 
+@pytest.mark.thorough
 def test_what_takes_another_server(tmp_path):
     """A limit, the umask, a place to import from or an ignored signal: the next start has it."""
     script = """

@@ -160,6 +160,7 @@ def test_samples_that_contain_themselves(loader_class, kind, worker_init_fn):
     assert [1, 2] == last.tolist()
 
 
+@pytest.mark.thorough
 def test_samples_too_deep_to_collate():
     """The error for samples that are nested deeper than torch can collate is torch's, as short."""
     samples = [1.5, 1.5, 1, 2]

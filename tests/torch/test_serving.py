@@ -324,6 +324,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_each_loop_has_a_verdict(script):
     """What limits each loop and what to change is said once, of its last epoch that is enough."""
     (script / "slow.py").write_text(SLOW)

@@ -57,6 +57,7 @@ def looked_at(number):
     return next(each for each in find(os.getpid()).loaders if each.loader == number)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     ("cause", "seconds", "step_s", "options"),
     [
