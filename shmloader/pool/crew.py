@@ -44,7 +44,8 @@ class Crew:
         self._segments = segments
         self._active = [True] * workers
         with shortages.explained():
-            shape = shape_of(workers, AHEAD, wanted.slots, None, wanted.ring_bytes)
+            # As many again for results of a map that came before their turn.
+            shape = shape_of(workers, 2 * AHEAD, wanted.slots, None, wanted.ring_bytes)
             segment = segments.acquire(shape)
             self.transport = Transport(
                 segment,
