@@ -16,6 +16,7 @@ from typing import Any
 from shmloader.pool.call import Call, Rest
 from shmloader.pool.crew import Wanted
 from shmloader.pool.engine import Engine
+from shmloader.pool.report import report_on
 from shmloader.processes import starting
 from shmloader.stats import Stats
 
@@ -191,6 +192,10 @@ class Pool(Executor):
     def stats(self) -> Stats:
         """Count what was done: a call is what a batch is in `DataLoader.stats`."""
         return self._engine.segments.stats()
+
+    def report(self) -> str:
+        """Say in a line what the workers did with their time, and what to change."""
+        return report_on(self.stats())
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)  # there is none if __init__ has raised

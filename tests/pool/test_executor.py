@@ -541,13 +541,40 @@ def test_a_stopped_worker_holds_nobody_else_up(pool):
     assert stopped == late.pop().result(timeout=20)
 
 
-def test_top_shows_a_pool(pool):
-    """As a pool, with the calls that were done."""
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        (["top", "--once"], r"^  pool \d+ .*5 calls done"),
+        (["stacks", "--all"], r"worker 1, process"),
+        (["trace", "-o", "trace.json"], r"the last 5 batches"),
+    ],
+    ids=["top", "stacks", "trace"],
+)
+def test_commands_show_a_pool(pool, command, seen, tmp_path):
+    """As they show a loader, by the process's id."""
     list(pool.map(functions.square, range(5)))
-    command = [sys.executable, "-m", "shmloader", "top", str(os.getpid()), "--once"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    name, *options = command
+    program = [sys.executable, "-m", "shmloader", name, str(os.getpid()), *options]
+    shown = subprocess.run(
+        program, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path
+    ).stdout
 
-    assert re.search(r"^  pool \d+ .*5 calls done", shown, re.MULTILINE), shown
+    assert re.search(seen, shown, re.MULTILINE), shown
+
+
+def test_a_report_says_what_the_workers_did():
+    """They computed, they waited for calls, or for room; and results were copied out, or not."""
+    with Pool(1, "fork") as pool:
+        assert "nothing to report" in pool.report()
+        list(pool.map(functions.pid_after, [0.05] * 6))
+        assert "more workers" in pool.report()
+        time.sleep(1)
+        pool.submit(functions.square, 1).result()
+        assert "the caller is late" in pool.report()
+    with Pool(1, "fork", slots=2) as pool:
+        kept = list(pool.map(functions.ones, [100_000] * 8))
+        assert re.search(r"[4-8] of 8 results were copied out \(too_few_slots\)", pool.report())
+    del kept
 
 
 def test_the_time_of_waiting_is_not_counted_as_work(pool):
