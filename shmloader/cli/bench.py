@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from shmloader.cli.command import WrongArguments, parser_of, positive, seconds
+from shmloader.cli.command import WrongArguments, add_seconds, parser_of, positive
 
 # The samples' shape, how many different ones, and how many make a batch and batches a pass.
 SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
@@ -49,17 +49,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("bench", _DESCRIPTION, _EPILOG)
-    for flag, default, meaning in (
+    about = (
         ("--workers", 2, "worker processes of each loader"),
         ("--rounds", 5, "timed passes of each loader over each size"),
-    ):
-        parser.add_argument(
-            flag,
-            type=positive,
-            default=default,
-            metavar="N",
-            help=f"{meaning} (default: %(default)s)",
-        )
+    )
+    for flag, default, meaning in about:
+        meaning += " (default: %(default)s)"
+        parser.add_argument(flag, type=positive, metavar="N", default=default, help=meaning)
     parser.add_argument(
         "--headspace",
         metavar="MODULE:FUNCTION",
@@ -71,14 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE:FUNCTION",
         help="what is done with each batch: a function of the batch; with --headspace",
     )
-    parser.add_argument(
-        "--seconds",
-        type=seconds(1),
-        default=30.0,
-        metavar="S",
-        help="about how long --headspace takes, besides the start of the workers "
-        "(default: %(default)s)",
-    )
+    add_seconds(parser, 30.0, "--headspace takes, besides the start of the workers")
     return parser
 
 

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from shmloader.cli import targets
-from shmloader.cli.command import CommandError, naming_the_room, parser_of, seconds
+from shmloader.cli.command import (
+    CommandError,
+    add_seconds,
+    naming_the_room,
+    parser_of,
+    seconds,
+)
 
 _DESCRIPTION = (
     "Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader. It is run "
@@ -64,11 +70,5 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="how long the step takes, if it cannot be run here",
     )
-    parser.add_argument(
-        "--seconds",
-        type=seconds(1),
-        default=60.0,
-        metavar="S",
-        help="about how long all runs take together (default: %(default)s)",
-    )
+    add_seconds(parser, 60.0, "all runs take together")
     return parser

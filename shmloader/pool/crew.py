@@ -8,7 +8,7 @@ from typing import Any
 
 from shmloader.memory import policy, shortages
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import shape_of
+from shmloader.memory.segment import Segment, shape_of
 from shmloader.pool import calling
 from shmloader.pool.client import PoolClient
 from shmloader.processes.watching import ParentWatch
@@ -32,7 +32,33 @@ class Wanted:
     slots: int | None
     ring_bytes: int | None
     restarts: int
-    preload: tuple[str, ...] | None
+    preload: tuple[str, ...] | None = None
+
+    def check(self) -> None:
+        """
+        Look at what was given.
+
+        Raises:
+            ValueError, TypeError: Something is out of range or of a wrong type.
+        """
+        if isinstance(self.max_workers, int) and self.max_workers < 1:
+            raise ValueError(f"max_workers must be greater than 0, and is {self.max_workers}")
+        for name, least in (
+            ("max_workers", 1),
+            ("restarts", 0),
+            ("max_tasks_per_child", 1),
+            ("slots", self.max_workers),
+            ("ring_bytes", 1),
+        ):
+            value = getattr(self, name)
+            if value is None and name != "restarts":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+            if value < least:
+                raise ValueError(f"{name}={value}: must be at least {least}")
+        if self.initializer is not None and not callable(self.initializer):
+            raise TypeError("initializer must be a callable")
 
 
 class Crew:
@@ -56,15 +82,7 @@ class Crew:
             )
             self.processes = Workers(0)
             self._waiting = Waiting(self.transport, self.processes)
-            spec = calling.CallingSpec(
-                ParentWatch(os.getpid()),
-                segment.handle(),
-                {*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
-                wanted.initializer,
-                wanted.initargs,
-                most_calls,
-            )
-            client = PoolClient(spec, wanted.preload)
+            client = PoolClient(_spec_of(wanted, segment), wanted.preload)
             self.processes.start(wanted.context, client, self.transport, wanted.restarts)
         self.transport.notes.begin_epoch(0, None, 0, 0)  # for viewers: a pool has no epochs
 
@@ -107,3 +125,14 @@ class Crew:
         self.transport.close()
         give_back = self._segments.release if were_reaped else self._segments.discard
         give_back(self.transport.segment)
+
+
+def _spec_of(wanted: Wanted, segment: Segment) -> calling.CallingSpec:
+    return calling.CallingSpec(
+        ParentWatch(os.getpid()),
+        segment.handle(),
+        {*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
+        wanted.initializer,
+        wanted.initargs,
+        wanted.max_tasks_per_child,
+    )

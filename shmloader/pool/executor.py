@@ -64,35 +64,19 @@ class Pool(Executor):
         """
         if max_workers is None:
             max_workers = len(os.sched_getaffinity(0))
-        if isinstance(max_workers, int) and max_workers < 1:
-            raise ValueError(f"max_workers must be greater than 0, and is {max_workers}")
-        _check("max_workers", max_workers, 1)
-        for name, value, least in (
-            ("max_tasks_per_child", max_tasks_per_child, 1),
-            ("slots", slots, max_workers),
-            ("ring_bytes", ring_bytes, 1),
-            ("restarts", restarts, 0),
-        ):
-            if value is not None:
-                _check(name, value, least)
-        if initializer is not None and not callable(initializer):
-            raise TypeError("initializer must be a callable")
-        context: Any = mp_context
-        if not isinstance(mp_context, BaseContext):
-            context = multiprocessing.get_context(mp_context or "forkserver")
-        self._engine = Engine(
-            Wanted(
-                max_workers,
-                context,
-                initializer,
-                initargs,
-                max_tasks_per_child,
-                slots,
-                ring_bytes,
-                restarts,
-                _preload_of(context, preload),
-            )
+        wanted = Wanted(
+            max_workers,
+            _context_of(mp_context),
+            initializer,
+            initargs,
+            max_tasks_per_child,
+            slots,
+            ring_bytes,
+            restarts,
         )
+        wanted.check()
+        wanted.preload = _preload_of(wanted.context, preload)
+        self._engine = Engine(wanted)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """
@@ -210,11 +194,10 @@ def _calls(fn: Any, rows: Iterator[Any], chunksize: int) -> Iterator[Call]:
     return (Call((number, pickled, chunk), fn, behind=1) for chunk in chunks)
 
 
-def _check(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name}={value}: must be at least {least}")
+def _context_of(context: BaseContext | str | None) -> Any:
+    if isinstance(context, BaseContext):
+        return context
+    return multiprocessing.get_context(context or "forkserver")
 
 
 def _preload_of(context: Any, preload: Iterable[str] | None) -> tuple[str, ...] | None:

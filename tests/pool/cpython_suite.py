@@ -13,6 +13,7 @@ import importlib
 import multiprocessing.util
 import sys
 import unittest
+
 from test.support.script_helper import assert_python_ok
 
 from shmloader import Pool

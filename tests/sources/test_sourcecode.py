@@ -521,3 +521,19 @@ def test_every_test_states_its_property(path):
     ]
 
     assert silent == []
+
+
+def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count the lines of a function behind its signature and docstring."""
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    return node.body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
+def test_functions_and_classes_are_short(path):
+    """A function has at most 25 lines of its own, a class 400."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert lines_of(node) <= 25, node.name
+        elif isinstance(node, ast.ClassDef):
+            assert node.end_lineno - node.lineno < 400, node.name
