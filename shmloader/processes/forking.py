@@ -7,6 +7,7 @@ for an order stands in the file that came with the order, and its children need 
 their exit codes.
 """
 
+import atexit
 import contextlib
 import errno
 import os
@@ -87,6 +88,24 @@ def fork_into(be: Callable[[], int]) -> int:
         finally:
             os._exit(code)
     return pid
+
+
+def bootstrap(process: Any, sentinel: int | None) -> int:
+    """
+    Run a process of multiprocessing that was forked here. Returns the exit code.
+
+    Since Python 3.13 who forks it runs its exit handlers, multiprocessing's finalizers among them:
+    without these, what it last put into a queue would be lost.
+    """
+    if sys.version_info >= (3, 13):
+        atexit._clear()
+        atexit.register(util._exit_function)  # type: ignore[attr-defined]
+    try:
+        code: int = process._bootstrap(parent_sentinel=sentinel)
+    finally:
+        if sys.version_info >= (3, 13):
+            atexit._run_exitfuncs()
+    return code
 
 
 class Forks:

@@ -74,5 +74,4 @@ def _be(
         succeed(spec, worker_id, progress)
 
     child: Any = context.ForkProcess(target=work, name="Replacement", daemon=True)
-    code: int = child._bootstrap(parent_sentinel=sentinel)
-    return code
+    return forking.bootstrap(child, sentinel)

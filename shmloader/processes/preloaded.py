@@ -91,8 +91,7 @@ def _be(trainer: int, handlers: dict[int, Any], birth: Birth, descriptors: list[
         os.close(each)
     birth.close()
     watch = Watch(trainer, letter.parent.started)
-    code: int = worker._bootstrap(parent_sentinel=next(iter(watch.descriptors), None))
-    return code
+    return forking.bootstrap(worker, next(iter(watch.descriptors), None))
 
 
 def _read(file: int) -> Any:

@@ -37,6 +37,8 @@ _LISTED = {
     "test_exit_at_task_unpickle": "that call fails alone",
     "test_error_during_result_unpickle_in_result_handler": "that call fails alone",
     "test_exit_during_result_pickle_on_worker": "the worker exits",
+    "test_exit_during_result_unpickle_in_result_handler": "RuntimeError, and then it is broken",
+    "test_error_during_result_pickle_on_worker": "UnsendableBatch, which names the object",
 }
 _REPLACED = """\
 import concurrent.futures.process, shmloader

@@ -1,15 +1,21 @@
 """What a worker of spawn or forkserver finds, beside torch's, when a preloaded server forks it."""
 
+import atexit
+import contextlib
+import functools
+import multiprocessing
 import os
 import resource
 import signal
 import sys
+from queue import Empty
 
 import pytest
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from shmloader import DataLoader
 from shmloader.processes.servers import servers
+from tests.helpers.datasets import Computed
 from tests.start.looks import look
 
 WAYS = [("forkserver", {}), ("spawn", {"preload": ("json",)})]
@@ -47,6 +53,56 @@ def test_worker_is_like_torchs(changed, method, options):
     expected["method"] = method
 
     assert expected == actual
+
+
+def say_at_the_end(queue, worker):
+    """Put something into a queue when a worker begins, and when its interpreter ends."""
+    queue.put(("begins", worker))
+    atexit.register(queue.put, ("ends", worker))
+
+
+def nothing(index):
+    return index
+
+
+@pytest.mark.filterwarnings("ignore::shmloader.errors.RestartWarning")
+@pytest.mark.parametrize("method", ["forkserver", "fork"])
+def test_what_a_worker_says_at_its_end_arrives(tmp_path, method):
+    """Exit handlers run where torch's workers run them, and queues are written to their ends."""
+    heard = {}
+    for kind, options in ((TorchDataLoader, {}), (DataLoader, {"restarts": 1})):
+        queue = multiprocessing.get_context(method).Queue()
+        dataset = (
+            Killing(tmp_path / "killed") if options and method == "fork" else Computed(4, nothing)
+        )
+        loader = kind(
+            dataset,
+            num_workers=1,
+            multiprocessing_context=method,
+            worker_init_fn=functools.partial(say_at_the_end, queue),
+            **options,
+        )
+        assert 4 == len(list(loader))
+        heard[kind] = {queue.get(timeout=30)}
+        with contextlib.suppress(Empty):
+            while True:
+                heard[kind].add(queue.get(timeout=1))
+
+    assert heard[TorchDataLoader] == heard[DataLoader]
+
+
+class Killing(Computed):
+    """Kills its first worker, so that another one ends the epoch."""
+
+    def __init__(self, mark):
+        super().__init__(4, nothing)
+        self.mark = mark
+
+    def __getitem__(self, index):
+        if index == 2 and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
 
 
 @pytest.mark.thorough
