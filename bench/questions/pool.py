@@ -14,6 +14,7 @@ each in a process of its own, and every result is looked at.
 import argparse
 import asyncio
 import concurrent.futures
+import functools
 import importlib
 import itertools
 import os
@@ -65,23 +66,15 @@ class Row:
     workers: int = _WORKERS
 
 
-_prepared: numpy.ndarray | None = None
-
-
-def prepare(length: int) -> None:
-    """Make the array that this worker returns each time."""
-    global _prepared
-    _prepared = numpy.arange(length, dtype=numpy.uint8)
-
-
 def nothing(given: Any) -> Any:
     """Return what came, or that it came."""
     return len(given) if isinstance(given, bytes) else given
 
 
-def prepared(number: int) -> Any:
-    """Return the array."""
-    return _prepared
+@functools.cache
+def prepared(length: int) -> numpy.ndarray:
+    """Return the array of this length that this worker has made when it was first asked."""
+    return numpy.arange(length, dtype=numpy.uint8)
 
 
 def looked_at(array: numpy.ndarray) -> tuple[int, int, int]:
@@ -99,13 +92,11 @@ def page_of(raw: numpy.ndarray) -> numpy.ndarray:
 
 
 @contextmanager
-def _pool(name: str, workers: int, length: int) -> Iterator[Any]:
-    """Give a pool whose workers have prepared an array of this length."""
-    given = {"initializer": prepare, "initargs": (length,)} if length else {}
+def _pool(name: str, workers: int) -> Iterator[Any]:
     if name == "multiprocessing.Pool":
         import multiprocessing
 
-        with multiprocessing.get_context("fork").Pool(workers, **given) as pool:
+        with multiprocessing.get_context("fork").Pool(workers) as pool:
             yield pool
     elif name == "mpire":
         from mpire import WorkerPool
@@ -113,25 +104,25 @@ def _pool(name: str, workers: int, length: int) -> Iterator[Any]:
         with WorkerPool(workers, start_method="fork") as pool:
             yield pool
     else:
-        with _executor(name, workers, given) as executor:
+        with _executor(name, workers) as executor:
             yield executor
 
 
-def _executor(name: str, workers: int, given: dict[str, Any]) -> Any:
+def _executor(name: str, workers: int) -> Any:
     if name == "shmloader":
         from shmloader.pool.executor import Pool
 
-        return Pool(workers, "fork", **given)
+        return Pool(workers, "fork")
     if name == "loky":
         from loky import ProcessPoolExecutor
 
-        return ProcessPoolExecutor(workers, **given)
+        return ProcessPoolExecutor(workers)
     if name == "threads":
-        return concurrent.futures.ThreadPoolExecutor(workers, **given)
+        return concurrent.futures.ThreadPoolExecutor(workers)
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
-    return concurrent.futures.ProcessPoolExecutor(workers, context, **given)
+    return concurrent.futures.ProcessPoolExecutor(workers, context)
 
 
 def _ask(pool: Any, row: Row) -> Ask:
@@ -158,11 +149,8 @@ def run(row: Row) -> dict:
     """Call as often as the row says, twice: the first time starts the workers."""
     if row.part == "pages":
         return asyncio.run(_serve(row))
-    length = row.bytes if row.part == "results" else 0
-    with _pool(row.pool, row.workers, length) as pool:
+    with _pool(row.pool, row.workers) as pool:
         ask = _ask(pool, row)
-        if row.pool == "mpire" and length:
-            list(ask(prepare, [length] * 4 * row.workers))
         for count in (min(row.count, 64), row.count):
             found = _run_once(ask, row, count)
     return found
@@ -170,8 +158,10 @@ def run(row: Row) -> dict:
 
 def _run_once(ask: Ask, row: Row, count: int) -> dict:
     given: Iterable[Any] = range(count)
-    function: Callable[[Any], Any] = prepared if row.part == "results" else nothing
-    if row.part == "arguments":
+    function: Callable[[Any], Any] = nothing
+    if row.part == "results":
+        given, function = itertools.repeat(row.bytes, count), prepared
+    elif row.part == "arguments":
         array = numpy.arange(row.bytes, dtype=numpy.uint8)
         given, function = itertools.repeat(array, count), looked_at
     elif row.part == "calls" and row.bytes:
@@ -200,7 +190,7 @@ async def _serve(row: Row) -> dict:
     raw = numpy.arange(numpy.prod(_PAGE), dtype=numpy.uint32).astype(numpy.uint8).reshape(_PAGE)
     right = page_of(raw)
     loop = asyncio.get_running_loop()
-    with _pool(row.pool, row.workers, 0) as pool:
+    with _pool(row.pool, row.workers) as pool:
         for _ in range(2 * row.workers):
             await loop.run_in_executor(pool, page_of, raw)
         pauses = _Pauses()
