@@ -36,6 +36,8 @@ _LISTED = {
     "test_error_at_task_unpickle": "that call fails alone",
     "test_exit_at_task_unpickle": "that call fails alone",
     "test_error_during_result_unpickle_in_result_handler": "that call fails alone",
+    "test_map_timeout": "workers of spawn import torch for longer than it waits",
+    "test_first_exception": "workers of spawn import torch for longer than it waits",
     "test_exit_during_result_pickle_on_worker": "the worker exits",
     "test_exit_during_result_unpickle_in_result_handler": "RuntimeError, and then it is broken",
     "test_error_during_result_pickle_on_worker": "UnsendableBatch, which names the object",
