@@ -4,7 +4,7 @@ import pickle
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, _base
 from concurrent.futures.process import _RemoteTraceback
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,8 @@ from shmloader.way_out import Failure
 # What a worker gets: (None, function, arguments, named arguments), or of a map (its number, the
 # pickled function, rows of arguments).
 Content = tuple[Any, ...]
+
+_OVER = _base.CANCELLED, _base.CANCELLED_AND_NOTIFIED, _base.FINISHED
 
 
 class Call:
@@ -38,6 +40,15 @@ class Call:
         self.content = content
         self.name = getattr(function, "__qualname__", None) or type(function).__name__
         self.behind = behind
+
+    def is_over(self) -> bool:
+        """Returns what `future.done()` does, without the lock that it takes each time."""
+        return self.future._state in _OVER
+
+    def begin(self) -> bool:
+        """Returns False if it was cancelled, as it cannot be from now on."""
+        future = self.future
+        return future._state == _base.RUNNING or future.set_running_or_notify_cancel()
 
 
 class Rest:

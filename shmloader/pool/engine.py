@@ -137,15 +137,17 @@ class Engine:
             TimeoutError: It takes longer.
             BaseException: What the call has raised.
         """
-        if self.thread is None and not call.future.done():
+        if self.thread is None and not call.is_over():
             try:
                 if self._lead.acquire(blocking=False):
                     self._adopt(call)
-                    self._lead_until(call.future.done, deadline_s)
+                    self._lead_until(call.is_over, deadline_s)
+                    self._lead.release()
                 else:  # another map leads, and stops when it has its own result
                     self.have_led()
-            finally:
+            except BaseException:
                 self._release()
+                raise
         left_s = None if deadline_s == math.inf else max(0.0, deadline_s - time.monotonic())
         return call.future.result(left_s)
 
@@ -221,7 +223,7 @@ class Engine:
             call = self._next_for(load)
             if call is None:
                 return
-            if not call.future.running() and not call.future.set_running_or_notify_cancel():
+            if not call.begin():
                 continue
             try:
                 request = Request(call)
@@ -280,7 +282,7 @@ class Engine:
         self._sent.clear()
         self._calls.clear()
         for call in failed:
-            if call.future.running() or call.future.set_running_or_notify_cancel():
+            if call.begin():
                 call.future.set_exception(BrokenProcessPool(why))
 
     # After an interrupt
