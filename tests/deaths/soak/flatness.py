@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.usage import count_descriptors, memory_bytes, process_ids
+from shmloader.stats.record import Epoch
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ QUANTITIES = (
     Quantity("objects", "Python objects", 150),
 )
 
+_RECORDS = Epoch.__module__
+
 
 def settle() -> None:
     """Leave what exists now out of all later counts of objects."""
@@ -54,7 +57,7 @@ def sample() -> dict[str, float]:
 
     Returns:
         Of the trainer: private memory in MB, descriptors, threads, mapped regions, Python objects
-        that the garbage collector knows. Of all processes: how many they are, the most private
+        that the garbage collector knows, but those of the record of the last 64 epochs. Of all processes: how many they are, the most private
         memory of another than the trainer, the most descriptors, and the shared memory they map.
     """
     gc.collect()
@@ -72,7 +75,7 @@ def sample() -> dict[str, float]:
         "processes": len(pids),
         "threads": len(list(Path("/proc/self/task").iterdir())),
         "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
-        "objects": len(gc.get_objects()),
+        "objects": sum(type(each).__module__ != _RECORDS for each in gc.get_objects()),
     }
 
 
