@@ -57,8 +57,9 @@ def sample() -> dict[str, float]:
 
     Returns:
         Of the trainer: private memory in MB, descriptors, threads, mapped regions, Python objects
-        that the garbage collector knows, but those of the record of the last 64 epochs. Of all processes: how many they are, the most private
-        memory of another than the trainer, the most descriptors, and the shared memory they map.
+        that the garbage collector knows, without the records of the last 64 epochs. Of all
+        processes: how many they are, the most private memory of another than the trainer, the most
+        descriptors, and the shared memory they map.
     """
     gc.collect()
     _trim_heap()
