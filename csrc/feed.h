@@ -40,7 +40,6 @@ enum feed_news {
 enum feed_reply {
   FEED_RETURN = 1, /* the place is read */
   FEED_SKIP = 2,   /* what was told of this epoch, and will be, is not read */
-  FEED_LEFT = 3,   /* I read nothing any more */
 };
 
 /* How many batches may be before a subscriber; and cells, of which some are of skipped epochs. */

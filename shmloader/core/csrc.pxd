@@ -329,7 +329,6 @@ cdef extern from "feed.h" nogil:
         FEED_FAILED
         FEED_RETURN
         FEED_SKIP
-        FEED_LEFT
         SLOT_MASK
 
     struct feed_entry:

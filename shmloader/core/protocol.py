@@ -44,4 +44,3 @@ class Reply(IntEnum):
 
     RETURN = 1  # a place is read
     SKIP = 2  # nothing of an epoch is read any more
-    LEFT = 3  # nothing at all is

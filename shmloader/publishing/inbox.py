@@ -6,17 +6,17 @@ does with a batch reaches nobody else.
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from shmloader.core import Delivered, Kind, Ledger, Posted, Window
-from shmloader.errors import BatchTooLarge, OutOfSharedMemory, RetentionWarning, warn
+from shmloader.core import Posted, Window
+from shmloader.errors import OutOfSharedMemory, RetentionWarning, warn
 from shmloader.memory import limits, policy, sending
 from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Segment, shape_of
+from shmloader.memory.segment import shape_of
 from shmloader.options.record import Options
-from shmloader.publishing.member import Lease
 from shmloader.trainer import ways_out
 from shmloader.trainer.epoch import Start
 from shmloader.trainer.tally import Tally
@@ -24,15 +24,6 @@ from shmloader.transport.received import Answer
 from shmloader.transport.transport import Transport
 
 _RESERVE = 1  # the slot into which the next batch is copied
-
-
-class _Epoch:
-    """What a tally asks of an epoch."""
-
-    def __init__(self, length: int | None) -> None:
-        self.start = Start.now()
-        self.length = length
-        self.delivered = Delivered(1, False)
 
 
 class Inbox:
@@ -44,39 +35,29 @@ class Inbox:
     """
 
     def __init__(self, label: str, options: Options, pins: bool = False) -> None:
-        """
-        Open the ring.
-
-        Args:
-            label: What viewers are told.
-            options: `slots`, `ring_bytes`, `device` and `keep_pages` count.
-            pins: As torch's `pin_memory`.
-
-        Raises:
-            OutOfSharedMemory, OSError: There is no room for it.
-            ValueError: There is no such device.
-        """
+        """Open the ring, which has a label for viewers; pins: as torch's `pin_memory`."""
         sending.install()
-        self.pool = SegmentPool(options.keep_pages)
-        self.pool.label = label
+        self.pool = pool = SegmentPool(options.keep_pages)
+        pool.label = label
         device = options.device
         self._ahead = device.prefetch if device is not None and device.copies else 0
         shape = shape_of(1, 2, options.slots, None, options.ring_bytes, self._ahead)
-        self._segment = self.pool.acquire(shape)
+        self._segment = pool.acquire(shape)
         grows = options.slots is None
-        transport = Transport(self._segment, _RESERVE, self.pool, heals=False, grows=grows)
-        self._transport, self._received = transport, transport.received
+        self._transport = Transport(self._segment, _RESERVE, pool, heals=False, grows=grows)
+        self._received = self._transport.received
         self._way = ways_out.choose(
-            options, transport, self.pool, in_order=True, pins=pins, pin_device=None
+            options, self._transport, pool, in_order=True, pins=pins, pin_device=None
         )
-        self._tally = Tally(self.pool, transport, list)
+        self._tally = Tally(pool, self._transport, list)
         self._ticket = 0
-        self._window: tuple[Segment, Window] | None = None  # on what this process lends itself
 
     def begin_epoch(self, length: int | None) -> None:
         """Begin an epoch, and drop what was not asked for of the last one."""
-        self._received.forget(())
-        self._tally.begin(_Epoch(length))  # type: ignore[arg-type]
+        self._transport.abandon()
+        epoch: Any = SimpleNamespace(start=Start.now(), length=length)
+        epoch.delivered = SimpleNamespace(count=0)
+        self._tally.begin(epoch)
 
     def end_epoch(self) -> None:
         """End it, as a loader's iterator does."""
@@ -85,27 +66,24 @@ class Inbox:
 
     def next(self, copy: Callable[[bool], bool]) -> Any:
         """
-        Hand out the next batch.
+        Hand out the next batch, or raise the error in its place.
 
         Args:
             copy: Has one more put in, and waits for it if it is told to. Returns False if none was
                 there; raises if none comes.
-
-        Raises:
-            Exception: The error in the batch's place, or what `copy` raises.
         """
-        notes = self._transport.notes
+        notes, by_key = self._transport.notes, self._received.by_key
         notes.ask()
         try:
             if self.pool.advice is not None:
                 advice, self.pool.advice = self.pool.advice, None
                 warn(advice, RetentionWarning)
             self._way.look()
-            if not self._received.by_key:
+            if not by_key:
                 copy(True)
-            while len(self._received.by_key) <= self._ahead and copy(False):
+            while len(by_key) <= self._ahead and copy(False):
                 pass
-            answer = next(iter(self._received.by_key.values()))
+            answer = next(iter(by_key.values()))
             batch = self._way.deliver(answer)
             if answer.log is not None:
                 notes.take_up(answer.log)
@@ -121,18 +99,18 @@ class Inbox:
 
     def put(self, posted: Posted, window: Window, check: Callable[[], None]) -> None:
         """
-        Copy a batch in.
+        Copy a batch in, unless that was done and an interrupt came then.
 
         Args:
             window: The file in which it lies.
             check: Raises if the copy may be torn; then it is forgotten.
-
-        Raises:
-            BatchTooLarge, OutOfSharedMemory: There is no room for it.
         """
-        ledger = self._transport.ledger
-        self._recover(ledger)
-        self._check_room(posted.length, ledger.lacking(posted.length))
+        received, ledger = self._received, self._transport.ledger
+        if posted in received.by_key:
+            return
+        if self._transport.figures.ready != len(received.slots()):
+            self._transport.abandon(received.by_key)  # an interrupt left a copy that nobody knows
+        self._check_room(ledger.lacking(posted.length))
         while (filled := ledger.fill(self._ticket, posted, window)) is None:
             self._way.waiting()  # copies to a device hold the slots for a moment
         slot, kind = filled
@@ -141,38 +119,11 @@ class Inbox:
         except BaseException:
             ledger.discard(slot)
             raise
-        self._received.add(Answer(kind, 0, self._ticket, self._ticket, slot))
+        received.add(Answer(kind, 0, self._ticket, posted, slot))
         self._ticket += 1
 
-    def take(self, lease: Lease) -> None:
-        """Copy in what a loader of this process has lent; what is in no slot is a copy already."""
-        lent, segment = lease.lent, lease.segment
-        if lent.in_slot:
-            if self._window is None or self._window[0] is not segment:
-                self._window = segment, Window(segment.descriptor)
-            self.put(lent.post(0), self._window[1], lambda: None)
-            return
-        answer = Answer(Kind.BATCH, 0, self._ticket, self._ticket)
-        answer.batch = lent.decode(None)
-        self._received.add(answer)
-        self._ticket += 1
-
-    def _recover(self, ledger: Ledger) -> None:
-        """Forget what an interrupt left in a slot: it is to be copied again."""
-        known = self._received.slots()
-        if self._transport.figures.ready != len(known):
-            for news in ledger.ready_slots():
-                if news.slot not in known:
-                    ledger.discard(news.slot)
-
-    def _check_room(self, length: int, lacking_bytes: int) -> None:
+    def _check_room(self, lacking_bytes: int) -> None:
         """Refuse a batch for whose pages there is no room: the kernel would kill without a word."""
-        ring_bytes = self._segment.shape.ring_bytes
-        if length > ring_bytes:
-            raise BatchTooLarge(
-                f"a batch of {length / 1e6:.1f} MB does not fit ring_bytes of "
-                f"{ring_bytes / 1e6:.1f} MB: free memory for it, or lower batch_size"
-            )
         available = limits.available() if lacking_bytes else None
         if available is not None and available.bytes < lacking_bytes + policy.reserve_bytes(1):
             raise OutOfSharedMemory(

@@ -14,14 +14,14 @@ import select
 import socket
 import stat
 import struct
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from shmloader.core import Descriptor
-from shmloader.processes.watching import is_running
+from shmloader.processes.watching import is_running, wait_until
 
 _RECORD_BYTES = 65536
 _PATH_MAX = 107  # bytes of a socket's address
@@ -31,26 +31,12 @@ _BIND_S = 10.0  # how long others may take to bind
 
 
 def path_of(name: str) -> Path:
-    """
-    Find the socket of a name.
-
-    Raises:
-        ValueError: It is no name.
-        PermissionError: The folder is not this user's alone.
-    """
+    """Find the socket of a name, and refuse what is none, or a folder of other users too."""
     if not name or name.startswith(".") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r} is no name of a publisher: use letters, such as 'trials'")
     folder = Path(tempfile.gettempdir()) / f"shmloader-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    _check_folder(folder)
-    path = folder / name
-    if len(os.fsencode(path)) > _PATH_MAX:
-        raise ValueError(f"{path} is too long for a socket: at most {_PATH_MAX} bytes")
-    return path
-
-
-def _check_folder(folder: Path) -> None:
     found = folder.lstat()
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if not is_ours or found.st_mode & 0o077:
@@ -59,6 +45,10 @@ def _check_folder(folder: Path) -> None:
             f"{folder} is not a folder of this user's alone, so other users could take the names "
             "of publishers: remove it, or set TMPDIR to another folder",
         )
+    path = folder / name
+    if len(os.fsencode(path)) > _PATH_MAX:
+        raise ValueError(f"{path} is too long for a socket: at most {_PATH_MAX} bytes")
+    return path
 
 
 class Peer:
@@ -66,87 +56,118 @@ class Peer:
     The process at the other end of a connection.
 
     Attributes:
-        pid: The process.
-        socket: The connection, which does not block.
+        pid: The process; 0 if it is in a container with pids of its own.
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        """
-        Take over a connection.
-
-        Raises:
-            PermissionError: The process is another user's.
-            OSError: It is not seen from here, as in a container with pids of its own.
-        """
+        """Take over a connection; refuse processes of other users, and what cannot be watched."""
         connection.setblocking(False)
-        self.socket = connection
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self.pid, user, _ = struct.unpack("3i", found)
+        self._socket = connection
+        self.pid, user = _owner_of(connection)
         if user != os.geteuid():
             raise PermissionError(errno.EACCES, f"process {self.pid} is of another user, {user}")
-        if self.pid <= 0:
-            raise OSError(
-                errno.ESRCH,
-                "the process at the other end cannot be seen from here, so its death could not: "
-                "run both in one pid namespace (docker run --pid=host or --pid=container:...)",
-            )
         self._end = Descriptor(self._open_pidfd())
 
     def _open_pidfd(self) -> int:
         with contextlib.suppress(OSError):
-            found = self.socket.getsockopt(socket.SOL_SOCKET, _PIDFD_OF_PEER, 4)
-            return int.from_bytes(found, "little")
-        try:
-            return os.pidfd_open(self.pid)  # an older kernel
-        except ProcessLookupError:
-            return -1
+            found = self._socket.getsockopt(socket.SOL_SOCKET, _PIDFD_OF_PEER, 4)
+            return int.from_bytes(found, sys.byteorder)
+        if self.pid <= 0:  # an older kernel
+            raise OSError(
+                errno.EOPNOTSUPP,
+                "the process at the other end cannot be seen from here, so its death could not: "
+                "run both in one pid namespace (docker run --pid=host or --pid=container:...)",
+            )
+        return os.pidfd_open(self.pid)
 
     @property
     def has_ended(self) -> bool:
-        """True if the process has ended, whatever processes it forked live on."""
-        if self._end.number < 0:
-            return True
+        """True if the process has ended, whatever processes it forked live on, or has left."""
         poll = select.poll()
-        poll.register(self._end.number, select.POLLIN)
+        poll.register(self._end, select.POLLIN)
+        poll.register(self._socket, 0)  # it hangs up by close() alone: its children could not
         return bool(poll.poll(0))
 
     def send(self, record: dict[str, Any], *descriptors: int) -> None:
         """Send a record, and descriptors with it; at once."""
         text = json.dumps(record).encode()
-        socket.send_fds(self.socket, [text], list(descriptors), socket.MSG_DONTWAIT)
+        socket.send_fds(self._socket, [text], list(descriptors), socket.MSG_DONTWAIT)
 
-    def receive(self) -> tuple[dict[str, Any], list[Descriptor]] | None:
-        """Take the next record; None if none has come. The other end's close is an empty one."""
-        try:
-            text, numbers, _, _ = socket.recv_fds(self.socket, _RECORD_BYTES, 4)
-        except BlockingIOError:
+    def receive(self, timeout_s: float) -> tuple[dict[str, Any], list[Descriptor]] | None:
+        """Wait for the next record; None: none has come. If the other end has left, it is empty."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        if not poll.poll(1000 * timeout_s):
             return None
-        except ConnectionError:
-            return {}, []
+        try:
+            text, numbers, _, _ = socket.recv_fds(self._socket, _RECORD_BYTES, 1)
+        except ConnectionResetError:  # said once, if it has not read all: what it sent is here
+            return self.receive(0) or ({}, [])
         return json.loads(text or "{}"), [Descriptor(number) for number in numbers]
 
     def close(self) -> None:
-        """Know it no more."""
-        self.socket.close()
+        """Know it no more, and let it know."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # even if a forked child has it too
+        self._socket.close()
         self._end.close()
+
+
+def pair() -> tuple[Peer, Peer]:
+    """Connect this process with itself."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Peer(one), Peer(other)
+
+
+def connect(name: str, timeout_s: float) -> Peer:
+    """Connect to a publisher, and wait for one to come."""
+    address = os.fspath(path_of(name))
+    until = time.monotonic() + timeout_s
+    while (peer := _peer_at(address)) is None:
+        if time.monotonic() > until:
+            raise TimeoutError(
+                f"no publisher has come by the name {name!r} within {timeout_s:g} s (it would "
+                f"listen at {address}): start shmloader.publish(loader, {name!r}, subscribers=...) "
+                "in another process of this user, or wait longer with timeout="
+            )
+        wait_until(lambda: False, _LOOK_S)
+    return peer
+
+
+def _peer_at(address: str) -> Peer | None:
+    """Connect to the process that listens there; None: there is none that lives."""
+    connection = _socket()
+    try:
+        connection.connect(address)
+        peer = Peer(connection)
+        if not peer.has_ended:  # a child that it forked may hold its socket
+            return peer
+    except (FileNotFoundError, ConnectionRefusedError, ProcessLookupError):
+        pass
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    return None
+
+
+def _socket() -> socket.socket:
+    # Records are kept apart, so that none is ever half there.
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 class Meeting:
     """A publisher's socket by its name."""
 
     def __init__(self, name: str) -> None:
-        """
-        Take a name, even from a publisher that is dead.
-
-        Raises:
-            FileExistsError: A publisher that lives has it.
-            ValueError, PermissionError: As `path_of`.
-        """
+        """Take a name, even from a publisher that is dead, and from no other."""
         self._path = path_of(name)
-        self._owner = os.getpid()
         self._socket = _socket()
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
-            with _alone(self._path.parent):
+            with contextlib.closing(Descriptor(os.open(self._path.parent, flags))) as folder:
+                # Otherwise two publishers could take a dead one's name at the same time.
+                wait_until(lambda: _has_locked(folder), _BIND_S)
                 _clear(self._path)
                 self._socket.bind(os.fspath(self._path))
                 self._inode = self._path.lstat().st_ino
@@ -156,54 +177,40 @@ class Meeting:
             raise
         self._socket.setblocking(False)
 
-    def accept(self) -> Iterator[Peer]:
-        """Take the processes that have connected since the last call, those of other users not."""
+    def accept(self) -> list[Peer]:
+        """Take the processes that have connected since the last call; others are told why not."""
+        found = []
         with contextlib.suppress(BlockingIOError):
             while True:
                 connection, _ = self._socket.accept()
                 try:
-                    yield Peer(connection)
-                except OSError:
+                    found.append(Peer(connection))
+                except OSError as error:
+                    with contextlib.suppress(OSError):
+                        connection.send(json.dumps({"refused": error.strerror}).encode())
                     connection.close()
+        return found
 
     def close(self) -> None:
-        """Give the name back, unless it has another owner by now or this is a forked child."""
+        """Give the name back, unless it has another owner by now."""
         self._socket.close()
         with contextlib.suppress(OSError):
-            if os.getpid() == self._owner and self._path.lstat().st_ino == self._inode:
+            if self._path.lstat().st_ino == self._inode:
                 self._path.unlink()
 
 
-def _socket() -> socket.socket:
-    # Records are kept apart, so that none is ever half there.
-    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep two publishers from taking a dead one's name at the same time."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    deadline = time.monotonic() + _BIND_S
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise
-                select.poll().poll(1000 * _LOOK_S)
-        yield
-    finally:
-        os.close(descriptor)
+def _has_locked(folder: Descriptor) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _clear(path: Path) -> None:
     """Remove a socket of a publisher that has ended."""
     with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), _socket() as trial:
         trial.connect(os.fspath(path))
-        found = trial.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, _, _ = struct.unpack("3i", found)
+        pid, _ = _owner_of(trial)
         # The workers of a dead one may listen for a moment yet.
         if pid <= 0 or is_running(pid, None):
             raise FileExistsError(
@@ -213,31 +220,8 @@ def _clear(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def connect(name: str, timeout_s: float) -> Peer:
-    """
-    Connect to a publisher, and wait for one to come.
-
-    Raises:
-        TimeoutError: None came in time.
-        OSError: As for `Peer`.
-        ValueError, PermissionError: As `path_of`.
-    """
-    path = path_of(name)
-    deadline = time.monotonic() + timeout_s
-    while True:
-        trial = _socket()
-        try:
-            trial.connect(os.fspath(path))
-            return Peer(trial)
-        except (FileNotFoundError, ConnectionRefusedError):
-            trial.close()
-        except BaseException:
-            trial.close()
-            raise
-        if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"no publisher has come by the name {name!r} within {timeout_s:g} s (it would "
-                f"listen at {path}): start shmloader.publish(loader, {name!r}, subscribers=...) in "
-                "another process of this user, or wait longer with timeout="
-            )
-        select.poll().poll(1000 * _LOOK_S)
+def _owner_of(connection: socket.socket) -> tuple[int, int]:
+    """Ask the kernel for pid and user of the process that connected, or listened."""
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, user, _ = struct.unpack("3i", told)
+    return pid, user

@@ -2,36 +2,19 @@
 
 import os
 import time
-from collections.abc import Iterable
+from typing import NamedTuple
 
-from shmloader.core import Descriptor, Feed, Lent, Posted, Reply, Word, post_bytes
+from shmloader.core import Descriptor, Feed, Lent, Reply, Word, post_bytes
 from shmloader.memory.segment import Segment, open_memfd, seal
 from shmloader.publishing.meeting import Peer
 
 
-class Lease:
-    """
-    A batch that is lent to subscribers.
+class Told(NamedTuple):
+    """A batch that a subscriber may be reading. Its lease ends with the last reference to it."""
 
-    Attributes:
-        lent: It, until the last of them has given it back.
-        epoch: Its epoch's number.
-        segment: That of its slot.
-    """
-
-    __slots__ = ("epoch", "lent", "readers", "segment")
-
-    def __init__(self, lent: Lent, epoch: int, segment: Segment) -> None:
-        self.lent = lent
-        self.segment = segment
-        self.epoch = epoch
-        self.readers = 1  # the publisher, until all have been told
-
-    def drop(self) -> None:
-        """Take one reader off; the last one ends the lease."""
-        self.readers -= 1
-        if self.readers == 0:
-            self.lent.end()
+    lent: Lent
+    epoch: int
+    end: int  # of what it takes in the feed's own file
 
 
 class Member:
@@ -40,23 +23,16 @@ class Member:
 
     Attributes:
         peer: Its process.
+        feed: What is shared with it.
         epoch: The number of the epoch that it is told of; None: it is told of none.
-        has_left: True if it reads nothing any more.
         held: By place, what it may be reading.
         since: When it last gave something back, or was told of something while it held nothing.
     """
 
     def __init__(self, peer: Peer) -> None:
-        """
-        Welcome a subscriber.
-
-        Raises:
-            OSError: It, or what is needed for it, is gone.
-        """
         self.peer = peer
         self.epoch: int | None = None
-        self.has_left = False
-        self.held: dict[int, Lease] = {}
+        self.held: dict[int, Told] = {}
         self.since = time.monotonic()
         file = Descriptor(open_memfd("shmloader-feed"))
         os.ftruncate(file.number, Feed.AREA)
@@ -65,7 +41,6 @@ class Member:
         self._places = list(range(Feed.PLACES))
         self._segment: Segment | None = None
         self._number = 0  # of that segment
-        self._areas: dict[int, tuple[int, int]] = {}  # by place, of what is in no slot
 
     def begin(self, epoch: int, segment: Segment) -> bool:
         """Tell that an epoch begins, and of its segment. Returns False if the ring is full."""
@@ -87,61 +62,57 @@ class Member:
         self.epoch = None
         return True
 
-    def tell(self, lease: Lease) -> bool:
+    def tell(self, lent: Lent) -> bool:
         """Tell of a batch. Returns False if there is no place for it yet."""
+        if self.epoch is None:
+            return True
         if not self._places:
             return False
         if not self.held:
             self.since = time.monotonic()
-        place = self._places[-1]
-        lent = lease.lent
-        posted = lent.post(self._number) if lent.in_slot else self._write(place, lent)
-        lease.readers += 1
-        self.held[place] = lease
+        place, start = self._places.pop(), self._area_end()
+        if lent.in_slot:
+            posted, end = lent.post(self._number), Feed.AREA
+        else:
+            posted, end = lent.write_to(self.feed.descriptor, start), start + lent.length
+        self.held[place] = Told(lent, self.epoch, end)
         if not self.feed.post(place, posted, Word.BATCH):
-            del self.held[place]
-            lease.readers -= 1
+            self._free(place)
             return False
-        self._places.pop()
         return True
 
-    def _write(self, place: int, lent: Lent) -> Posted:
-        """Write a batch that is in no slot into the feed's own file, behind the others."""
-        start = max((end for _, end in self._areas.values()), default=Feed.AREA)
-        self._areas[place] = start, start + lent.length
-        return lent.write_to(self.feed.descriptor, start)
+    def _area_end(self) -> int:
+        """Where in the feed's own file nothing lies any more."""
+        return max((told.end for told in self.held.values()), default=Feed.AREA)
 
-    def fail(self, text: bytes) -> None:
-        """Tell of an error, after which nothing comes."""
-        start = max((end for _, end in self._areas.values()), default=Feed.AREA)
+    def fail(self, text: bytes) -> bool:
+        """Tell of an error, after which nothing comes. Returns False if it has no place yet."""
+        start = self._area_end()
         os.pwrite(self.feed.descriptor, text, start)
-        if self._places:
-            self.feed.post(self._places.pop(), post_bytes(text, start), Word.FAILED)
+        return bool(self._places) and self.feed.post(
+            self._places.pop(), post_bytes(text, start), Word.FAILED
+        )
 
     def collect(self) -> bool:
         """Take what it has given back. Returns True if there was something."""
         replies = self.feed.replies()
         for reply, number in replies:
-            if reply == Reply.RETURN:
-                self._free([number] if number in self.held else [])
+            if reply == Reply.RETURN and number in self.held:
+                self._free(number)
             elif reply == Reply.SKIP:
-                self._free([place for place, lease in self.held.items() if lease.epoch <= number])
+                for place in [at for at, told in self.held.items() if told.epoch <= number]:
+                    self._free(place)
                 self.epoch = None if self.epoch == number else self.epoch
-            else:
-                self.has_left = True
         if replies:
             self.since = time.monotonic()
         return bool(replies)
 
-    def _free(self, places: Iterable[int]) -> None:
-        for place in places:
-            self._places.append(place)
-            self._areas.pop(place, None)
-            self.held.pop(place).drop()
+    def _free(self, place: int) -> None:
+        del self.held[place]
+        self._places.append(place)
 
     def close(self) -> None:
-        """Know it no more: it has given all back, or is told that what it reads may change."""
-        if self.held:
-            self.feed.give_up()
-        self._free([*self.held])
+        """Know it no more: it is told that what it reads now may change."""
+        self.feed.give_up()
+        self.held.clear()
         self.peer.close()

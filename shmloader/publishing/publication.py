@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Self
 
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.order.samplers import epoch_of, tell_epoch
-from shmloader.publishing.inbox import Inbox
-from shmloader.publishing.member import Lease
 from shmloader.publishing.publisher import Publisher
+from shmloader.publishing.subscription import Subscription
 
-_EXIT_S = 10.0  # how long an interpreter that exits waits for subscribers to read
-
-
-@overload
-def publish(
-    loader: torch.utils.data.DataLoader[Any],
-    name: str,
-    subscribers: int,
-    epochs: int | None = None,
-    timeout: float | None = None,
-    consume: Literal[False] = False,
-) -> None: ...
-
-
-@overload
-def publish(
-    loader: torch.utils.data.DataLoader[Any],
-    name: str,
-    subscribers: int,
-    epochs: int | None = None,
-    timeout: float | None = None,
-    *,
-    consume: Literal[True],
-) -> Publication: ...
+_EXIT_S = 10.0  # how long one that exits, or has failed, waits for subscribers to read
 
 
 def publish(
@@ -49,7 +25,7 @@ def publish(
     epochs: int | None = None,
     timeout: float | None = None,
     consume: bool = False,
-) -> Publication | None:
+) -> Publication:
     """
     Hand a loader's batches on to other processes of this user, each batch to all of them.
 
@@ -64,53 +40,48 @@ def publish(
         epochs: How many epochs to run at most; None: no limit.
         timeout: How long, in seconds, one subscriber may keep all waiting before it is given up,
             and how long to wait for all to come; None: for ever.
-        consume: Return an iterable, for a rank that reads for its peers: the batches that it gives
-            out are those of the subscribers. Each iter() is an epoch.
+        consume: Return at once, for a rank that reads for its peers: the batches that it takes are
+            those of the subscribers, and each iter() is an epoch.
 
     Returns:
-        None, when it is over; with `consume=True` the iterable, at once.
+        What was published, when it is over; with `consume=True` an iterable, at once.
 
     Raises:
         ValueError: The loader has no workers, or it is no name.
         FileExistsError: Another process publishes by this name.
         TimeoutError: Subscribers did not come in time.
     """
-    publication = Publication(loader, name, subscribers, epochs, timeout)
-    if consume:
-        return publication
-    with publication:
-        publication.run()
-    return None
+    if loader.num_workers == 0:
+        raise ValueError("publish() takes a loader with workers: set num_workers to at least 1")
+    if subscribers < 1 or (epochs is not None and epochs < 1):
+        raise ValueError("publish() takes at least 1 subscriber and 1 epoch")
+    ours = loader if isinstance(loader, DataLoader) else wrap(loader)
+    ours.close()  # workers that live on send batches, and no leases
+    publisher = Publisher(name, subscribers, _length_of(ours), timeout)
+    publication = Publication(ours, publisher, epochs)
+    if not consume:
+        with publication:
+            publication.run()
+    return publication
+
+
+def _length_of(loader: DataLoader[Any]) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:
+        return None
 
 
 class Publication:
     """The batches of a loader for this process, of which others get the same."""
 
-    def __init__(
-        self,
-        loader: torch.utils.data.DataLoader[Any],
-        name: str,
-        subscribers: int,
-        epochs: int | None,
-        timeout: float | None,
-    ) -> None:
-        """Take the name; as `publish`."""
-        if loader.num_workers == 0:
-            raise ValueError("publish() takes a loader with workers: set num_workers to at least 1")
-        if subscribers < 1 or (epochs is not None and epochs < 1):
-            raise ValueError("publish() takes at least 1 subscriber and 1 epoch")
-        self._loader = loader if isinstance(loader, DataLoader) else wrap(loader)
-        self._loader.close()  # workers that live on send batches, and no leases
-        try:
-            self._length: int | None = len(self._loader)
-        except TypeError:
-            self._length = None
-        self._name = name
+    def __init__(self, loader: DataLoader[Any], publisher: Publisher, epochs: int | None) -> None:
+        self._loader = loader
+        self._publisher = publisher
         self._left = itertools.count() if epochs is None else iter(range(epochs))
         self._told = -1  # the sampler's epoch that was run last
-        self._inbox: Inbox | None = None
-        self._publisher = Publisher(name, subscribers, self._length, timeout)
-        self._end = weakref.finalize(self, self._publisher.close, None, _EXIT_S)
+        self._own: Subscription | None = None
+        self._end = weakref.finalize(self, publisher.finish, None, _EXIT_S)
 
     def __len__(self) -> int:
         """Count the batches of an epoch, as the loader does."""
@@ -119,39 +90,35 @@ class Publication:
     def run(self) -> None:
         """Run epochs for the subscribers, until the last one has left."""
         for _ in self._left:
-            for _ in self._leases():
-                if not self._publisher.members:
-                    return
-            if not self._publisher.members:
+            for _ in self._hand_on():
+                if self._publisher.is_left:
+                    break
+            if self._publisher.is_left:
                 return
 
     def __iter__(self) -> Iterator[Any]:
-        """
-        Run an epoch for the subscribers and for this process.
-
-        Raises:
-            RuntimeError: All epochs were run, or it is closed.
-        """
+        """Run an epoch for the subscribers and for this process."""
         if next(self._left, None) is None or not self._end.alive:
+            name = self._publisher.name
             raise RuntimeError(
-                f"what is published as {self._name!r} has ended: it is closed, or ran its epochs"
+                f"what is published as {name!r} has ended: it is closed, or ran its epochs"
             )
-        if self._inbox is None:
+        if self._own is None:
             pins = self._loader.pin_memory and torch.accelerator.is_available()
-            self._inbox = Inbox(f"publish({self._name})", self._loader._options(), pins)
-        return _Epoch(self._leases(), self._inbox, self._length)
+            peer, options = self._publisher.join(), self._loader._options()
+            self._own = Subscription(self._publisher.name, options, peer, pins)
+        return _Epoch(self._hand_on(), iter(self._own))
 
-    def _leases(self) -> Iterator[Lease]:
-        publisher = self._publisher
-        publisher.gather()
+    def _hand_on(self) -> Iterator[None]:
+        """Tell the subscribers of an epoch's batches, of one at each step."""
+        self._publisher.gather()
         self._tell_sampler()
         service = self._loader._service
-        service.attached = (publisher,)
+        service.attached = (self._publisher,)
         try:
-            yield from publisher.publish(iter(self._loader))
+            yield from self._publisher.publish(iter(self._loader))
         except Exception as error:
-            self._end.detach()
-            publisher.close(error, _EXIT_S)
+            self.close(error)
             raise
         finally:
             service.attached = ()
@@ -164,48 +131,31 @@ class Publication:
             tell_epoch(sampler, epoch + 1)
         self._told = epoch_of(sampler)
 
-    def close(self) -> None:
-        """Say that nothing more comes, and wait until subscribers have read what was published."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Say that nothing more comes, or why, and wait until subscribers have read all."""
+        if self._own is not None:
+            self._own.close()
         if self._end.detach() is not None:
-            self._publisher.close()
+            self._publisher.finish(error, math.inf if error is None else _EXIT_S)
         self._loader.close()
-        if self._inbox is not None:
-            self._inbox.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None and self._end.detach() is not None:
-            self._publisher.close(error, _EXIT_S)
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.close(error)
 
 
 class _Epoch:
-    """One epoch of the process that publishes."""
+    """One epoch of the process that publishes: each batch is told to all, then copied here too."""
 
-    def __init__(self, leases: Iterator[Lease], inbox: Inbox, length: int | None) -> None:
-        self._leases = leases
-        self._inbox = inbox
-        inbox.begin_epoch(length)
+    def __init__(self, told: Iterator[None], batches: Iterator[Any]) -> None:
+        self._told = told
+        self._batches = batches
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        return self._inbox.next(self._copy)
-
-    def _copy(self, may_wait: bool) -> bool:
-        if not may_wait:
-            return False
-        lease = next(self._leases, None)
-        if lease is None:
-            self._inbox.end_epoch()
-            raise StopIteration
-        self._inbox.take(lease)
-        return True
+        next(self._told, None)
+        return next(self._batches)

@@ -12,14 +12,14 @@ import math
 import pickle
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shmloader import log
 from shmloader.core import Lent, Word, generation
 from shmloader.processes.watching import wait_until
-from shmloader.publishing.meeting import Meeting, Peer
-from shmloader.publishing.member import Lease, Member
+from shmloader.publishing.meeting import Meeting, Peer, pair
+from shmloader.publishing.member import Member
 from shmloader.transport.transport import Transport
 from shmloader.way_out import WayOut
 
@@ -27,54 +27,28 @@ VERSION = 1  # of what is said, here and in csrc/feed.h
 TELL_S = 2.0  # after which the others are told for whom they wait
 _LOOK_S = 0.001  # between two looks while slots are missing
 _SEEN_S = 0.05  # between two looks for deaths and newcomers
-_HELLO_S = 5.0  # how long a newcomer may take to say who it is
 
 
-class LendingWay(WayOut):
-    """Delivers no batches but their leases."""
-
-    def __init__(self, publisher: "Publisher", transport: Transport) -> None:
-        transport.received.lends = True
-        self.deliver = transport.received.deliver
-        self._publisher, self._transport = publisher, transport
-
-    def waiting(self) -> float:
-        """Take what subscribers have given back, so that workers have slots."""
-        if self._publisher.look():
-            return 0.0
-        return _LOOK_S if self._publisher.is_awaited(self._transport) else _SEEN_S
-
-
-class Publisher:
+class Publisher(WayOut):
     """
-    Hands batches on: a part of an iterator, which has its batches leave by a way of its own.
+    Hands a loader's batches on: the way out of its iterator, which delivers leases.
 
     Attributes:
-        members: The subscribers there are.
-        joined: How many there ever were.
+        members: The subscribers there are, in the order in which they are told.
     """
 
     def __init__(
         self, name: str, subscribers: int, length: int | None, timeout_s: float | None
     ) -> None:
-        """
-        Take a name, and wait for nobody yet.
-
-        Args:
-            subscribers: How many there may be, and must be before the first epoch.
-            length: How many batches an epoch has; None if that is not known.
-            timeout_s: How long one may keep all others waiting; None: for ever.
-
-        Raises:
-            FileExistsError, PermissionError, ValueError: As for `Meeting`.
-        """
+        """Take a name, and wait for nobody yet; length: of an epoch, if that is known."""
         self.members: list[Member] = []
-        self.joined = 0
         self.name = name
         self._wanted = subscribers
-        self._welcome = {"version": VERSION, "length": length}
+        self._joined = 0  # how many there ever were
+        self._length = length
         self._timeout_s = math.inf if timeout_s is None else timeout_s
-        self._newcomers: dict[Peer, float] = {}  # -> until when they may say who they are
+        self._own: Member | None = None  # this process, which is none of those announced
+        self._newcomers: list[Peer] = []  # they have not said who they are
         self._seen_at = 0.0
         self._awaited = 0  # the pid of the subscriber for whom all wait
         self._transport: Transport | None = None
@@ -83,16 +57,27 @@ class Publisher:
         self._generation = generation()
         self._meeting = Meeting(name)
 
-    # As a part of an iterator
-
-    def way(self, transport: Transport) -> LendingWay:
-        """Make the way out of an iterator."""
+    def way(self, transport: Transport) -> "Publisher":
+        """Be the way out of an iterator, as one of its parts."""
         self._transport = transport
-        return LendingWay(self, transport)
+        transport.received.lends = True
+        self.deliver = transport.received.deliver
+        return self
+
+    def waiting(self) -> float:
+        """Take what subscribers have given back, so that workers have slots."""
+        if self._look():
+            return 0.0
+        return _LOOK_S if self._is_awaited() else _SEEN_S
 
     # What subscribers do
 
-    def look(self) -> bool:
+    @property
+    def is_left(self) -> bool:
+        """True if no other process reads."""
+        return all(member is self._own for member in self.members)
+
+    def _look(self) -> bool:
         """See to the subscribers. Returns True if one has given something back, or is gone."""
         has_news = False
         for member in self.members:
@@ -100,20 +85,25 @@ class Publisher:
         now = time.monotonic()
         if now - self._seen_at >= _SEEN_S:
             self._seen_at = now
-            self._welcome_newcomers(now)
+            self._welcome_newcomers()
             has_news |= self._part_with_the_dead()
             self._look_for_laggard(now)
         return has_news
 
-    def is_awaited(self, transport: Transport) -> bool:
+    def _pause(self) -> None:
+        if not self._look():
+            wait_until(lambda: False, _LOOK_S)
+
+    def _is_awaited(self) -> bool:
         """Returns True if workers have no slot because subscribers have not given them back."""
         is_lent = any(member.held for member in self.members)
-        return is_lent and (self._is_closing or bool(transport.requests.waiting))
+        waits = self._transport is not None and bool(self._transport.requests.waiting)
+        return is_lent and (self._is_closing or waits)
 
     def _part_with_the_dead(self) -> bool:
-        gone = [member for member in self.members if member.has_left or member.peer.has_ended]
+        gone = [member for member in self.members if member.peer.has_ended]
         for member in gone:
-            self._part_with(member, "left" if member.has_left else "died")
+            self._part_with(member, "has left")
         return bool(gone)
 
     def _part_with(self, member: Member, why: str) -> None:
@@ -121,144 +111,116 @@ class Publisher:
         member.close()
         log.tell("publisher %r: subscriber %d %s", self.name, member.peer.pid, why)
 
-    def _welcome_newcomers(self, now: float) -> None:
-        for peer in self._meeting.accept():
-            self._newcomers[peer] = now + _HELLO_S
-        for peer, until in [*self._newcomers.items()]:
-            said = peer.receive()
-            if said is None and now < until:
+    def _welcome_newcomers(self) -> None:
+        self._newcomers += self._meeting.accept()
+        for peer in [*self._newcomers]:
+            heard = peer.receive(0)
+            if heard is None:
                 continue
-            del self._newcomers[peer]
-            with contextlib.suppress(OSError):
-                if said is not None and self._admit(peer, said[0]):
+            self._newcomers.remove(peer)
+            said, _ = heard
+            peer.pid = peer.pid or said.get("pid", 0)
+            reason = self._why_not(said)
+            with contextlib.suppress(OSError):  # it has left
+                if reason is None:
+                    self._admit(peer)
+                    self._joined += 1
                     continue
+                peer.send({"refused": reason})
             peer.close()
 
-    def _admit(self, peer: Peer, said: dict[str, Any]) -> bool:
+    def _why_not(self, said: dict[str, Any]) -> str | None:
         self._part_with_the_dead()
+        others = [member.peer.pid for member in self.members if member is not self._own]
         if said.get("version") != VERSION:
-            peer.send({"refused": "the publisher has another version of shmloader"})
-        elif len(self.members) >= self._wanted:
-            pids = ", ".join(str(member.peer.pid) for member in self.members)
-            peer.send({"refused": f"it has its {self._wanted} subscribers: processes {pids}"})
-        else:
-            member = Member(peer)
-            peer.send(self._welcome, member.feed.descriptor)
-            self.members.append(member)
-            self.joined += 1
-            return True
-        return False
+            return "the publisher has another version of shmloader"
+        if len(others) >= self._wanted:
+            pids = ", ".join(map(str, others))
+            return f"the publisher has its {self._wanted} subscribers: processes {pids}"
+        return None
+
+    def _admit(self, peer: Peer) -> Member:
+        member = Member(peer)
+        peer.send({"length": self._length}, member.feed.descriptor)
+        self.members.insert(0, member)
+        return member
+
+    def join(self) -> Peer:
+        """Have this process as one more, which is told last. Returns its end of a connection."""
+        own, peer = pair()
+        self._own = self._admit(peer)
+        self.members.append(self.members.pop(0))
+        return own
 
     def _look_for_laggard(self, now: float) -> None:
         """Say for whom all wait, and give it up if that takes too long."""
-        late = [member for member in self.members if member.held]
+        late = [member for member in self.members if member.held] if self._is_awaited() else []
         laggard = min(late, key=lambda member: member.since, default=None)
-        waits = self._transport is not None and self.is_awaited(self._transport)
-        late_s = now - laggard.since if laggard is not None and waits else 0.0
+        late_s = 0.0 if laggard is None else now - laggard.since
+        awaited = 0 if laggard is None or late_s <= TELL_S else laggard.peer.pid
         if laggard is not None and late_s > self._timeout_s:
             self._part_with(laggard, f"was given up after {late_s:.1f} s")
-        self._note_awaited(laggard.peer.pid if laggard is not None and late_s > TELL_S else 0)
-
-    def _note_awaited(self, pid: int) -> None:
-        if pid == self._awaited:
+        if awaited == self._awaited:
             return
-        self._awaited = pid
+        self._awaited = awaited
         for member in self.members:
-            member.feed.note_awaited(pid)
-        if pid:
+            member.feed.note_awaited(awaited)
+        if awaited:
             warnings.warn(
-                f"publisher {self.name!r}: all wait for the subscriber with pid {pid}, which has "
-                f"given nothing back for {TELL_S:g} s (timeout= would give it up)",
+                f"publisher {self.name!r}: all wait for the subscriber with pid {awaited}, which "
+                f"has given nothing back for {TELL_S:g} s (timeout= would give it up)",
                 stacklevel=2,
             )
 
     # What they are told
 
     def gather(self) -> None:
-        """
-        Wait until as many subscribers have come as were announced.
-
-        Raises:
-            TimeoutError: They did not come in time.
-        """
+        """Wait until as many subscribers have come as were announced; raise a TimeoutError."""
         until = time.monotonic() + self._timeout_s
-        while self.joined < self._wanted:
+        while self._joined < self._wanted:
             if time.monotonic() > until:
                 raise TimeoutError(
-                    f"{self.joined} of {self._wanted} subscribers of {self.name!r} have come "
+                    f"{self._joined} of {self._wanted} subscribers of {self.name!r} have come "
                     f"within {self._timeout_s:g} s"
                 )
             self._pause()
 
-    def _pause(self) -> None:
-        if not self.look():
-            wait_until(lambda: False, _LOOK_S)
-
-    def publish(self, iterator: Iterator[Any]) -> Iterator[Lease]:
-        """
-        Hand on an epoch of a loader whose iterator has this as a part.
-
-        Yields:
-            Each batch, as long as somebody may read it.
-        """
+    def publish(self, iterator: Iterator[Lent]) -> Iterator[None]:
+        """Hand on an epoch of a loader, whose iterator has this as a part, batch by batch."""
         assert self._transport is not None, "the iterator asked for its way out"
+        transport = self._transport
         self._epoch += 1
-        for member in [*self.members]:
-            self._say(member, lambda member=member: self._begin(member))
+        self._tell_all(Member.begin, self._epoch, transport.segment)
         with contextlib.suppress(GeneratorExit):  # the loop over it was broken off
             for lent in iterator:
-                yield from self._hand_on(lent)
-                self._leave_slots()
+                self._tell_all(Member.tell, lent)
+                del lent  # from here on the subscribers' alone
+                yield
+                self._look()
+                # Here, because a loader's own timeout is for its workers.
+                while not self.is_left and transport.figures.idle_slots() == 0:
+                    self._pause()
+        self._tell_all(Member.end)
+
+    def _tell_all(self, tell: Callable[..., bool], *words: Any) -> None:
+        """Tell each subscriber something, once there is room for it."""
         for member in [*self.members]:
-            self._say(member, member.end)
+            try:
+                while member in self.members and not tell(member, *words):
+                    self._pause()
+            except OSError as error:
+                self._part_with(member, f"cannot be told anything: {error}")
 
-    def _begin(self, member: Member) -> bool:
-        assert self._transport is not None
-        return member.begin(self._epoch, self._transport.segment)
-
-    def _hand_on(self, lent: Lent) -> Iterator[Lease]:
-        assert self._transport is not None
-        lease = Lease(lent, self._epoch, self._transport.segment)
-        try:
-            for member in [*self.members]:
-                if member.epoch == self._epoch:
-                    self._say(member, lambda member=member: member.tell(lease))
-            yield lease
-        finally:
-            lease.drop()
-
-    def _say(self, member: Member, say: Any) -> None:
-        """Tell one subscriber something, once there is room for it."""
-        try:
-            while member in self.members and not say():
-                self._pause()
-        except OSError as error:
-            self._part_with(member, f"cannot be told anything: {error}")
-
-    def _leave_slots(self) -> None:
-        """Wait until workers have a slot: a loader's own timeout is for them, not for this."""
-        self.look()
-        assert self._transport is not None
-        while self.members and self._transport.figures.idle_slots() == 0:
-            self._pause()
-
-    def close(self, error: BaseException | None = None, timeout_s: float = math.inf) -> None:
-        """
-        Say that nothing more comes, and wait until all has been read, at most that long.
-
-        Args:
-            error: What subscribers raise then.
-        """
+    def finish(self, error: BaseException | None = None, timeout_s: float = math.inf) -> None:
+        """Say that nothing more comes, or why, and wait until all was read, at most that long."""
         if self._generation != generation():
             return  # a forked child: all of this is its parent's
         self._is_closing = True
         until = time.monotonic() + timeout_s
-        for member in [*self.members]:
-            if error is None:
-                self._say(member, lambda member=member: member.feed.say(Word.CLOSED, 0))
-            else:
-                with contextlib.suppress(OSError):
-                    member.fail(_pickled(error))
+        if error is None:
+            self._tell_all(lambda member: member.feed.say(Word.CLOSED, 0))
+        else:
+            self._tell_all(Member.fail, _pickled(error))
         while any(member.held for member in self.members) and time.monotonic() < until:
             self._pause()
         self._meeting.close()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from shmloader.core import Descriptor, Feed, Posted, Reply, Window, Word, generation
 from shmloader.errors import warn
 from shmloader.options.record import Device, Options
 from shmloader.publishing.inbox import Inbox
-from shmloader.publishing.meeting import connect
+from shmloader.publishing.meeting import Peer, connect
 from shmloader.publishing.publisher import TELL_S, VERSION
 from shmloader.stats import Held, Stats
 from shmloader.stats.words import duration, percent
@@ -43,37 +42,34 @@ def subscribe(
         PermissionError: It is another user's.
         ValueError: It is no name, or there is no such device.
     """
-    return Subscription(name, Options(device=device), timeout)  # type: ignore[arg-type]
+    options = Options(device=device)  # type: ignore[arg-type]
+    return Subscription(name, options, connect(name, timeout))
 
 
 class Subscription:
     """Batches that another process publishes: the same for all that subscribe, in its order."""
 
-    def __init__(self, name: str, options: Options, timeout_s: float) -> None:
-        """Connect; the publisher answers when it looks, at the latest when its epoch begins."""
+    # Once the publisher has answered.
+    _feed: Feed
+    _inbox: Inbox | None = None
+    _length: int | None
+
+    def __init__(self, name: str, options: Options, peer: Peer, pins: bool = False) -> None:
+        """Say hello; the publisher answers when it looks, at the latest when its epoch begins."""
         self._name = name
-        self._options = options
-        self._peer = connect(name, timeout_s)
-        self._peer.send({"version": VERSION})
-        self._feed: Feed | None = None
-        self._inbox: Inbox | None = None
-        self._length: int | None = None
+        self._options, self._pins = options, pins
+        self._peer = peer
         self._windows: dict[int, Window] = {}  # by the numbers of the files
-        self._skipped = 0  # the last epoch that is not read to its end
         self._epoch = 0  # the one that is read; 0: none is
         self._turn = 0  # counts calls of iter()
         self._warned_of = 0
         self._generation = generation()
+        peer.send({"version": VERSION, "pid": os.getpid()})
 
     # What is asked of an iterable
 
     def __len__(self) -> int:
-        """
-        Count the batches of an epoch, as the publisher's loader does.
-
-        Raises:
-            TypeError: That has no length.
-        """
+        """Count the batches of an epoch, as the publisher's loader does."""
         self._join()
         if self._length is None:
             raise TypeError(f"the loader that is published as {self._name!r} has no length")
@@ -113,27 +109,19 @@ class Subscription:
         """Leave: the publisher counts on this process no more. Batches that are held stay valid."""
         if self._generation != generation():
             return
-        if self._feed is not None:
-            self._feed.reply(Reply.LEFT, 0)
+        self._turn += 1
         self._peer.close()
         if self._inbox is not None:
             self._inbox.close()
-        self._turn += 1
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_peer", None) is not None and getattr(self, "_turn", None) is not None:
-            self.close()
+        self.close()
 
     # Coming and going
 
@@ -148,111 +136,86 @@ class Subscription:
         """Wait until the publisher has answered, and open the ring."""
         self._check_owner()
         if self._inbox is None:
-            said, files = self._hear(lambda: f"the publisher of {self._name!r} has not answered")
-            if "refused" in said:
-                raise RuntimeError(f"the publisher of {self._name!r} refuses: {said['refused']}")
-            if not files or said.get("version") != VERSION:
-                raise RuntimeError(f"the publisher of {self._name!r} has ended, or is another's")
+            said, file = self._hear()
             self._length = said["length"]
-            self._feed = Feed(files[0].number, publishes=False)
-            self._windows = {0: Window(files[0].number, maps=False)}
-            self._inbox = Inbox(f"subscribe({self._name})", self._options)
+            self._feed = Feed(file.number, publishes=False)
+            self._windows = {0: Window(file.number, maps=False)}
+            self._inbox = Inbox(f"subscribe({self._name})", self._options, self._pins)
         return self._inbox
 
-    def _hear(self, what: Callable[[], str]) -> tuple[dict[str, Any], list[Descriptor]]:
-        while True:
-            said = self._peer.receive()
-            if said is not None:
-                return said
-            if self._peer.has_ended:
-                raise RuntimeError(f"{what()}: its process {self._peer.pid} has ended")
-            time.sleep(_SLICE_S / 10)
+    def _hear(self) -> tuple[dict[str, Any], Descriptor]:
+        """Wait for a file of the publisher's."""
+        while not (heard := self._peer.receive(_SLICE_S)) and not self._peer.has_ended:
+            pass
+        said, files = heard or self._peer.receive(0) or ({}, [])
+        if not files:
+            reason = said.get("refused", f"the publisher, process {self._peer.pid}, has ended")
+            raise RuntimeError(f"this process cannot read what {self._name!r} publishes: {reason}")
+        return said, files[0]
 
     # Words of the publisher's
 
     def _skip(self) -> None:
         """Read no more of the epoch under way, and say so: the others must not wait for it."""
-        if self._epoch and self._feed is not None:
-            self._skipped, self._epoch = self._epoch, 0
-            self._feed.reply(Reply.SKIP, self._skipped)
+        if self._epoch:
+            skipped, self._epoch = self._epoch, 0
+            self._feed.reply(Reply.SKIP, skipped)
             self._feed.drop()
 
     def _next(self, turn: int) -> Any:
         if turn != self._turn:
             raise RuntimeError("a later iter() has begun the next epoch, or it was closed")
-        self._check_owner()
         inbox = self._join()
-        if not self._epoch:
-            self._seek()
-            inbox.begin_epoch(self._length)
-        return inbox.next(self._copy)
-
-    def _seek(self) -> None:
-        """Find the beginning of the next epoch."""
-        assert self._feed is not None
-        while True:
-            posted = self._take(True)
-            assert posted is not None
+        while not self._epoch:  # what comes before its beginning was skipped
+            posted = self._take()
             if posted.verb == Word.BEGIN:
+                inbox.begin_epoch(self._length)
                 self._epoch = posted.place
             elif posted.verb in (Word.CLOSED, Word.FAILED):
                 self._raise_of_the_end(posted)
             self._feed.drop()
-            if self._epoch:
-                return
+        return inbox.next(self._copy)
 
     def _copy(self, may_wait: bool) -> bool:
         """Copy the next batch in; as `Inbox.next` asks."""
         feed, inbox = self._feed, self._inbox
-        assert feed is not None and inbox is not None
-        posted = self._take(may_wait)
-        if posted is None:
+        assert inbox is not None
+        if not may_wait and feed.in_hand is None and not feed.take(0):
             return False
+        posted = self._take()
         if posted.verb == Word.BATCH:
             inbox.put(posted, self._window(posted.segment), self._check)
             feed.give_back()
             return True
-        if not may_wait:
-            return False
-        if posted.verb == Word.END:
+        if may_wait and posted.verb == Word.END:
             self._epoch = 0
             feed.drop()
             inbox.end_epoch()
             raise StopIteration
-        self._raise_of_the_end(posted)
+        if may_wait:
+            self._raise_of_the_end(posted)
         return False
 
-    def _take(self, may_wait: bool) -> Posted | None:
-        """
-        Take the next word in hand; None if none is there and it may not be waited for.
-
-        Raises:
-            RuntimeError: The publisher has ended, or has given this process up.
-        """
+    def _take(self) -> Posted:
+        """Wait for the publisher's next word, which is in hand then."""
         feed = self._feed
-        assert feed is not None
-        if feed.in_hand is not None or feed.take(0):
-            return feed.in_hand
-        self._check()
-        return self._wait(feed) if may_wait else None
-
-    def _wait(self, feed: Feed) -> Posted | None:
-        began = time.monotonic()
-        while not feed.take(_SLICE_S):
-            self._check()
-            if self._peer.has_ended and not feed.take(0):
-                raise RuntimeError(
-                    f"the publisher of {self._name!r}, process {self._peer.pid}, has died: batches "
-                    "that are here stay valid; start it again, and subscribe again"
-                )
-            if time.monotonic() - began > TELL_S:
-                self._tell_of_laggard()
-        if self._inbox is not None:
-            self._inbox.note_wait(time.monotonic() - began)
+        if feed.in_hand is None and not feed.take(0):
+            began = time.monotonic()
+            while not feed.take(_SLICE_S):
+                self._check()
+                if self._peer.has_ended and not feed.take(0):
+                    raise RuntimeError(
+                        f"the publisher of {self._name!r}, process {self._peer.pid}, has died: "
+                        "batches that are here stay valid; start it again, and subscribe again"
+                    )
+                if time.monotonic() - began > TELL_S:
+                    self._tell_of_laggard()
+            if self._inbox is not None:
+                self._inbox.note_wait(time.monotonic() - began)
+        assert feed.in_hand is not None
         return feed.in_hand
 
     def _tell_of_laggard(self) -> None:
-        assert self._feed is not None
         awaited = self._feed.awaited
         if awaited and awaited != self._warned_of:
             self._warned_of = awaited
@@ -262,7 +225,6 @@ class Subscription:
             )
 
     def _check(self) -> None:
-        assert self._feed is not None
         if self._feed.is_given_up:
             raise RuntimeError(
                 f"the publisher of {self._name!r} has given this process up, because the others "
@@ -272,18 +234,14 @@ class Subscription:
     def _window(self, number: int) -> Window:
         """Find the file in which a batch lies; those of earlier epochs are closed."""
         while number not in self._windows:
-            said, files = self._hear(lambda: f"the publisher of {self._name!r} sent no segment")
-            if "segment" not in said or not files:
-                raise RuntimeError(f"the publisher of {self._name!r} has ended")
-            self._windows = {0: self._windows[0], said["segment"]: Window(files[0].number)}
+            said, file = self._hear()
+            self._windows = {0: self._windows[0], said["segment"]: Window(file.number)}
         return self._windows[number]
 
-    def _raise_of_the_end(self, posted: Posted) -> None:
-        assert self._feed is not None
+    def _raise_of_the_end(self, posted: Posted) -> NoReturn:
         if posted.verb == Word.FAILED:
             # Written by a process of this user, into a file that no other can open.
-            error = pickle.loads(os.pread(self._feed.descriptor, posted.length, posted.offset))
-            raise error
+            raise pickle.loads(os.pread(self._feed.descriptor, posted.length, posted.offset))
         raise RuntimeError(f"the publisher of {self._name!r} has ended: no more epochs come")
 
 
@@ -297,9 +255,6 @@ class _Epoch:
 
     def __iter__(self) -> Self:
         return self
-
-    def __len__(self) -> int:
-        return len(self._subscription)
 
     def __next__(self) -> Any:
         if self._is_over:
