@@ -363,6 +363,21 @@ static inline void platform_leave_undumped(void *start, size_t bytes) {
 }
 
 /*
+ * Map a file that is shared, and none of its pages: also in a process that has called mlockall(),
+ * where the kernel would make a page of each hole. MAP_FAILED and errno, as mmap().
+ */
+static inline void *platform_map_shared(void *wish, size_t bytes, int protection, int fd) {
+  void *base = mmap(wish, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (base == MAP_FAILED) return base;
+  (void)munlock(base, bytes);
+  if (mprotect(base, bytes, protection) == 0) return base;
+  int error = errno;
+  munmap(base, bytes);
+  errno = error;
+  return MAP_FAILED;
+}
+
+/*
  * Map pages that exist into this process in one call instead of one fault per page.
  * A hint: if the kernel does not know it, the faults happen one by one as before.
  */

@@ -13,6 +13,7 @@ cdef extern from "platform.h" nogil:
     c_bool platform_has_futex()
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
     void platform_leave_undumped(void *start, size_t bytes)
+    void *platform_map_shared(void *wish, size_t bytes, int protection, int fd)
     void STEP(const char *name)
     void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
 

@@ -7,15 +7,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from posix.mman cimport (
-    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_NONE, PROT_READ, madvise, mmap, mprotect, munlock,
-    munmap,
-)
+from posix.mman cimport MAP_FAILED, PROT_READ, madvise, munmap
 from posix.unistd cimport close, pwrite
 
 from shmloader.core.csrc cimport (
     answer_end, copy_plain, generation_now, lease, lease_drop, ledger_entry,
-    platform_leave_undumped, slot_answer,
+    platform_leave_undumped, platform_map_shared, slot_answer,
 )
 
 cdef enum:
@@ -93,13 +90,10 @@ cdef class Window:
         self.descriptor = duplicate(fd)
         if not maps or length == 0:
             return
-        # A process that locks all that it maps would fill the file otherwise.
-        base = mmap(NULL, length, PROT_NONE, MAP_SHARED | MAP_NORESERVE, self.descriptor, 0)
+        base = platform_map_shared(NULL, length, PROT_READ, self.descriptor)
         if base == MAP_FAILED:
             return
-        munlock(base, length)
-        if (madvise(base, length, MADV_DONTFORK) != 0
-                or mprotect(base, length, PROT_READ) != 0):
+        if madvise(base, length, MADV_DONTFORK) != 0:
             munmap(base, length)
             return
         platform_leave_undumped(base, length)

@@ -6,14 +6,13 @@ import os
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
-from posix.mman cimport (
-    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap,
-)
+from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE, munmap
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
     HUGE_BYTES, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
-    geometry_init, platform_has_futex, platform_leave_undumped, policy, round_up,
+    geometry_init, platform_has_futex, platform_leave_undumped, platform_map_shared, policy,
+    round_up,
 )
 
 
@@ -105,7 +104,7 @@ cdef void *map_segment(int fd, const geometry *shape):
 
 cdef void *map_at(void *wish, int fd, uint64_t length) noexcept:
     """Map a segment's file at an address if it is free, otherwise anywhere."""
-    return mmap(wish, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+    return platform_map_shared(wish, length, PROT_READ | PROT_WRITE, fd)
 
 
 cdef int raise_mapping_error(int fd, uint64_t length) except -1:

@@ -291,7 +291,8 @@ def page_bytes(descriptor: int) -> int:
 
 def _map(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
     # Workers inherit this mapping and make one of their own: both must fit into RLIMIT_AS.
-    with mmap.mmap(descriptor, shape.total_bytes) as trial:
+    # Not to be read: a process that has called mlockall() would make a page of each hole.
+    with mmap.mmap(descriptor, shape.total_bytes, prot=0) as trial:
         if hasattr(mmap, "MADV_DONTDUMP"):
             with if_allowed():
                 trial.madvise(mmap.MADV_DONTDUMP)
