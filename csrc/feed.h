@@ -87,6 +87,7 @@ static inline void feed_give_up(struct feed_block *block) {
   atomic_store_explicit(&block->given_up, 1, memory_order_release);
   /* sync forsaken-R -> forsaken-A: as above, for the stores that come after this one. */
   atomic_thread_fence(memory_order_release);
+  STEP("feed: forsaken");
 }
 
 /* True if what was copied before may be torn. Subscriber only; wait-free. */

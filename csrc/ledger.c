@@ -566,6 +566,7 @@ int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_an
   if (round_up(bytes, ledger->geometry.page_bytes) > ledger->geometry.range_bytes) return -E2BIG;
   int64_t taken = take_to_fill(ledger, ticket, bytes);
   if (taken < 0) return taken;
+  STEP("fill: taken");
   uint32_t slot = (uint32_t)taken;
   guard_open(ledger, slot, bytes);
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
@@ -576,9 +577,11 @@ int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_an
     make_free(ledger, slot);
     return error;
   }
+  STEP("fill: copied");
   note_filled(ledger, slot, answer, bytes);
   note_filling_times(&ledger->entries[slot]);
   make_ready(ledger, slot);
+  STEP("fill: ready");
   note_demand(ledger, &ledger->entries[slot]);
   return slot;
 }

@@ -73,7 +73,6 @@ cdef extern from "pages.h" nogil:
 cdef extern from "words.h" nogil:
     uint64_t words_load(const void *start)
     void words_read(void *to, const void *start, size_t bytes)
-    void words_write(void *to, const void *start, size_t bytes)
     void STEP_WORDS(const char *name, void *to, const void *source, size_t bytes)
 
 

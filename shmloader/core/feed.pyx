@@ -11,12 +11,11 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    FEED_BATCH, FEED_CAPACITY, FEED_FAILED, FEED_PLACES, FEED_RETURN, SLOT_MASK, cell_make,
-    cell_slot, cell_verb, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring, feed_awaited,
-    feed_block, feed_bytes, feed_entry, feed_entry_at, feed_give_up, feed_is_given_up,
+    FEED_BATCH, FEED_CAPACITY, FEED_FAILED, FEED_PLACES, FEED_RETURN, SLOT_MASK, STEP, STEP_WORDS,
+    cell_make, cell_slot, cell_verb, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring,
+    feed_awaited, feed_block, feed_bytes, feed_entry, feed_entry_at, feed_give_up, feed_is_given_up,
     feed_news_ring, feed_note_awaited, feed_reply_ring, ring_has_value, ring_init, ring_is_overrun,
     ring_open_reader, ring_open_writer, ring_pop, ring_push, ring_reader, ring_writer, words_read,
-    words_write,
 )
 
 from shmloader.errors import WorkerBroken
@@ -66,6 +65,7 @@ cdef class Feed:
         if base == MAP_FAILED:
             raise OSError(errno, "cannot map what a publisher and a subscriber share")
         self.block = <feed_block *>base
+        STEP("feed: mapped")
         if publishes:
             ring_init(feed_news_ring(self.block), 0)
             ring_init(feed_reply_ring(self.block), 0)
@@ -106,7 +106,9 @@ cdef class Feed:
             raise ValueError(f"no place {place}: there are {FEED_PLACES}")
         memset(&entry, 0, sizeof(feed_entry))
         entry.segment, entry.offset, entry.answer = posted.segment, posted.offset, posted.answer
-        words_write(feed_entry_at(self.block, place), &entry, sizeof(feed_entry))
+        STEP_WORDS("feed: half an entry", feed_entry_at(self.block, place), &entry,
+                   sizeof(feed_entry))
+        STEP("feed: entry")
         return self.say(word, place)
 
     def replies(self):
@@ -181,6 +183,7 @@ cdef class Feed:
             posted.segment, posted.offset = entry.segment, entry.offset
             posted.answer = entry.answer
         self.in_hand = posted
+        STEP("feed: in hand")
         return True
 
     def give_back(self):
@@ -189,6 +192,7 @@ cdef class Feed:
         self.in_hand = None
         if posted is not None:
             ring_push(&self.writer, cell_make(<int>FEED_RETURN, posted.place))
+            STEP("feed: given back")
 
     def drop(self):
         """Put down what is in hand, of which the publisher knows that it is not read."""
