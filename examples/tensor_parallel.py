@@ -1,23 +1,20 @@
 """
 Tensor parallel peers that need the very same batches: one of them reads for all.
 
-    python examples/tensor_parallel.py
+    torchrun --standalone --nproc-per-node 2 examples/tensor_parallel.py
 
 Each rank holds a part of a layer's columns, and the losses of all are one. Rank 0 has the loader,
 and the others subscribe to it. A run on one process gives the same losses.
 """
 
 import os
-import tempfile
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.utils.data import TensorDataset
 
 from shmloader import DataLoader, publish, subscribe
 
-RANKS = 2
 EPOCHS = 2
 WIDTH = 8
 
@@ -30,11 +27,11 @@ def loader_of_rows() -> DataLoader:
     return DataLoader(TensorDataset(rows), 4, shuffle=True, generator=order, num_workers=2)
 
 
-def batches_of(rank: int, name: str):
+def batches_of(rank: int, ranks: int, name: str):
     """Return this rank's batches, which are those of all."""
     if rank != 0:
         return subscribe(name)
-    return publish(loader_of_rows(), name, subscribers=RANKS - 1, consume=True)
+    return publish(loader_of_rows(), name, subscribers=ranks - 1, consume=True)
 
 
 def losses_of(batches, columns: torch.Tensor, sum_up) -> list[float]:
@@ -54,22 +51,16 @@ def whole_layer() -> torch.Tensor:
     return torch.linspace(-1, 1, 4 * WIDTH).reshape(4, WIDTH)
 
 
-def train(rank: int, folder: str) -> list[float]:
-    """Train one rank's part and return the losses, which rank 0 compares with a run alone."""
-    store = dist.FileStore(os.path.join(folder, "store"), RANKS)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+def train(name: str) -> list[float]:
+    """Train this rank's part, by a name that no other training on this machine publishes by."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
 
     def sum_up(part: torch.Tensor) -> torch.Tensor:
         dist.all_reduce(part)
         return part
 
-    with batches_of(rank, f"peers-{os.path.basename(folder)}") as batches:
-        losses = losses_of(batches, whole_layer().chunk(RANKS, dim=1)[rank], sum_up)
-    if rank == 0:
-        same = torch.allclose(torch.tensor(losses), torch.tensor(losses_alone()))
-        print(f"{len(losses)} steps, the losses are {'' if same else 'not '}those of one process")
-    dist.destroy_process_group()
-    return losses
+    with batches_of(rank, ranks, name) as batches:
+        return losses_of(batches, whole_layer().chunk(ranks, dim=1)[rank], sum_up)
 
 
 def losses_alone() -> list[float]:
@@ -77,6 +68,14 @@ def losses_alone() -> list[float]:
     return losses_of(loader_of_rows(), whole_layer(), lambda loss: loss)
 
 
+def main() -> None:
+    dist.init_process_group("gloo")
+    losses = train(f"tensor-parallel-{os.environ['MASTER_PORT']}")
+    if dist.get_rank() == 0:
+        same = torch.allclose(torch.tensor(losses), torch.tensor(losses_alone()))
+        print(f"{len(losses)} steps, the losses are {'' if same else 'not '}those of one process")
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        mp.spawn(train, (made,), nprocs=RANKS)
+    main()
