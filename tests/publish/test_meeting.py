@@ -63,6 +63,30 @@ def test_one_that_comes_late_begins_with_an_epoch(play):
     assert publisher.hear() == "over"
 
 
+def test_one_that_reads_nothing_may_leave(play):
+    """It closes before it has heard the answer, lives on, and the others do not wait for it."""
+
+    def leaves(say, hear):
+        batches = shmloader.subscribe(NAME)
+        say("here")
+        hear()
+        batches.close()
+        say("left")
+        hear()
+
+    publisher = play(publishes, subscribers=2, options={"slots": 4})
+    other, reader = play(leaves), play(reads_by_word)
+    assert other.hear() == "here"
+    own = epochs_of(loader_of(), 1)
+    assert own[0][0] == reader.ask()
+    other.tell("leave")
+
+    assert other.hear() == "left"
+    assert own[0][1:] == [reader.ask() for _ in own[0][1:]]
+    reader.tell(None)
+    assert ["left", "over"] == [reader.hear(), publisher.hear()]
+
+
 def test_subscribers_that_do_not_come_are_an_error():
     """With a timeout the publisher says how many came."""
     with pytest.raises(TimeoutError, match="0 of 2 subscribers of 'batches' have come"):
