@@ -19,7 +19,7 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-KILL_POINTS_ALONE = ("csrc/debug/door.c", "csrc/debug/steps.c")
+KILL_POINTS_ALONE = ("csrc/debug/door.c", "csrc/debug/owners.c", "csrc/debug/steps.c")
 
 sanitize = os.environ.get("SHMLOADER_SANITIZE", "")
 assertions = os.environ.get("SHMLOADER_ASSERT") == "1"

@@ -28,6 +28,8 @@
 
 #include "desk.h"
 
+#include "debug/owners.h"
+
 void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *geometry,
                uint32_t worker) {
   *desk = (struct desk){.base = base, .fd = fd, .geometry = *geometry, .worker = worker};
@@ -36,6 +38,7 @@ void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *
   struct ring *ready = segment_ready_ring(base, geometry, worker);
   desk->task_ring = ring_open_reader(tasks, geometry->ring_capacity);
   desk->ready_ring = ring_open_writer(ready, geometry->ring_capacity);
+  OWNERS_ENTER(base, geometry, worker);
 }
 
 bool desk_take(struct desk *desk, uint32_t *cell) { return ring_pop(&desk->task_ring, cell); }
@@ -77,6 +80,7 @@ const char *desk_accept(struct desk *desk, uint32_t slot, struct slot_order *ord
   struct slot_header *header = segment_header(desk->base, &desk->geometry, slot);
   uint64_t mark = order_read(&header->order, order);
   const char *fault = fault_in(desk, mark, order);
+  READ_OUT(&header->order, offsetof(struct slot_order, grant_bytes));
   if (fault == NULL) desk->next_ticket = order->ticket + 1;
   return fault;
 }

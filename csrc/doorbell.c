@@ -45,6 +45,7 @@ uint32_t doorbell_arm(struct doorbell *bell) {
 }
 
 int doorbell_park(struct doorbell *bell, uint32_t armed, int64_t timeout_ns) {
+  STEP("park: begun");
   return platform_park(&bell->rings, armed, timeout_ns);
 }
 

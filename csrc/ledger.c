@@ -47,6 +47,7 @@
 #include "debug/addresses.h"
 #include "debug/canary.h"
 #include "debug/guard.h"
+#include "debug/owners.h"
 #include "extent.h"
 #include "log.h"
 
@@ -272,6 +273,7 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   atomic_store_explicit(&ledger->references, 1, memory_order_relaxed);
   fill_ledger(ledger, slots);
   for (uint32_t worker = 0; worker < geometry->workers; worker++) open_rings(ledger, worker);
+  OWNERS_ENTER(base, geometry, TRAINERS_SEAT);
   return ledger;
 }
 
@@ -281,6 +283,7 @@ void ledger_unref(struct ledger *ledger) {
   /* sync reference-A <- reference-R: all other holders are done. */
   (void)atomic_load_explicit(&ledger->references, memory_order_acquire);
   STEP("unmap: begun");
+  OWNERS_LEAVE(ledger->base);
   extent_leave(ledger->extent);
   if (ledger->guard != NULL) addresses_keep(ledger->guard);
   else munmap(ledger->base, ledger->geometry.total_bytes);
@@ -394,12 +397,16 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
 /* Copy a slot's answer out: from here on its worker can change nothing that is used. */
 static void read_answer(struct ledger *ledger, uint32_t slot) {
   struct slot_answer *copy = &ledger->entries[slot].answer;
-  words_read(copy, &segment_header(ledger->base, &ledger->geometry, slot)->answer, sizeof *copy);
+  struct slot_answer *answer = &segment_header(ledger->base, &ledger->geometry, slot)->answer;
+  words_read(copy, answer, sizeof *copy);
+  READ_OUT(answer, sizeof *copy);
 }
 
 static void read_times(struct ledger *ledger, uint32_t slot) {
   struct slot_times *copy = &ledger->entries[slot].times;
-  words_read(copy, &segment_header(ledger->base, &ledger->geometry, slot)->times, sizeof *copy);
+  struct slot_times *times = &segment_header(ledger->base, &ledger->geometry, slot)->times;
+  words_read(copy, times, sizeof *copy);
+  READ_OUT(times, sizeof *copy);
   ledger->entries[slot].received_ns = (uint64_t)platform_now_ns();
 }
 

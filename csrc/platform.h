@@ -48,10 +48,12 @@
 #define IS_SIMULATED door_is_open()
 #define STEP(NAME) step_passed(NAME)
 #define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
+#define READ_OUT(FROM, BYTES) door_read_out(FROM, BYTES)
 #else
 #define IS_SIMULATED 0
 #define STEP(NAME) ((void)(NAME))
 #define STEP_COPY(NAME, TO, FROM, BYTES) ((void)(NAME), memcpy(TO, FROM, BYTES))
+#define READ_OUT(FROM, BYTES) ((void)(FROM), (void)(BYTES))
 #endif
 
 /* A function that is hardly ever called: the compiler keeps the hot path straight-line. */

@@ -137,6 +137,7 @@ static inline bool ring_pop(struct ring_reader *end, uint32_t *value) {
   _Atomic uint32_t *cell = &end->ring->cells[end->read_pos & end->mask];
   /* relaxed: published by write_pos; a broken writer may change it, so it is loaded once. */
   *value = atomic_load_explicit(cell, memory_order_relaxed);
+  READ_OUT(cell, sizeof *cell);
   STEP("pop: cell read");
   end->read_pos++;
   /* sync emptied-R -> emptied-A: the cell was read before the writer may use it again. */

@@ -17,7 +17,8 @@
  *
  * Deaths. Whoever has the turn kills, and waits until the kernel says that the process is gone: its
  * mappings and descriptors are closed then, and what others see of it does not depend on the real
- * time. A process that ends by itself says so here, and the next one waits for that in its place.
+ * time. A process that ends by itself says so here, and the next one waits for that in its place;
+ * one that lives on for the next run has given up what it had by then.
  *
  * Key invariant: exactly one process of a run is between taking and giving the turn, or ending
  * after it has given it. What it draws and notes depends on the file and on its own memory alone.
@@ -32,14 +33,15 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "debug/owners.h"
 #include "platform.h"
 
-enum { ACTORS = 64, EVENTS = 1 << 16, DEATHS = 16, SLOWED = 16 };
+enum { ACTORS = 64, EVENTS = 1 << 16, DEATHS = 14, SLOWED = 16 };
 enum { OWNER = 2 }; /* from a doorbell's count to the word that names the process parked there */
 enum actor_state { ABSENT, RUNS, PARKS, LOOKS, ENDS, DEAD };
 enum event_kind { STEP_PASSED, LINE, PARKED, LOOKED, SLEPT, FORKED, LEFT, KILLED, TIMED_OUT };
-enum fault { NO_FAULT, BLOCKED, ENDLESS, UNWOKEN, CROWDED };
-enum step_flag { OF_VIEW = 1, SAYS_NOTHING = 2, IS_NEWS = 4 };
+enum fault { NO_FAULT, BLOCKED, ENDLESS, UNWOKEN, CROWDED, TWO_WRITERS };
+enum step_flag { OF_VIEW = 1, SAYS_NOTHING = 2, IS_NEWS = 4, HAS_LOOKED = 8 };
 
 struct actor {
   alignas(CACHE_LINE) _Atomic uint32_t go; /* 1: it has the turn */
@@ -50,7 +52,8 @@ struct actor {
   uint32_t is_quiet;     /* and none could go on then: no news may be there */
   int64_t deadline_ns;
   uint64_t looked_at; /* the activity when it looked */
-  uint32_t died;      /* how many had died when it parked */
+  uint32_t died;      /* how many had died when it last did anything but park */
+  uint32_t role;      /* owners.h: whose words it may write */
 };
 
 struct event {
@@ -81,12 +84,18 @@ struct play {
   uint32_t actor_count, turn;
   uint32_t fault, fault_actor;
   uint32_t step_count, switches;
+  uint32_t fault_at;   /* of two writers: the offset in the segment */
+  uint32_t scribbles;  /* what was read out is overwritten at once, as if by its writer */
+  uint32_t struck;     /* how many of those deaths have come */
+  uint32_t death_step, death_passage; /* one more: when that step, from 1, is passed so often */
+  uint32_t forge_at;   /* the event at which a worker writes nonsense and dies; 0: none does */
   alignas(CACHE_LINE) struct actor actors[ACTORS];
   struct event trace[EVENTS];
+  uint8_t segment[OWNERS_BYTES]; /* its words when the turn was given last */
   struct known_step steps[];
 };
 
-_Static_assert(offsetof(struct play, death_count) == 192, "door.py writes the same layout");
+_Static_assert(offsetof(struct play, death_count) == 176, "door.py writes the same layout");
 _Static_assert(offsetof(struct play, actors) == 256, "door.py writes the same layout");
 _Static_assert(sizeof(struct actor) == CACHE_LINE, "door.py reads the same layout");
 _Static_assert(sizeof(struct event) == 8, "door.py reads the same layout");
@@ -189,8 +198,24 @@ static void wait_for_turn(void) {
   bury_those_that_end();
 }
 
+static bool role_lives(uint32_t role) {
+  for (uint32_t i = 0; i < play->actor_count; i++) {
+    if (play->actors[i].role == role && play->actors[i].state != DEAD) return true;
+  }
+  return false;
+}
+
+/* What this process has written since it got the turn must have been its own to write. */
+static void check_writer(void) {
+  uint64_t wrong = owners_check(play->actors[me].role, play->segment, role_lives);
+  if (wrong == 0) return;
+  play->fault_at = (uint32_t)(wrong - 1);
+  fail(TWO_WRITERS, me);
+}
+
 static void give_turn(uint32_t next) {
   _Atomic uint32_t *go = &play->actors[next].go;
+  check_writer();
   play->switches++;
   /* sync turn-R -> turn-A: all that this process has done is visible to the next one. */
   atomic_store_explicit(go, 1, memory_order_release);
@@ -253,7 +278,6 @@ static void begin_wait(enum actor_state state, int64_t deadline_ns) {
   actor->deadline_ns = deadline_ns;
   actor->looked_at = play->activity;
   actor->is_timed_out = 0;
-  actor->died = play->died;
   go_on_with(choose());
   actor->state = RUNS;
 }
@@ -274,19 +298,35 @@ static void kill_one(uint32_t victim) {
   bury(&play->actors[victim]);
 }
 
-/* Kill one of those that may die, if it is time, wherever it stands. */
-static void strike(void) {
-  while (play->died < play->death_count && play->events >= play->deaths[play->died]) {
-    uint32_t found[ACTORS];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < play->actor_count; i++) {
-      const struct actor *actor = &play->actors[i];
-      bool lives = actor->state == RUNS || actor->state == PARKS || actor->state == LOOKS;
-      if (actor->may_die && lives) found[count++] = i;
-    }
-    if (count == 0) return;
-    kill_one(found[draw() % count]);
+/* Kill one of those that may die, wherever it stands. Returns false if there is none. */
+static bool kill_any(void) {
+  uint32_t found[ACTORS];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < play->actor_count; i++) {
+    const struct actor *actor = &play->actors[i];
+    bool lives = actor->state == RUNS || actor->state == PARKS || actor->state == LOOKS;
+    if (actor->may_die && lives) found[count++] = i;
   }
+  if (count > 0) kill_one(found[draw() % count]);
+  return count > 0;
+}
+
+/* Have processes die if it is time. */
+static void strike(void) {
+  while (play->struck < play->death_count && play->events >= play->deaths[play->struck]) {
+    play->struck++; /* first: this may be the one */
+    if (kill_any()) continue;
+    play->struck--;
+    return;
+  }
+}
+
+/* Have the process die that passes a step, or another one if this may not. */
+static void strike_at(uint32_t number) {
+  if (play->death_step != number + 1 || --play->death_passage > 0) return;
+  play->death_step = 0;
+  if (play->actors[me].may_die) kill_one(me);
+  (void)kill_any();
 }
 
 /* A place at which others may go on first. */
@@ -316,12 +356,25 @@ static uint32_t number_of(const char *name) {
   return number;
 }
 
-/* A process whose time came while all others waited looks first: it must find no news. */
-static void check_quiet(uint32_t flags) {
+/*
+ * A process whose time came while all others waited looks first: it must find no news.
+ * Returns true if it has not looked yet, so that no other process goes on meanwhile.
+ */
+static bool has_yet_to_look(uint32_t flags) {
   struct actor *actor = &play->actors[me];
-  if (!actor->is_quiet || flags & SAYS_NOTHING) return;
+  if (!actor->is_quiet || flags & SAYS_NOTHING) return actor->is_quiet;
   actor->is_quiet = 0;
   if (flags & IS_NEWS) fail(UNWOKEN, me);
+  return false;
+}
+
+/* Let a worker write nonsense and die, when it is time. */
+static void forge_once(void) {
+  uint32_t role = play->actors[me].role;
+  if (play->forge_at == 0 || play->events < play->forge_at || role < FIRST_WORKER) return;
+  play->forge_at = 0;
+  owners_forge(role - FIRST_WORKER, draw());
+  kill_one(me);
 }
 
 void door_step(const char *name) {
@@ -330,7 +383,11 @@ void door_step(const char *name) {
   note(me, STEP_PASSED, number);
   play->now_ns += STEP_NS;
   play->activity++;
-  check_quiet(flags);
+  /* Who dies behind the last look before a park may have had news to ring for. */
+  if (!(flags & HAS_LOOKED)) play->actors[me].died = play->died;
+  if (has_yet_to_look(flags)) return;
+  forge_once();
+  strike_at(number);
   if (flags & OF_VIEW && !play->has_views) return;
   pass();
 }
@@ -339,7 +396,7 @@ void door_line(uint32_t number) {
   note(me, LINE, number);
   play->now_ns += STEP_NS;
   play->activity++;
-  pass();
+  if (!has_yet_to_look(SAYS_NOTHING)) pass();
 }
 
 int door_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
@@ -364,6 +421,28 @@ void door_unpark(_Atomic uint32_t *word) {
   if (actor->state == PARKS) actor->state = RUNS;
 }
 
+void owners_enter(uint8_t *base, const struct geometry *geometry, uint32_t seat) {
+  if (!is_open) return;
+  bool is_trainer = seat == TRAINERS_SEAT;
+  owners_watch(base, geometry);
+  play->actors[me].role = is_trainer ? TRAINER : FIRST_WORKER + seat;
+  if (is_trainer) owners_note(play->segment);
+}
+
+void owners_leave(const uint8_t *base) {
+  if (!is_open || !owners_watches(base)) return;
+  check_writer(); /* others, which were forked, may have it mapped still */
+  owners_forget();
+}
+
+void door_read_out(void *from, size_t bytes) {
+  if (!is_open || !play->scribbles) return;
+  uint64_t at = owners_offset(from);
+  if (at == OWNERS_BYTES) return;
+  memset(from, (int)draw(), bytes);
+  memcpy(play->segment + at, from, bytes);
+}
+
 /* For tests/simulation */
 
 void door_begin(void) {
@@ -375,7 +454,11 @@ void door_begin(void) {
   is_open = true;
 }
 
-void door_close(void) { is_open = false; }
+void door_close(void) {
+  check_writer();
+  owners_forget();
+  is_open = false;
+}
 
 uint32_t door_reserve(bool may_die) {
   uint32_t number = play->actor_count;
@@ -390,6 +473,7 @@ uint32_t door_reserve(bool may_die) {
 
 void door_arrive(uint32_t number) {
   me = number;
+  is_open = true;
   /* relaxed: the number says all. */
   atomic_store_explicit(&play->actors[me].pid, (uint32_t)getpid(), memory_order_relaxed);
   wait_for_turn();
@@ -408,6 +492,7 @@ void door_sleep(int64_t deadline_ns) {
   play->activity++;
   strike();
   begin_wait(PARKS, deadline_ns);
+  play->actors[me].is_quiet = 0; /* nothing would have woken it */
 }
 
 void door_leave(void) {
@@ -415,6 +500,13 @@ void door_leave(void) {
   play->activity++;
   is_open = false;
   end_here();
+}
+
+void door_retire(void) {
+  note(me, LEFT, 0);
+  play->activity++;
+  play->actors[me].state = DEAD;
+  give_turn(choose());
 }
 
 void door_killed(int pid) {

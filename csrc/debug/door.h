@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -21,6 +22,9 @@ void door_step(const char *name);
 int door_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns);
 void door_unpark(_Atomic uint32_t *word);
 
+/* These shared bytes were copied out: in some runs their writer writes nonsense there then. */
+void door_read_out(void *from, size_t bytes);
+
 /* What follows is called by tests/simulation/door.py too, by name. */
 #pragma GCC visibility push(default)
 
@@ -36,7 +40,7 @@ void door_close(void);
 /* Before a fork: make a place for the child, which may be killed or not. Returns its number. */
 uint32_t door_reserve(bool may_die);
 
-/* In the child: be that process, from when its turn has come. */
+/* In the child, or in a process that was there before: be that one, from when its turn has come. */
 void door_arrive(uint32_t number);
 
 /* Pass a line of Python, numbered as the caller likes. */
@@ -54,6 +58,9 @@ void door_sleep(int64_t deadline_ns);
 
 /* This process ends at once, and is gone before any other goes on. */
 void door_leave(void);
+
+/* This process is gone, as far as the others see; it takes no part before it arrives again. */
+void door_retire(void);
 
 /* A signal that kills was sent to a process: it is gone when this returns. */
 void door_killed(int pid);

@@ -28,7 +28,7 @@ TELL_WITHIN_S = 2.0  # ten times the promise, because other programs use this ma
 
 # The processes that pass the steps whose name begins with this word.
 WORDS_OF = {
-    SIDES: "arm copy disarm pop push reserve ring view",
+    SIDES: "arm copy disarm park pop push reserve ring view",
     (WORKER,): "ask clock commit gather keep nothing pages populate sit snapshot stream times "
     "unkept write",
     (

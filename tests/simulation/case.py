@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import dataclass, replace
+
+from tests.helpers.kill_steps import names
 
 LATE = 1 << 62
 
@@ -14,6 +17,7 @@ class Case:
     One run; all of its choices come from its seed and these numbers.
 
     Attributes:
+        client: "squares", the transport's own client of `transport/`; or "pool", a `Pool`'s maps.
         workers, slots, answers: How many; answers of `length` numbers each at most.
         ahead: How many requests are under way.
         keeps: For how many more answers one is kept, at most.
@@ -21,7 +25,10 @@ class Case:
         ring_kilobytes: The bound on all pages.
         grows: Late drops make more slots.
         tells, abandons, forgets, forks: One answer in so many is followed by that; 0: none is.
+        reacts: So is each answer by which the trainer knows of one more death.
+        lives: 2: at half of the answers the user gives up, and starts again in the same segment.
         deaths: At which events a process is killed, a worker or the nursery.
+        dies_at: A step, and when it is passed so often, one more is.
         restarts: How many deaths are healed; 0: the first is an error.
         switch_one_in: One step in so many gives the turn away.
         fire_one_in: One choice in so many lets a deadline come early; 0: none.
@@ -30,10 +37,15 @@ class Case:
         has_lines: Turns are given away between lines of Python, too.
         interrupts: At which of the trainer's lines an exception arrives.
         is_guarded: SHMLOADER_DEBUG: the ledger is audited at each move.
+        scribbles: A word of a peer that was copied out is overwritten at once, as if by that peer.
+        forges_at: The event at which a worker writes a cell of nonsense and dies; 0: none does.
+        anew: All processes are forked for this run; otherwise those that it begins with live on
+            from the runs before. A run with lines is anew in any case.
         switches: The events between which turns are given away; for smaller cases.
     """
 
     seed: int
+    client: str = "squares"
     workers: int = 2
     slots: int = 8
     answers: int = 20
@@ -47,7 +59,10 @@ class Case:
     abandons: int = 0
     forgets: int = 0
     forks: int = 0
+    reacts: bool = False
+    lives: int = 1
     deaths: tuple[int, ...] = ()
+    dies_at: tuple[str, int] = ("", 0)
     restarts: int = 0
     switch_one_in: int = 8
     fire_one_in: int = 0
@@ -56,7 +71,25 @@ class Case:
     has_lines: bool = False
     interrupts: tuple[int, ...] = ()
     is_guarded: bool = False
+    scribbles: bool = False
+    forges_at: int = 0
+    anew: bool = False
     switches: tuple[int, int] = (0, LATE)
+
+    @property
+    def is_anew(self) -> bool:
+        """True if no process lives on from the runs before."""
+        return self.anew or self.has_lines
+
+    @property
+    def may_end(self) -> bool:
+        """True if a process may die, which is an error without restarts."""
+        return bool(self.deaths or self.dies_at[0] or self.forges_at)
+
+    @property
+    def processes(self) -> int:
+        """How many the run begins with beside the trainer."""
+        return self.workers + (self.restarts > 0 or self.leaves_after > 0)
 
     def says(self) -> str:
         """The case as an expression, without what is as usual."""
@@ -88,27 +121,51 @@ def draw(seed: int) -> Case:
         has_views=chance.random() < 0.1,
         is_guarded=chance.random() < 0.33,
     )
-    for draws in (_draw_use, _draw_deaths, _draw_lines):
+    for draws in (_draw_client, _draw_use, _draw_deaths, _draw_lines, _draw_how):
         case = draws(case, chance)
     return case
 
 
+def _draw_client(case: Case, chance: random.Random) -> Case:
+    """Let one run in five be a pool's; in some of the others each wake is needed."""
+    if chance.random() < 0.2:
+        return replace(case, client="pool", slots=max(case.slots, case.workers))
+    return replace(case, workers=1, ahead=1) if chance.random() < 0.15 else case
+
+
 def _draw_use(case: Case, chance: random.Random) -> Case:
     """What else the user does: one thing in most runs, nothing in the others."""
-    other = chance.choice(("", "", "tells", "tells", "abandons", "forgets", "forks"))
+    others = ("tells", "tells", "abandons", "forgets", "forks")
+    if case.client == "pool":
+        others = ("abandons", "forks", "forks")
+    other = chance.choice(("", "", *others))
     if other:
         case = replace(case, **{other: chance.choice((3, 6))})
     if chance.random() < 0.2:  # more than there is room for
         case = replace(case, length=20_000, ring_kilobytes=chance.choice((256, 512)))
+    if case.client == "squares" and chance.random() < 0.12:
+        case = replace(case, lives=2)
     return case
 
 
 def _draw_deaths(case: Case, chance: random.Random) -> Case:
-    if chance.random() < 0.6:
+    """Let processes die, in half of the runs; some before the last death is healed."""
+    if chance.random() < (0.4 if case.ring_kilobytes < 1024 else 0.6):
         return case
-    count = chance.choice((1, 1, 2, 3))
-    deaths = tuple(sorted(chance.randrange(1500 * case.workers) for _ in range(count)))
-    return replace(case, deaths=deaths, restarts=count + 1 if chance.random() < 0.9 else 0)
+    count = chance.choice((0, 1, 1, 2, 3))
+    deaths = [chance.randrange(1500 * case.workers) for _ in range(count)]
+    if count > 1 and chance.random() < 0.5:
+        deaths = [deaths[0] + chance.randrange(120) for _ in range(count)]
+    case = replace(case, deaths=tuple(sorted(deaths)), reacts=chance.random() < 0.5)
+    if count == 0 or chance.random() < 0.3:  # of the steps that are seldom passed, too
+        step = chance.choice(_steps()), chance.choice((1, 1, 2, 3, 5, 8, 20))
+        case, count = replace(case, dies_at=step), count + 1
+    return replace(case, restarts=count + 1 if chance.random() < 0.9 else 0)
+
+
+@functools.cache
+def _steps() -> list[str]:
+    return names()
 
 
 def _draw_lines(case: Case, chance: random.Random) -> Case:
@@ -116,7 +173,14 @@ def _draw_lines(case: Case, chance: random.Random) -> Case:
     if chance.random() < 0.9:
         return case
     case = replace(case, has_lines=True, deaths=tuple(4 * death for death in case.deaths))
-    if not case.tells and chance.random() < 0.5:
-        interrupts = (chance.randrange(3000) for _ in range(chance.randint(1, 3)))
+    is_simple = case.client == "squares" and not case.tells and case.lives == 1
+    if is_simple and chance.random() < 0.7:
+        interrupts = (chance.randrange(3000) for _ in range(chance.randint(1, 6)))
         case = replace(case, interrupts=tuple(sorted(interrupts)))
     return case
+
+
+def _draw_how(case: Case, chance: random.Random) -> Case:
+    if case.client == "squares" and not case.has_lines and chance.random() < 0.15:
+        case = replace(case, forges_at=chance.randrange(50, 1000))
+    return replace(case, scribbles=chance.random() < 0.25, anew=chance.random() < 0.03)

@@ -18,13 +18,14 @@ from tests.helpers.kill_steps import ROOT, names, sources
 
 VARIABLE = "SHMLOADER_SIMULATION"
 
-_HEAD = struct.Struct("=4Qq3Q16Q12I16x")
-_ACTOR = struct.Struct("=6IqQI20x")
+_HEAD = struct.Struct("=4Qq3Q14Q18I8x")
+_ACTOR = struct.Struct("=6IqQ2I16x")
 _EVENT = struct.Struct("=BBHI")
 _STEP = struct.Struct("=56s2I")
-_ACTORS, _EVENTS, _DEATHS = 64, 1 << 16, 16
+_ACTORS, _EVENTS, _DEATHS = 64, 1 << 16, 14
+_SEGMENT_BYTES = 1 << 16
 _TRACE_AT = _HEAD.size + _ACTORS * _ACTOR.size
-_STEPS_AT = _TRACE_AT + _EVENTS * _EVENT.size
+_STEPS_AT = _TRACE_AT + _EVENTS * _EVENT.size + _SEGMENT_BYTES
 
 KINDS = ("step", "line", "parks", "looks", "sleeps", "forks", "leaves", "is killed", "time passes")
 FAULTS = (
@@ -33,17 +34,20 @@ FAULTS = (
     "endless: the run does not end",
     "unwoken: a process parked until its time came, and there was news for it all the while",
     "crowded: more processes than the simulation has places for",
+    "two writers: a process has written a shared word that is another one's",
 )
 FOREVER_NS = (1 << 63) - 1
 
-_OF_VIEW, _SAYS_NOTHING, _IS_NEWS = 1, 2, 4
+_OF_VIEW, _SAYS_NOTHING, _IS_NEWS, _HAS_LOOKED = 1, 2, 4, 8
+_NEWS = ("pop: cell read", "ask: granted")  # there was something to be woken for
 
 
 def _flags(name: str) -> int:
     word = name.split(":")[0]
     flags = _OF_VIEW if word in ("view", "clock") else 0
     flags |= _SAYS_NOTHING if word in ("view", "clock", "disarm") else 0
-    return flags | (_IS_NEWS if name == "pop: cell read" else 0)
+    flags |= _HAS_LOOKED if name == "park: begun" else 0
+    return flags | (_IS_NEWS if name in _NEWS else 0)
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,16 @@ class Play:
         fire_one_in: int,
         slow: int,
         has_views: bool,
+        scribbles: bool,
+        forges_at: int,
         deaths: tuple[int, ...],
+        dies_at: tuple[str, int],
         switches: tuple[int, int],
         events_most: int,
     ) -> None:
         """Write what the next run is to be, and forget the last one."""
+        name, passage = dies_at
+        death_step = self.steps.index(name) + 1 if name in self.steps else 0
         struck = [*deaths, *[0] * (_DEATHS - len(deaths))]
         self._map[:_TRACE_AT] = bytes(_TRACE_AT)
         _HEAD.pack_into(
@@ -89,7 +98,8 @@ class Play:
             0,
             *(_scattered(seed), 0, 0, 0, 0, events_most, *switches, *struck),
             *(len(deaths), 0, switch_one_in, fire_one_in, slow, int(has_views)),
-            *(0, 0, 0, 0, len(self.steps), 0),
+            *(0, 0, 0, 0, len(self.steps), 0, 0, int(scribbles)),
+            *(0, death_step, passage, forges_at),
         )
 
     def _read(self) -> tuple[int, ...]:
@@ -108,22 +118,23 @@ class Play:
     @property
     def died(self) -> int:
         """How many processes the door has killed."""
-        return self._read()[25]
+        return self._read()[23]
 
     @property
     def switches(self) -> int:
         """How often another process went on."""
-        return self._read()[35]
+        return self._read()[33]
 
     @property
     def fault(self) -> str:
         """What ended the run, in words; empty if nothing of the door's did."""
-        number, actor = self._read()[32:34]
-        return f"{FAULTS[number]} (process {actor})" if number else ""
+        number, actor = self._read()[30:32]
+        at = f", byte {self._read()[34]}" if number == len(FAULTS) - 1 else ""
+        return f"{FAULTS[number]} (process {actor}{at})" if number else ""
 
     def pids(self) -> list[int]:
         """The processes of the run so far."""
-        count = self._read()[30]
+        count = self._read()[28]
         actors = [_ACTOR.unpack_from(self._map, 256 + i * _ACTOR.size) for i in range(count)]
         return [actor[1] for actor in actors if actor[1]]
 
@@ -171,9 +182,10 @@ class Door:
         self._close = library.door_close
         self.reserve = library.door_reserve
         self.reserve.argtypes = [ctypes.c_bool]
-        self.arrive = library.door_arrive
+        self._arrive = library.door_arrive
         self.line = library.door_line
         self.leave = library.door_leave
+        self.retire = library.door_retire
         self.killed = library.door_killed
         self._look = library.door_look
         self._look.argtypes = [ctypes.c_int64, ctypes.c_bool]
@@ -187,6 +199,11 @@ class Door:
         """Begin a run: this process is its first, and has the turn."""
         self.is_open = True
         self._begin()
+
+    def arrive(self, number: int) -> None:
+        """Be that process of the run, from when its turn has come."""
+        self.is_open = True
+        self._arrive(number)
 
     def close(self) -> None:
         """Take no part any more; those that still do never go on."""

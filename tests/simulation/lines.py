@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.simulation.door import Door
 
-_ROOMS = ("transport", "processes", "worker")
+_ROOMS = ("transport", "processes", "worker", "pool")
 
 
 def files(package: Path) -> list[str]:

@@ -74,6 +74,8 @@ PARKING = (
                 "if (parked)",
             ),
         ),
+        unseen="without stores that are seen late it does no harm, because what is rung for was "
+        "published before, and the owner's look finds it: the litmus tests find it",
     ),
     Mistake(
         "RING_FIRST",
@@ -164,7 +166,17 @@ RINGS = (
             '  if (answer->ticket != entry->ticket) return "the answer is for another ticket";\n',
             "",
         ),
-        unseen="no worker of the simulation writes nonsense: the fuzzers and the model find it",
+    ),
+    Mistake(
+        "READY_BY_CELL_ALONE",
+        MODEL,
+        "the ledger is not asked",
+        _in(
+            _LEDGER,
+            "  if (entry->state != SLOT_PLACED || entry->worker != worker) "
+            'return "not this worker\'s slot";\n',
+            "",
+        ),
     ),
 )
 
@@ -228,6 +240,44 @@ LEASES = (
         ),
     ),
     Mistake(
+        "CHILD_EMPTIES",
+        MODEL,
+        "a child restarts the segment",
+        (
+            Edit(
+                _LEDGER,
+                "void ledger_restart(struct ledger *ledger) {\n"
+                "  if (ledger_is_copy(ledger)) return;\n",
+                "void ledger_restart(struct ledger *ledger) {\n",
+            ),
+            Edit(
+                _LEDGER,
+                "void ledger_reclaim(struct ledger *ledger, uint32_t worker) {\n"
+                "  if (ledger_is_copy(ledger)) return;\n",
+                "void ledger_reclaim(struct ledger *ledger, uint32_t worker) {\n",
+            ),
+        ),
+    ),
+    Mistake(
+        "CHILD_PUNCHES",
+        MODEL,
+        "a child punches what is FREE in its copy",
+        (
+            Edit(
+                _LEDGER,
+                "void ledger_rest(struct ledger *ledger, bool is_final) {\n"
+                "  if (ledger_is_copy(ledger)) return;\n",
+                "void ledger_rest(struct ledger *ledger, bool is_final) {\n",
+            ),
+            Edit(
+                "csrc/budget.c",
+                "void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {\n"
+                "  if (ledger_is_copy(ledger)) return;\n",
+                "void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {\n",
+            ),
+        ),
+    ),
+    Mistake(
         "DROP_WITHOUT_LEASE",
         OTHER,
         "a slot is free as soon as its batch is delivered",
@@ -249,6 +299,8 @@ SLOTS = (
             "        self.drain()\n        self.ledger.recall(worker)\n",
             "        self.ledger.recall(worker)\n",
         ),
+        unseen="healing has looked for a worker's last words before, which drains; and what is "
+        "lost is asked again, of a replacement that goes on before it",
     ),
     Mistake(
         "START_BEFORE_RECLAIM",
@@ -319,7 +371,6 @@ SLOTS = (
             "entry->worker)->doorbell);\n",
             '  STEP("grant: grant_bytes");\n',
         ),
-        unseen="a worker that waits for a grant looks again by itself: it costs a slice, no batch",
     ),
     Mistake(
         "NO_SPILL",
@@ -446,7 +497,6 @@ PAST = (
             "  if (unseen > 0) (void)platform_punch(ledger->fd, offset, unseen);\n",
             "",
         ),
-        unseen="pages that are not counted change no batch: the soak and memory/ measure them",
     ),
 )
 
@@ -455,10 +505,8 @@ MISTAKES = (*PARKING, *RINGS, *LEASES, *SLOTS, *PAST)
 _BUILD = "it stands in Cython or in a header, and would take a build of its own"
 _ORDER = "one process at a time is sequentially consistent: the litmus tests have it"
 _THREAD = "no thread of the trainer drops a batch here: protocol/c has it"
-_FORGED = "no worker writes nonsense here: the fuzzers have it"
 _KEEPS = "no worker keeps an alias of a slot here: memory/ and the model have it"
-_ONE_LIFE = "a run has one life of a segment"
-_NOT_DONE = "the children of a run do not try it"
+_CLIENT = "which segment is used again is its client's to decide: deaths/ and memory/ have it"
 
 # The models' mistakes that are not planted, and why.
 UNPLANTED = {
@@ -472,10 +520,8 @@ UNPLANTED = {
     "REOPEN_UNDRAINED": "it is NO_DRAIN",
     "FREE_UNDER_CHILDREN": "it is FREE_UNDER_FORKS",
     "PIPE_CLOSED": "children are known by a mapping now, not by a pipe",
-    **dict.fromkeys(("CHILD_PUNCHES", "CHILD_EMPTIES"), _NOT_DONE),
     "RECLAIM_BEFORE_REAP": "no line asks for less than a reaping, so it has no line to change",
-    "RESTART_EARLY": _ONE_LIFE,
-    "READY_BY_CELL_ALONE": _FORGED,
+    "RESTART_EARLY": _CLIENT,
     "PLACE_AGAIN_ANYWHERE": "the place is the model's: the code has a worker's seat for it",
     "GRANT_KEEPS_WANT": _BUILD,
     **dict.fromkeys(("LOSE_WHEN_FULL", "STUCK_WHEN_FULL"), "no user code gives up a want here"),

@@ -19,7 +19,6 @@ from tests.simulation.case import draw
 from tests.simulation.mistakes import MISTAKES, Edit, Mistake
 from tests.simulation.stage import Stage
 
-STARTS = 10
 MOST_RUNS = 60
 _CORE = "shmloader/core/_core"
 _MACROS = ("-D_GNU_SOURCE=1", "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION")
@@ -32,12 +31,16 @@ def plant(mistake: Mistake) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(BUILD / "lib", folder / "lib")
     edits = {edit.path: [e for e in mistake.edits if e.path == edit.path] for edit in mistake.edits}
+    changed = []
     for path, listed in edits.items():
         text = edited((ROOT / path).read_text(), listed)
         if path.startswith("shmloader/"):
             (folder / "lib" / path).write_text(text)
         else:
-            _rebuild(folder, path, text)
+            changed.append(path)
+            _compile(folder, path, text)
+    if changed:
+        _link(folder, changed)
     return folder / "lib"
 
 
@@ -49,18 +52,23 @@ def edited(text: str, edits: list[Edit]) -> str:
     return text
 
 
-def _rebuild(folder: Path, path: str, text: str) -> None:
-    """Compile one changed source of csrc/, and link the extension anew."""
+def _compile(folder: Path, path: str, text: str) -> None:
+    """Compile a changed source of csrc/."""
     source = folder / Path(path).name
     source.write_text(text)
     includes = [f"-I{ROOT / 'csrc'}", f"-I{numpy.get_include()}"]
     includes.append(f"-I{sysconfig.get_path('include')}")
     _call("cc", *_FLAGS, *_MACROS, "-DSHMLOADER_KILL_POINTS=1", *includes, "-c", source,
           "-o", source.with_suffix(".o"))  # fmt: skip
-    changed = path.removesuffix(".c") + ".o"
-    objects = [each for each in _objects() if not str(each).endswith(changed)]
+
+
+def _link(folder: Path, changed: list[str]) -> None:
+    """Link the extension anew, with the changed objects in the places of those that were built."""
+    ours = tuple(path.removesuffix(".c") + ".o" for path in changed)
+    objects = [each for each in _objects() if not str(each).endswith(ours)]
+    objects += [folder / Path(path).name for path in ours]
     (extension,) = (folder / "lib" / _CORE).parent.glob("_core*.so")
-    _call("cc", "-shared", "-pthread", *objects, source.with_suffix(".o"), "-o", extension)
+    _call("cc", "-shared", "-pthread", *objects, "-o", extension)
 
 
 def _objects() -> list[Path]:
@@ -72,44 +80,48 @@ def _call(*command: object) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def runs_until_found(mistake: Mistake, library: Path, seed: int, core: int, most: int) -> list[int]:
+def runs_until_found(
+    mistake: Mistake, library: Path, core: int, seed: int, starts: int
+) -> list[int]:
     """
     Play from several starting seeds on.
 
     Returns:
-        How many runs it took from each; most + 1 if it was not found.
+        How many runs it took from each; MOST_RUNS + 1 if it was not found.
     """
     stage = Stage(library, core, is_quiet=True)
     try:
         counts = []
-        for start in range(STARTS):
+        for start in range(starts):
             first = seed + start * 1_000_003
             runs = 1
-            while runs <= most and not stage.play(draw(first + runs))["failure"]:
+            while runs <= MOST_RUNS and not stage.play(draw(first + runs))["failure"]:
                 runs += 1
             counts.append(runs)
-            if min(counts) > most and start >= (0 if mistake.unseen else 1):
+            if min(counts) > MOST_RUNS and start >= (0 if mistake.unseen else 1):
                 break  # nothing is to be found, as far as one sees
         return counts
     finally:
         stage.close()
 
 
-def tell(wanted: list[str], seed: int, jobs: int) -> int:
+def tell(wanted: list[str], seed: int, starts: int, jobs: int) -> int:
     """Print a table of the mistakes; the exit code is 0 if those that must be found are."""
     listed = [each for each in MISTAKES if not wanted or each.name in wanted]
-    print(f"from seed {seed} on, {STARTS} starts, at most {MOST_RUNS} runs each")
+    print(f"from seed {seed} on, {starts} starts, at most {MOST_RUNS} runs each")
     print("| mistake | from | median | worst | what it is |\n| --- | --- | --- | --- | --- |")
     with ThreadPoolExecutor(jobs) as pool:
-        count = [pool.submit(_row, each, seed, place % jobs) for place, each in enumerate(listed)]
-        missed = sum(each.result() for each in count)
+        rows = [
+            pool.submit(_row, each, place % jobs, seed, starts) for place, each in enumerate(listed)
+        ]
+        missed = sum(each.result() for each in rows)
     return int(missed > 0)
 
 
-def _row(mistake: Mistake, seed: int, core: int) -> bool:
+def _row(mistake: Mistake, core: int, seed: int, starts: int) -> bool:
     """Print a mistake's row. Returns True if it should have been found and was not."""
     cores = sorted(os.sched_getaffinity(0))
-    counts = runs_until_found(mistake, plant(mistake), seed, cores[core % len(cores)], MOST_RUNS)
+    counts = runs_until_found(mistake, plant(mistake), cores[core % len(cores)], seed, starts)
     found = [count for count in counts if count <= MOST_RUNS]
     median = statistics.median(counts)
     worst: object = max(counts) if len(found) == len(counts) else f"{len(found)} of {len(counts)}"

@@ -14,7 +14,10 @@ from tests.simulation.stage import Stage, build
 
 _BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
 _MOST_RUNS = 100
-_SOON = ("NO_WAKE", "RING_FIRST", "KEEP_TASKS", "OLDER_NOTE", "START_BEFORE_RECLAIM")
+_SOON = (
+    *("NO_WAKE", "RING_FIRST", "KEEP_TASKS", "OLDER_NOTE", "START_BEFORE_RECLAIM"),
+    *("CHILD_PLACES", "CHILD_EMPTIES"),
+)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)

@@ -26,12 +26,19 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def stage():
+def built():
     """Build the package with steps, and start the program that plays in it."""
     build()
     stage = Stage()
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def stage(built):
+    """Give that program, without processes that live on from the test before."""
+    yield built
+    built.rest()
 
 
 @pytest.mark.thorough
@@ -67,17 +74,54 @@ def test_what_was_found_is_mended(stage, case):
 
 @pytest.mark.thorough
 def test_same_seed_gives_the_same_trace(stage):
-    """A seed's run is the same in another process, at another time, event by event."""
-    build()
+    """A seed's run is the same in another process, whatever ran there before, event by event."""
     other = Stage()
     try:
-        for seed in range(40):
-            case = draw(seed)
-            first, second = stage.play(case, True), other.play(case, True)
-            assert first["trace"] == second["trace"], case.says()
-            assert first["hash"] == second["hash"], case.says()
+        there = {seed: other.play(draw(seed), True) for seed in reversed(range(40))}
     finally:
         other.close()
+    for seed in range(40):
+        here = stage.play(draw(seed), True)
+        assert here["trace"] == there[seed]["trace"], draw(seed).says()
+        assert here["hash"] == there[seed]["hash"], draw(seed).says()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(1000),
+        Case(1001, deaths=(500, 620), restarts=3, tells=3, is_guarded=True),
+        Case(1002, client="pool", deaths=(700,), restarts=2, scribbles=True),
+    ],
+    ids=lambda case: str(case.seed),
+)
+def test_first_run_of_a_process_is_as_its_later_ones(stage, case):
+    """A run alone in new processes, and after twenty others, is the same, event by event."""
+    alone = Stage()
+    try:
+        first = alone.play(case, True)
+    finally:
+        alone.close()
+    for seed in range(100, 120):
+        stage.play(draw(seed))
+
+    assert "" == first["failure"]
+    assert first["trace"] == stage.play(case, True)["trace"]
+
+
+@pytest.mark.thorough
+def test_processes_live_on(stage):
+    """A run has the processes of the one before, but for those that died; or none of them."""
+    first, second = (stage.play(Case(seed, restarts=1), True)["pids"] for seed in (1, 2))
+    stage.play(Case(3, deaths=(400,), restarts=1))
+    third = stage.play(Case(4, restarts=1), True)["pids"]
+    alone = stage.play(Case(5, restarts=1, anew=True), True)["pids"]
+
+    assert 4 == len(set(first))
+    assert set(first) == set(second)
+    assert 3 == len({*second} & {*third})
+    assert not {*third} & {*alone}
 
 
 @pytest.mark.thorough
@@ -104,6 +148,16 @@ def test_places_of_steps_are_known():
     for name, place in places_of_steps().items():
         path, _, line = place.partition(":")
         assert f'"{name}"' in (ROOT / path).read_text().splitlines()[int(line) - 1]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("deaths", [(), (300,), (300, 350, 900)], ids=len)
+def test_pool_is_played(stage, deaths):
+    """A pool's maps run to their end, whatever dies."""
+    case = Case(7, client="pool", deaths=deaths, restarts=len(deaths), forks=6, abandons=6)
+    outcome = stage.play(case)
+
+    assert ("", len(deaths)) == (outcome["failure"], outcome["died"])
 
 
 def test_case_prints_as_program():

@@ -1,5 +1,5 @@
 """
-The process that plays cases, one after the other, each in a process forked from this one.
+The process that has cases played, one after the other, by a trainer that is forked from this one.
 
 A program, because importing the package takes longer than a run: `python -m
 tests.simulation.theatre PLAY_FILE` under the test build. Each line of its input is a case, each
@@ -8,34 +8,26 @@ line of its output what became of it, as JSON.
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
 import gc
 import json
 import os
-import random
-import select
 import signal
 import sys
 import time
-import traceback
-import warnings
 from pathlib import Path
 from typing import Any
 
 from tests.simulation.case import Case
 from tests.simulation.door import VARIABLE, Door, Play
-from tests.simulation.lines import Lines
 from tests.simulation.waits import Waits
 
 HANGS_AFTER_S = 20.0  # of real time; no run takes a second
 GONE_WITHIN_S = 5.0
 _EVENTS_MOST = 60_000
-_PR_SET_PDEATHSIG = 1
 
 
 class Theatre:
-    """Plays cases."""
+    """Has cases played."""
 
     def __init__(self, path: Path) -> None:
         """Write the file of the play, then load the code that maps it."""
@@ -43,43 +35,72 @@ class Theatre:
         os.environ[VARIABLE] = str(path)
         self._waits = Waits()
         import shmloader
-        from tests.simulation import user
+        from tests.simulation import trainer, users  # noqa: F401  (the users' code, before a fork)
 
-        self._user = user
+        self._trainers = trainer
         self._door = Door()
         self._package = Path(shmloader.__file__).parent
         self._waits.put_in_place(self._door)
+        self._standing: Any = None  # the trainer that lives on, if there is one
         gc.collect()
         gc.freeze()
 
     def outcome(self, case: Case, with_trace: bool = False) -> dict[str, Any]:
-        """Play a case, and say what became of it."""
+        """Have a case played, and say what became of it."""
         self._write(case)
-        reads, writes = os.pipe()
         started_s = time.monotonic()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reads)
-            self._be_the_trainer(case, writes)
-        os.close(writes)
-        hung = not _ends(pid, HANGS_AFTER_S)
-        if hung:
-            _show_stacks(self._play.pids())
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        left = self._end_the_rest()
-        said = os.read(reads, 1 << 16).decode(errors="replace")
-        os.close(reads)
-        failure = self._failure(said, hung, left)
+        failure = self._play_anew(case) if case.is_anew else self._play_on(case)
         return self._say(case, failure, time.monotonic() - started_s, with_trace)
 
-    def _failure(self, said: str, hung: bool, left: int) -> str:
-        """Say what was wrong, as far as it is known; empty if nothing was."""
-        if self._play.fault or hung:
+    def _play_anew(self, case: Case) -> str:
+        """Have all processes of a run forked for it. Returns what was wrong."""
+        trainer = self._trainer(lives_on=False)
+        said = trainer.play(case, HANGS_AFTER_S)
+        return self._end(trainer, said)
+
+    def _play_on(self, case: Case) -> str:
+        """Have those play that are there, or others if one has failed before."""
+        if self._standing is None:
+            self._standing = self._trainer(lives_on=True)
+        said = self._standing.play(case, HANGS_AFTER_S)
+        if said == self._trainers.WELL:
+            return ""
+        trainer, self._standing = self._standing, None
+        return self._end(trainer, said)
+
+    def _trainer(self, lives_on: bool) -> Any:
+        make = self._trainers.Runs
+        package = self._package
+        return self._trainers.Trainer(
+            lambda channel: make(self._play, self._door, self._waits, package, lives_on).serve(
+                channel
+            )
+        )
+
+    def _end(self, trainer: Any, said: str | None) -> str:
+        """End a trainer and all that is left of its run. Returns what was wrong."""
+        if said is None:
+            _show_stacks(self._play.pids())
+        trainer.end()
+        left = self._end_the_rest()
+        if self._play.fault or said is None:
             return self._play.fault or "hung in real time"
-        if said != "well":
+        if said != self._trainers.WELL:
             return said or "the trainer died"
         return f"{left} processes are left" if left else ""
+
+    def processor_s(self) -> float:
+        """How many seconds of a processor all of this has used, but for orphans that are gone."""
+        ticks = _ticks(os.getpid())
+        if self._standing is not None:
+            ticks += sum(_ticks(pid) for pid in self._standing.session())
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def rest(self) -> None:
+        """End the trainer that lives on, and its processes; the next run has others."""
+        if self._standing is not None:
+            self._standing.end()
+            self._standing = None
 
     def _write(self, case: Case) -> None:
         self._play.begin(
@@ -88,7 +109,10 @@ class Theatre:
             fire_one_in=case.fire_one_in,
             slow=case.slow,
             has_views=case.has_views,
+            scribbles=case.scribbles,
+            forges_at=case.forges_at,
             deaths=case.deaths,
+            dies_at=case.dies_at,
             switches=case.switches,
             events_most=_EVENTS_MOST * (20 if case.has_lines else 1),
         )
@@ -105,75 +129,33 @@ class Theatre:
             "took_s": took_s,
         }
         if with_trace:
+            said["pids"] = play.pids()
             said["trace"] = [[e.actor, e.kind, e.number] for e in play.trace()]
         return said
 
-    # The trainer
-
-    def _be_the_trainer(self, case: Case, writes: int) -> None:
-        os.setsid()
-        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        text = "well"
-        try:
-            self._simulate(case)
-        except BaseException:
-            text = traceback.format_exc()
-        os.write(writes, text.encode()[-60_000:])
-        os._exit(0)
-
-    def _simulate(self, case: Case) -> None:
-        os.environ["SHMLOADER_DEBUG"] = str(int(case.is_guarded))
-        gc.disable()
-        random.seed(case.seed)
-        warnings.simplefilter("ignore")
-        descriptors = len(os.listdir("/proc/self/fd"))
-        self._door.open()
-        lines = Lines(self._door, self._package, case.interrupts)
-        user = self._user.User(case, self._door, self._waits, lines)
-        if case.has_lines:
-            lines.begin()
-        try:
-            user.play()
-        finally:
-            lines.end()
-            self._door.close()
-        del user
-        gc.collect()
-        left = len(os.listdir("/proc/self/fd")) - descriptors
-        if left:
-            raise self._user.Wrong(f"{left} descriptors are left")
-
     def _end_the_rest(self) -> int:
         """Kill what the run has left; return how many processes that were."""
+        runs = self._trainers.runs
         deadline_s = time.monotonic() + GONE_WITHIN_S
-        left = [pid for pid in self._play.pids() if _runs(pid)]
+        left = [pid for pid in self._play.pids() if runs(pid)]
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-        while any(map(_runs, left)) and time.monotonic() < deadline_s:
+        while any(map(runs, left)) and time.monotonic() < deadline_s:
             time.sleep(0.001)
         return len(left)
 
 
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def _ends(pid: int, within_s: float) -> bool:
-    descriptor = os.pidfd_open(pid)
-    try:
-        return bool(select.select([descriptor], [], [], within_s)[0])
-    finally:
-        os.close(descriptor)
+def _ticks(pid: int) -> int:
+    """The time that a process has used, and those of its children that it has waited for."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+        return sum(map(int, stat.read().rpartition(")")[2].split()[11:15]))
 
 
 def _show_stacks(pids: list[int]) -> None:
     """Have processes that wait in the kernel, with the turn or for it, print where that is."""
-    for pid in filter(_runs, pids):
+    from tests.simulation.trainer import runs
+
+    for pid in filter(runs, pids):
         os.kill(pid, signal.SIGUSR1)
     time.sleep(0.5)
 
@@ -184,8 +166,14 @@ def main() -> None:
     theatre = Theatre(Path(sys.argv[1]))
     for line in sys.stdin:
         wanted = json.loads(line)
-        case = eval(wanted["case"], {"Case": Case})
-        print(json.dumps(theatre.outcome(case, wanted.get("trace", False))), flush=True)
+        if "case" in wanted:
+            case = eval(wanted["case"], {"Case": Case})
+            said = theatre.outcome(case, wanted.get("trace", False))
+        else:
+            said = {"processor_s": theatre.processor_s()}
+            theatre.rest()
+        print(json.dumps(said), flush=True)
+    theatre.rest()
 
 
 if __name__ == "__main__":

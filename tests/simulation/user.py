@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import random
-import traceback
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,18 +12,16 @@ from typing import Any
 import numpy
 
 from shmloader.core import Kind, Order, Verb
+from shmloader.errors import WorkerBroken
+from shmloader.memory.pool import SegmentPool
 from tests.simulation.case import Case
+from tests.simulation.checks import TAKE_WITHIN_S, Children, Kept, NoAnswer, Wrong, check_settled
 from tests.simulation.counted import CountedSquares, expected
 from tests.simulation.door import Door
 from tests.simulation.lines import Lines
 from tests.simulation.waits import Waits
 
-TAKE_WITHIN_S = 60.0  # of virtual time, from one answer to the next
 _TOLD = "told"
-
-
-class Wrong(AssertionError):
-    """Something that must hold does not."""
 
 
 @dataclass
@@ -37,20 +33,6 @@ class Seat:
     owed: deque[Any] = field(default_factory=deque)
 
 
-@dataclass
-class Kept:
-    """An answer that the user keeps, what must stand in it, and until which answer."""
-
-    array: Any
-    wanted: numpy.ndarray
-    until: int
-
-    def check(self, when: str) -> None:
-        """Compare all of it."""
-        if not numpy.array_equal(self.array, self.wanted):
-            raise Wrong(f"an answer of {len(self.wanted)} numbers is not what it was, {when}")
-
-
 class User:
     """Plays one case in this process, the trainer."""
 
@@ -60,13 +42,28 @@ class User:
         self._seats = [Seat() for _ in range(case.workers)]
         self._wanted: dict[str, numpy.ndarray] = {}
         self._kept: list[Kept] = []
-        self._children: list[int] = []
+        self._children = Children(door, waits)
         self._sent = self._taken = 0
+        self._deaths = 0  # that were healed, as far as the user knows
+        self._pool = SegmentPool()
         self.squares: CountedSquares
 
     def play(self) -> None:
-        """Run from the start of the workers to their end."""
+        """Run from the start of the workers to their end, once or twice."""
+        lives = self._case.lives
+        try:
+            for life in range(1, lives + 1):
+                if not self._live(life, life * self._case.answers // lives):
+                    break
+        finally:
+            self._kept.clear()
+            self._pool.clear()
+        self._children.wait()
+
+    def _live(self, life: int, answers: int) -> bool:
+        """Start workers, and use them until that many requests were sent. Returns False if told."""
         case = self._case
+        self._seats = [Seat() for _ in range(case.workers)]
         self.squares = CountedSquares(
             workers=case.workers,
             slots=case.slots,
@@ -74,42 +71,49 @@ class User:
             leaves_after=case.leaves_after or None,
             ring_bytes=case.ring_kilobytes << 10,
             grows=case.grows,
+            pool=self._pool,
         )
         try:
-            if self._use_until_told():
+            goes_on = self._use_until_told(answers, life == case.lives)
+            if goes_on and life == case.lives:
                 self._drop(len(self._kept))
                 self._settle()
         finally:
-            self._kept.clear()
+            self._deaths = 0
+            self._wanted.clear()
             if not self.squares.close():
                 raise Wrong("not all processes were reaped")
-        self._await_children()
+        return goes_on
 
     # The loop
 
-    def _use_until_told(self) -> bool:
-        """Use it. Returns False if that ended with the error of a death that nothing heals."""
+    def _use_until_told(self, answers: int, takes_all: bool) -> bool:
+        """Use it. Returns False if it ended as it may after nonsense or a death."""
         try:
-            self._use()
+            while self._sent < answers or (takes_all and self._owes()):
+                self._use(answers)
+        except (WorkerBroken, NoAnswer):
+            if not self._case.forges_at:
+                raise
+            return False  # what was delivered until then was right
         except RuntimeError as error:
-            if self._case.restarts or not self._case.deaths:
+            if self._case.restarts or not self._case.may_end:
                 raise
             if "exited unexpectedly" not in str(error):
                 raise
             return False
         return True
 
-    def _use(self) -> None:
-        while self._sent < self._case.answers or self._owes():
-            while self._may_ask():
-                self._ask()
-            self._take()
-            self._do_something_else()
+    def _use(self, answers: int) -> None:
+        while self._may_ask(answers):
+            self._ask()
+        self._take()
+        self._do_something_else()
 
-    def _may_ask(self) -> bool:
+    def _may_ask(self, answers: int) -> bool:
         """Returns True if the next worker is to be asked now: not before it has begun a word."""
         seat = self._seats[self._sent % self._case.workers]
-        is_enough = self._sent == self._case.answers or len(self._wanted) == self._case.ahead
+        is_enough = self._sent == answers or len(self._wanted) == self._case.ahead
         return not is_enough and _TOLD not in seat.owed
 
     def _owes(self) -> bool:
@@ -146,7 +150,7 @@ class User:
             except queue.Empty as error:
                 if not squares.waiting.may_come_yet(error, squares.active, lambda worker: None):
                     raise
-        raise Wrong(f"no answer came within {TAKE_WITHIN_S} s of virtual time")
+        raise NoAnswer(f"no answer came within {TAKE_WITHIN_S} s of virtual time")
 
     def _take_interrupted(self) -> Any:
         """Wait for an answer and deliver it; the user's interrupts arrive while it waits."""
@@ -200,14 +204,21 @@ class User:
     # What else a user does
 
     def _do_something_else(self) -> None:
+        is_news = self._case.reacts and self._knows_of_a_death()
         for one_in, act in (
             (self._case.tells, self._tell),
             (self._case.abandons, self._abandon),
             (self._case.forgets, self._forget),
             (self._case.forks, self._fork),
         ):
-            if one_in and self._chance.randrange(one_in) == 0:
+            if one_in and (self._chance.randrange(one_in) == 0 or is_news):
                 act()
+
+    def _knows_of_a_death(self) -> bool:
+        """Returns True if one more was healed since the last look."""
+        healer, before = self.squares.processes.healer, self._deaths
+        self._deaths = healer._used if healer else 0
+        return self._deaths > before
 
     def _tell(self) -> None:
         worker = self._chance.randrange(self._case.workers)
@@ -236,42 +247,27 @@ class User:
         for seat in self._seats:
             seat.owed = deque(each for each in seat.owed if each == _TOLD or each in keys)
 
-    # Forks
-
     def _fork(self) -> None:
-        self._waits.may_die = False
-        try:
-            pid = os.fork()
-        finally:
-            self._waits.may_die = True
-        if pid == 0:
-            self._be_a_child()
-        self._children.append(pid)
+        self._children.fork(self._be_a_child)
 
     def _be_a_child(self) -> None:
         """Look at what was inherited, again and again, while the parent goes on."""
-        code = 1
-        try:
-            for _ in range(self._chance.randint(1, 40)):
-                self._door.line(1)
-                for kept in self._kept:
-                    kept.check("in a child")
-            self._drop(len(self._kept) // 2)
-            with contextlib.suppress(RuntimeError, PermissionError):
-                self.squares.transport.receive()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-
-    def _await_children(self) -> None:
-        for pid in self._children:
-            while not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                self._door.look(None, True)
-            _, status = os.waitpid(pid, 0)
-            if status != 0:
-                raise Wrong(f"a child found that its batches had changed, or failed: {status}")
+        for _ in range(self._chance.randint(1, 40)):
+            self._door.line(1)
+            for kept in self._kept:
+                kept.check("in a child")
+        self._drop(len(self._kept) // 2)
+        transport = self.squares.transport
+        ledger = transport.ledger
+        for attempt in (
+            transport.receive,
+            lambda: ledger.place(0, 1 << 40, [0]),
+            lambda: ledger.rest(False),
+            ledger.restart,
+            ledger.stop,
+        ):
+            with contextlib.suppress(RuntimeError, PermissionError):  # it is the parent's
+                attempt()
 
     # The end
 
@@ -287,8 +283,4 @@ class User:
             self.squares.processes.heal_all(self.squares.active)
             if transport.receive() is None:
                 transport.wait(self.squares.processes.slice_s, ())
-        transport.pump()
-        counts = transport.figures.counts()
-        busy = {state: counts[state] for state in ("placed", "ready", "leased") if counts[state]}
-        if busy:
-            raise Wrong(f"nothing is under way or held, and slots are not free: {busy}")
+        check_settled(transport)

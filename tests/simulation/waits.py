@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing import connection
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +78,11 @@ class Waits:
     def _in_child(self) -> None:
         if self._door.is_open:
             self._door.arrive(self._reserved)
+
+    def begin(self, give: Callable[[int], object]) -> None:
+        """Have a process begin that was forked before: it is given its number in the run."""
+        give(self._door.reserve(self.may_die))
+        self._door.line(0)  # as after a fork
 
     # Ends
 

@@ -114,9 +114,17 @@ class Squares:
     client_of = SquareClient
 
     def __init__(
-        self, workers=2, slots=8, restarts=0, leaves_after=None, ring_bytes=1 << 26, grows=False
+        self,
+        workers=2,
+        slots=8,
+        restarts=0,
+        leaves_after=None,
+        ring_bytes=1 << 26,
+        grows=False,
+        pool=None,
     ):
-        self.pool = SegmentPool()
+        self.pool = pool or SegmentPool()
+        self._clears = pool is None
         shape = shape_of(workers, 2, slots, None, ring_bytes)
         self.segment = self.pool.acquire(shape)
         reserve = policy.reserved_slots(2 * workers, workers, slots)
@@ -153,5 +161,6 @@ class Squares:
         were_reaped = self.processes.end()
         self.transport.close()
         (self.pool.release if were_reaped else self.pool.discard)(self.segment)
-        self.pool.clear()
+        if self._clears:
+            self.pool.clear()
         return were_reaped
