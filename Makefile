@@ -135,13 +135,17 @@ lint: .venv/lint
 	done
 
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
-# a minute of each fuzzer, and the protocol's models where SPIN is installed.
+# a minute of each fuzzer, the C tests as aarch64 where qemu is installed, and the protocol's models
+# where SPIN is.
 sanitize:
 	$(MAKE) -C tests/protocol/c run SAN=address,undefined
 	$(MAKE) -C tests/protocol/c run SAN=address,undefined PORTABLE=1
 	$(MAKE) -C tests/protocol/c run SAN=thread
 	$(MAKE) -C tests/protocol/c run SAN=thread PORTABLE=1
 	$(MAKE) fuzz
+	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
+	  $(MAKE) -C tests/protocol/c run MACHINE=aarch64 PORTABLE=1; else \
+	  echo 'nothing was run as aarch64: apt-get install gcc-aarch64-linux-gnu qemu-user'; fi
 	@if command -v spin >/dev/null; then $(PYTHON) -m tests.protocol.model; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
 

@@ -206,7 +206,7 @@ static inline void platform_wait_for_end(int pid, bool is_parent) {
 
 /* A private page of zeros that a forked child gets as zeros again; NULL: there is none here. */
 static inline void *platform_wiped_page(size_t bytes) {
-#if defined(__linux__)
+#if defined(__linux__) && !defined(SHMLOADER_PORTABLE)
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
