@@ -366,17 +366,16 @@ static inline void platform_leave_undumped(void *start, size_t bytes) {
 
 /*
  * Map a file that is shared, and none of its pages: also in a process that has called mlockall(),
- * where the kernel would make a page of each hole. MAP_FAILED and errno, as mmap().
+ * where the kernel would make a page of each hole, unless a filter of calls refuses mprotect().
+ * MAP_FAILED and errno, as mmap().
  */
 static inline void *platform_map_shared(void *wish, size_t bytes, int protection, int fd) {
   void *base = mmap(wish, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) return base;
   (void)munlock(base, bytes);
   if (mprotect(base, bytes, protection) == 0) return base;
-  int error = errno;
   munmap(base, bytes);
-  errno = error;
-  return MAP_FAILED;
+  return mmap(wish, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
 }
 
 /*

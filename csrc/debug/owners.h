@@ -53,7 +53,8 @@ uint64_t owners_offset(const void *address);
 
 /*
  * A worker writes nonsense: a cell that says that a slot has its answer, of all slots or of those
- * that the worker holds, as the number says. It is in no state to go on after that.
+ * that the worker holds, as the number says; not what would pass for an answer, because a worker
+ * may give any bits as its batch. It is in no state to go on after that.
  */
 void owners_forge(uint32_t worker, uint64_t number);
 

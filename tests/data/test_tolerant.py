@@ -281,7 +281,7 @@ def test_a_warning_that_is_an_error_is_raised():
 # What is raised all the same
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("make", [DataLoader, TORCHS])
 @pytest.mark.parametrize("kind", [Faulty, FaultyAtOnce])
@@ -546,6 +546,7 @@ def test_a_copy_begins_to_count_anew_in_another_process(monkeypatch):
     assert 1 == dataset.left_out
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_it_is_pickled_for_processes_that_start_alone(method):
     """Workers that were not forked leave out the same."""

@@ -149,7 +149,7 @@ SAID = {
 }
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(every=8)
 @pytest.mark.parametrize("state", STATES)
 def test_exit_is_silent(stage, tmp_path, state):
     """A program that just ends prints nothing and leaves nothing, whatever is alive."""

@@ -282,7 +282,7 @@ class Fragile(Dataset):
         return draws(index, self.script.deaths["changed"])
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_start_methods_that_pickle(tmp_path, method):
     """Replacements start from the dataset as it was pickled when the iterator was made."""

@@ -101,7 +101,7 @@ if __name__ == "__main__":
     assert all("program.py" in line and "RestartWarning: " in line for line in said[::2])
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", START_METHODS)
 def test_signals_to_the_whole_group(tmp_path, method):
     """A trainer that handles SIGTERM survives one to its group: its workers are healed."""
@@ -218,7 +218,7 @@ if __name__ == "__main__":
     assert (0, ["57 2"], "") == (status, lines, errors)
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("numbers", [(), (3, 9)])
 def test_nothing_is_left_to_a_first_process_that_reaps_nothing(tmp_path, numbers):
     """The trainer and the nursery reap all that they started, as in a container without an init."""

@@ -101,7 +101,7 @@ def play(stage, folder, script):
         return lines
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(every=12)
 @pytest.mark.parametrize(
     ("moment", "method"),
     [("before", "fork"), ("after", "fork"), ("before", "spawn"), ("before", "forkserver")],
@@ -138,7 +138,7 @@ if __name__ == "__main__":
         assert (of_trainer, 3) == (lost, lost + known)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=12)
 @pytest.mark.parametrize("way", WAYS)
 def test_deaths_beyond_the_restarts_are_one_error(stage, tmp_path, way):
     """The error claims no exit code that is not known, and names what reaps."""

@@ -139,6 +139,7 @@ def bits(loader, epochs=2):
 """
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_torchs(there, workers):
     """Order, draws and epochs are those of torch's class, in each way in."""
@@ -184,6 +185,7 @@ print(json.dumps(said))
     assert ["ValueError", "TypeError", "TypeError", "ValueError"] == said
 
 
+@pytest.mark.thorough
 def test_what_is_asked_says_so(there):
     """stats() and report() name the reason; what has nothing to show is an error that does."""
     stats, printed, report, held, trace, tune, started = there(
@@ -229,7 +231,7 @@ def taken(loader, count):
 """
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0, 2, 5])
 def test_a_state_goes_to_linux_and_back(there, count, tmp_path):
     """Saved in either place, it is loaded in the other one, and the same batches come."""
@@ -262,6 +264,7 @@ print(json.dumps([batch.tolist() for batch in other]))
 Dataset = torch.utils.data.Dataset
 
 
+@pytest.mark.thorough
 def test_workers_do_not_tell_their_place(there):
     """A state is then of an epoch's beginning, with a warning; one of a run is refused."""
     (found,) = there(
@@ -335,7 +338,7 @@ def test_run_runs_the_program(tmp_path):
     assert f"shmloader run: torch's own loader runs here: {WHY}\n" == errors
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["doctor", "top", "stacks", "trace", "tune", "bench"])
 def test_other_commands_say_why_not(tmp_path, command):
     """They look at slots, so they end with the reason, and without a traceback."""

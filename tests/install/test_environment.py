@@ -49,6 +49,7 @@ def version(python: Path | str) -> str:
     return subprocess.run([python, "-VV"], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.thorough
 def test_another_python_makes_it_anew(checkout):
     """The environment is made anew with the Python that is named, without anything of the old."""
     done = make_environment(checkout, f"PYTHON={sys.executable}")

@@ -83,6 +83,7 @@ def test_torch_waits_for_the_first_use():
     assert "False DataLoader True" == said
 
 
+@pytest.mark.thorough
 def test_every_way_to_import_gives_the_same():
     """Names and modules are the same by attribute, by name, by star, and out of a pickle."""
     said = run_alone(
@@ -98,6 +99,7 @@ def test_every_way_to_import_gives_the_same():
     assert "True" == said
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("module", ["shmloader.transport.budget", "shmloader.worker.client"])
 def test_modules_are_imported_alone(module):
     """A spawned worker begins with a module of the package, not with one of its names."""

@@ -271,6 +271,7 @@ def test_other_faults_are_none_of_ours(tmp_path, enabled):
     assert enabled == ("Fatal Python error" in errors)
 
 
+@pytest.mark.thorough
 def test_without_the_variable_nothing_is_watched(tmp_path):
     """Without the switch the same late use goes unnoticed: nothing is protected."""
     outcome = run_script(tmp_path, SHMLOADER_DEBUG="")
@@ -415,6 +416,7 @@ def test_rightful_uses_pass(guarded, test, arguments):
     test(*arguments)
 
 
+@pytest.mark.thorough
 def test_a_workers_variable_does_not_matter(monkeypatch):
     """Worker and trainer agree, whatever the worker's environment says: the order tells it."""
     monkeypatch.delenv("SHMLOADER_DEBUG", raising=False)

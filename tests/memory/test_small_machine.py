@@ -81,7 +81,7 @@ print(min(maps), max(maps), max(descriptors) - min(descriptors))
     assert run(script, SHMLOADER_DEBUG="0") == ["2 2 0"]
 
 
-@pytest.mark.core(every=5)
+@pytest.mark.core(every=10)
 @pytest.mark.parametrize("megabytes", [32, 64, 128, 256, 512, 4096])
 def test_few_addresses(megabytes):
     """Under RLIMIT_AS a loader works, or fails at the start with the reason: no worker dies."""
@@ -159,13 +159,14 @@ def test_small_batches_on_a_small_dev_shm():
     assert run(script, *in_a_small_dev_shm(), SHMLOADER_BACKING="posix") == []
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(every=10)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 def test_the_smallest_ring(backing):
     """One slot, one page: the whole epoch comes through."""
     run("whole_epoch(slots=1, ring_bytes=1 << 16)", SHMLOADER_BACKING=backing)
 
 
+@pytest.mark.thorough
 def test_a_control_group_is_an_error_not_a_kill():
     """Workers that fill pages at the same time stop short of their control group's limit."""
     script = """

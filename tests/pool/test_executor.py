@@ -43,6 +43,7 @@ def test_a_call_is_made_in_a_worker(pool):
     assert os.getpid() != pool.submit(functions.pid).result()
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", ["forkserver", "spawn", None])
 def test_every_start_method_works(method):
     """By a preloaded server, which is the default, or by an interpreter of each worker's own."""
@@ -292,6 +293,7 @@ def test_nothing_is_referred_to_any_more(pool):
 # Workers
 
 
+@pytest.mark.thorough
 def test_workers_draw_differently():
     """Each is seeded for itself, also where all are forked from one process."""
     for method in ("fork", "forkserver"):
@@ -401,6 +403,7 @@ def test_a_death_breaks_the_pool_and_names_worker_and_signal():
             pool.map(functions.square, [2])
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_with_restarts_a_call_is_made_again(tmp_path, method):
     """It may run twice; no result is lost."""
@@ -526,6 +529,7 @@ def test_bad_chunks_are_refused(pool):
         pool.map(functions.square, [1], buffersize="1")
 
 
+@pytest.mark.thorough
 def test_a_stopped_worker_holds_nobody_else_up(pool):
     """Its call waits, those of others do not."""
     pids = set(pool.map(functions.pid_after, [0.2, 0.2]))
@@ -541,6 +545,7 @@ def test_a_stopped_worker_holds_nobody_else_up(pool):
     assert stopped == late.pop().result(timeout=20)
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     ("command", "seen"),
     [

@@ -94,7 +94,7 @@ def test_programs_are_found():
     assert {program.split("_")[0] for program in PROGRAMS} == {"ladder", "threads", "forks"}
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=6)
 @pytest.mark.parametrize(("variant", "program"), CASES)
 def test_program(built, seeded, stress_seconds, variant, program):
     """A program's checks hold under a variant; the variants share the seconds of force."""

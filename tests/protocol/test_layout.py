@@ -680,7 +680,7 @@ print(all(map(torch.equal, held, copies)))
 """
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("cells", ["slots", "[5000000]", "range(20)"])
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_worker_that_was_sent_a_forged_task_ends(tmp_path, cells, restarts):

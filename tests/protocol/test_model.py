@@ -69,7 +69,7 @@ def test_mutation_is_searched_where_the_model_holds(mutation):
     assert any(covers(run, mutation.run) for run in cases.RUNS)
 
 
-@pytest.mark.core(every=16)
+@pytest.mark.thorough
 @needs_spin
 @pytest.mark.parametrize("run", cases.RUNS, ids=lambda run: f"{run.model}-{run.name}")
 def test_run_holds(run, stress_seconds):

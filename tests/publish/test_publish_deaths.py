@@ -90,6 +90,7 @@ def test_a_publisher_that_dies_is_an_error_at_once(play):
     assert kept == epochs_of(loader_of(), 1)[0][: len(kept)]
 
 
+@pytest.mark.thorough
 def test_a_stopped_subscriber_holds_up_the_others_and_they_are_told(play):
     """They wait, hear for whom, and go on with it; nothing is lost."""
 

@@ -358,6 +358,7 @@ def batches_in(seen):
     return sorted((b, a) for a, b in seen if isinstance(a, int))
 
 
+@pytest.mark.thorough
 def test_out_of_order_the_last_step_is_before_the_end():
     """With in_order=False too, once all were delivered."""
     options = {"num_workers": 3, "in_order": False}

@@ -89,6 +89,7 @@ def hung_in_replay(tmp_path, restarts):
         return expected, [plain(batch) for batch in loader]
 
 
+@pytest.mark.thorough
 def test_a_worker_that_hangs_while_it_fetches_again_is_replaced(tmp_path):
     """With a timeout it is killed as any other, and the next one fetches from the beginning."""
     expected, actual = hung_in_replay(tmp_path, restarts=1)

@@ -83,7 +83,7 @@ def missing(expected: list[str], printed: list[str]) -> list[str]:
     ]
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=10)
 @pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
 def test_example_runs(example, tmp_path):
     """A block ends without an error, and prints what stands behind its print()."""

@@ -81,7 +81,7 @@ def test_a_command_names_what_it_needs(run_without, room, command):
     assert "Traceback" not in errors
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(every=7)
 @pytest.mark.timeout(120)
 def test_everything_else_works(run_without):
     """Batches are torch's, and what is ours beyond them does what it says."""

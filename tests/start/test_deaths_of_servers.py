@@ -153,6 +153,7 @@ class Held(Dataset):
         return torch.full((64,), index)
 
 
+@pytest.mark.thorough
 def test_slots_outlive_the_server(tmp_path):
     """A worker that is amid a batch when its server is killed is not taken for dead."""
     options = {"in_order": False, "restarts": 1, "num_workers": 2, "batch_size": 2}
@@ -205,7 +206,7 @@ def command_of(pid):
         return b""
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "behind", ["", "os.fork() or time.sleep(1000)"], ids=["alone", "a forked child lives on"]
 )

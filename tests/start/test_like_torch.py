@@ -65,6 +65,7 @@ def nothing(index):
     return index
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.filterwarnings("ignore::shmloader.errors.RestartWarning")
 @pytest.mark.parametrize("method", ["forkserver", "fork"])
 def test_what_a_worker_says_at_its_end_arrives(tmp_path, method):

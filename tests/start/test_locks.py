@@ -75,7 +75,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("loader", "outcome"), [("torch", "hung"), ("ours", "went on")])
 def test_fork_beside_a_loader_that_pins(tmp_path, loader, outcome):
     """
@@ -103,6 +103,7 @@ class Locking(Dataset):
         return False
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     ("options", "is_free"),
     [

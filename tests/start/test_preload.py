@@ -54,7 +54,7 @@ def expected(is_imported):
     return [[[int(is_imported), index]] for index in range(8)]
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(every=7)
 @pytest.mark.parametrize(
     ("options", "is_imported", "count"),
     [
@@ -113,6 +113,7 @@ def test_list_of_the_fork_server_counts(monkeypatch):
         assert expected(False) == batches(loader)
 
 
+@pytest.mark.thorough
 def test_persistent_workers():
     """The same processes serve every epoch."""
     options = {"multiprocessing_context": "forkserver", "persistent_workers": True}
@@ -159,6 +160,7 @@ def test_module_that_ends_the_process(tmp_path, monkeypatch):
         batches(loader)
 
 
+@pytest.mark.thorough
 def test_module_that_fails(tmp_path, monkeypatch):
     """Any error of an import is told."""
     (tmp_path / "failing_at_import.py").write_text("raise OSError('not today')\n")
@@ -194,7 +196,7 @@ torch.cuda._is_in_bad_fork = lambda: own != os.getpid()
 """
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "said"),
     [(OPENED, r"leaves files open \(.*some\.data\)"), (POISONED, "uses an accelerator")],
@@ -246,7 +248,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("preload", "count"), [(None, 4), (("__main__",), 1)])
 def test_script_that_is_imported_once(tmp_path, preload, count):
     """`__main__` is the script: one process imports it for all workers, with its arguments."""
@@ -281,6 +283,7 @@ def test_frozen_program(monkeypatch):
     assert set() == serving()
 
 
+@pytest.mark.thorough
 def test_files_in_the_folder_are_not_imported(tmp_path, monkeypatch):
     """A file of the working folder that is called as a module of Python's stays a file."""
     for name in ("inspect", "marshal", "socket", "struct"):
@@ -327,6 +330,7 @@ def test_dataset_that_cannot_be_pickled():
     assert errors[0] == errors[1]
 
 
+@pytest.mark.thorough
 def test_loaders_at_once():
     """Two loaders are served by one server, at the same time."""
     with (

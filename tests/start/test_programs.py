@@ -211,7 +211,7 @@ LAUNCHES = [
 ]
 
 
-@pytest.mark.core(every=11)
+@pytest.mark.thorough
 @pytest.mark.timeout(300)  # a busy machine takes a minute for two programs that each start eight
 @pytest.mark.parametrize("launch", LAUNCHES, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
@@ -242,7 +242,7 @@ def with_its_class_in_a_cell(folder, head, main):
     return as_cells(folder, f"{head}# cell\n{main}")
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(every=8)
 @pytest.mark.parametrize(
     ("launch", "said"),
     [

@@ -51,7 +51,7 @@ def epochs(kind, **options):
     return list(zip(*(pair for _ in range(EPOCHS) for pair in loader), strict=True))
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_draws(way):
     """Before, all generators differ by worker, as torch's do; after, all draws are torch's."""

@@ -63,6 +63,7 @@ def test_draws_are_made_ahead():
         assert torch.equal(expected, torch.get_rng_state())
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("way", WAYS[:3])
 def test_workers_fetch_meanwhile(tmp_path, way):
     """The first batches are ready before they are asked for."""
@@ -85,6 +86,7 @@ class Noting(Dataset):
         return index
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("way", WAYS[:3])
 def test_close_undoes_it(way):
     """No worker is left, and the next iter() begins afresh."""
@@ -127,6 +129,7 @@ def of_rank():
     return DistributedSampler(range(12), num_replicas=2, rank=1, seed=3)
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("way", WAYS)
 def test_epoch_of_the_sampler_that_is_set_later(way):
     """iter() begins the epoch that the sampler has then, as without start()."""

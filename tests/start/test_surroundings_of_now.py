@@ -29,6 +29,7 @@ def printed(folder, script):
     return lines
 
 
+@pytest.mark.thorough
 def test_what_the_same_server_serves(tmp_path):
     """Folder, arguments, niceness, cores, blocked signals and standard files come with a birth."""
     script = """

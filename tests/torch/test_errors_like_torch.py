@@ -292,6 +292,7 @@ def test_odd_indices(index):
 # Time and death
 
 
+@pytest.mark.thorough
 def test_timeout(tmp_path):
     """Every wait for a batch ends after `timeout` seconds; the batch comes when it is ready."""
 

@@ -60,6 +60,7 @@ def lines_with(told, words):
     return [line for line in told() if words in line]
 
 
+@pytest.mark.thorough
 def test_it_is_quiet_by_default(tmp_path):
     """A program that configures no logging sees nothing, whatever happens."""
     script = (
@@ -369,7 +370,7 @@ print(batches)
 )
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("epochs", "options"), [(12, "timeout=20"), (3, "timeout=20, restarts=1")])
 def test_workers_are_forked_while_other_threads_log(tmp_path, epochs, options):
     """No worker waits for a lock that a thread of the trainer held when it was forked."""

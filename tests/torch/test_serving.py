@@ -237,7 +237,7 @@ TRAIN = "TensorDataset, batch_size 4, 2 workers"
 TEST = "TensorDataset, batch_size 32, 0 workers"
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [(), ("keep",)])
 @pytest.mark.parametrize("compare", [False, True])
 def test_program_runs_as_it_is(script, compare, arguments):

@@ -62,6 +62,7 @@ print([batch.tolist() for batch in shmloader.DataLoader(Numbers(), 3, num_worker
 """
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("parameters", ["zero", "two"])
 def test_torchs_classes_may_have_any_number(tmp_path, parameters):
     """Every module can be imported and a loader iterated, and ours has one parameter."""

@@ -101,6 +101,7 @@ class Terminal:
         return text.split("Ctrl-C ends this")[:count]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [ORDERS["in order"], pytest.param(ORDERS["at random"], marks=pytest.mark.thorough)],
