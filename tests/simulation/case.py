@@ -182,7 +182,6 @@ def _draw_lines(case: Case, chance: random.Random) -> Case:
 
 def _draw_how(case: Case, chance: random.Random) -> Case:
     may_forge = case.client == "squares" and not case.has_lines
-    # Without restarts seed 88003595 is not explained.
-    if may_forge and chance.random() < 0.15 and case.restarts:
+    if may_forge and chance.random() < 0.15:
         case = replace(case, forges_at=chance.randrange(50, 1000))
     return replace(case, scribbles=chance.random() < 0.25, anew=chance.random() < 0.03)

@@ -75,9 +75,6 @@ class User:
         )
         try:
             goes_on = self._use_until_told(answers, life == case.lives)
-            if goes_on and life == case.lives:
-                self._drop(len(self._kept))
-                self._settle()
         finally:
             self._deaths = 0
             self._wanted.clear()
@@ -87,11 +84,14 @@ class User:
 
     # The loop
 
-    def _use_until_told(self, answers: int, takes_all: bool) -> bool:
+    def _use_until_told(self, answers: int, is_last: bool) -> bool:
         """Use it. Returns False if it ended as it may after nonsense or a death."""
         try:
-            while self._sent < answers or (takes_all and self._owes()):
+            while self._sent < answers or (is_last and self._owes()):
                 self._use(answers)
+            if is_last:
+                self._drop(len(self._kept))
+                self._settle()  # nonsense may stand where an abandoned answer would
         except (WorkerBroken, NoAnswer):
             if not self._case.forges_at:
                 raise
