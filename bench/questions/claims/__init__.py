@@ -1,0 +1,1 @@
+"""What others claim, played again beside ours: `python -m bench claims`."""

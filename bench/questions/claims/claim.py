@@ -1,0 +1,76 @@
+"""What a claim is: one load, and the ways to read it, all of which give the same batches."""
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+OURS, TORCH = "shmloader", "torch"
+Loader = Any  # an iterable of batches, epoch after epoch, with a `close()`
+
+
+def nothing_else(batch: Any) -> Any:
+    """Take a batch as it came."""
+    return batch
+
+
+@dataclass(frozen=True)
+class Claim:
+    """
+    A load of which somebody has published figures.
+
+    Attributes:
+        batches: Of an epoch.
+        expected: Makes the batch of a number, in torch's order.
+        ways: What makes each way's loader: ours, torch's and others'.
+        any_order: The ways that promise no order; their batches are compared by what `sorted_by`
+            makes of all of an epoch.
+        needs: The module without which a way is left out.
+        is_moved: The rate is in MB/s, otherwise in batches/s.
+    """
+
+    batches: int
+    expected: Callable[[int], Any]
+    ways: dict[str, Callable[[], Loader]]
+    any_order: frozenset[str] = frozenset()
+    sorted_by: Callable[[list], Any] = nothing_else
+    needs: dict[str, str] = field(default_factory=dict)
+    is_moved: bool = False
+
+
+def missing(claim: Claim, way: str) -> str | None:
+    """Say what a way lacks here, or None."""
+    try:
+        importlib.import_module(claim.needs.get(way, "torch"))
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+class Each:
+    """
+    A loader of somebody else's, each batch of which is made into what it would be from torch.
+
+    Args:
+        loader: What is iterated over, epoch after epoch.
+        restore: Makes the batch.
+        close: Ends the loader, if it must be told.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        restore: Callable[[Any], Any] = nothing_else,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self._loader, self._restore, self._close = loader, restore, close
+
+    def __iter__(self):
+        for batch in self._loader:
+            yield self._restore(batch)
+            del batch  # before the next one is asked for
+
+    def close(self) -> None:
+        """End it."""
+        if self._close:
+            self._close()

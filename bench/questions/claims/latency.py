@@ -1,0 +1,70 @@
+"""
+ConcurrentDataloader's load: each sample waits, as for an object store, and computes nothing.
+
+Its workers fetch the samples of a batch by threads; 12 times the rate of torch's loader is what its
+paper says at best. It is not on PyPI, so its way is here what a dataset of one's own can do:
+`__getitems__` with a pool of threads.
+"""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from bench.loaders import LOADERS
+from bench.loads import Made
+from bench.questions.claims.claim import OURS, TORCH, Claim
+
+_WAIT_S = 0.020
+_BATCH, _BATCHES = 32, 12
+_WORKERS, _THREADS = 2, 16
+
+
+def _row(index: int) -> torch.Tensor:
+    return torch.arange(64) + index
+
+
+def _fetch(index: int) -> torch.Tensor:
+    time.sleep(_WAIT_S)
+    return _row(index)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS)
+
+
+class ByThreads(Made):
+    """The same samples, those of a batch at the same time."""
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        return list(_threads().map(self.__getitem__, indices))
+
+
+def _loader(name: str, kind: type[Made], **options: Any) -> Any:
+    return LOADERS[name](
+        kind(_BATCH * _BATCHES, _fetch),
+        batch_size=_BATCH,
+        num_workers=_WORKERS,
+        persistent_workers=True,
+        **options,
+    )
+
+
+def _expected(number: int) -> torch.Tensor:
+    return torch.stack([_row(_BATCH * number + place) for place in range(_BATCH)])
+
+
+CLAIMS = {
+    "20 ms a sample": Claim(
+        _BATCHES,
+        _expected,
+        {
+            OURS: partial(_loader, "ours", Made, fetch_threads=_THREADS),
+            TORCH: partial(_loader, "torch", Made),
+            "threads in each worker": partial(_loader, "torch", ByThreads),
+        },
+    )
+}
