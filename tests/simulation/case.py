@@ -170,11 +170,11 @@ def _steps() -> list[str]:
 
 def _draw_lines(case: Case, chance: random.Random) -> Case:
     """Let turns change, and deaths and interrupts come, between lines of Python in some runs."""
-    if chance.random() < 0.9:
+    if chance.random() < 0.88:
         return case
     case = replace(case, has_lines=True, deaths=tuple(4 * death for death in case.deaths))
     is_simple = case.client == "squares" and not case.tells and case.lives == 1
-    if is_simple and chance.random() < 0.7:
+    if is_simple and chance.random() < 0.8:
         interrupts = (chance.randrange(3000) for _ in range(chance.randint(1, 6)))
         case = replace(case, interrupts=tuple(sorted(interrupts)))
     return case
