@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import resource
 
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 import shmloader
 from shmloader.device import way
@@ -157,4 +159,31 @@ def test_batches_arrive_on_a_device(play):
     reader = play(copies)
 
     assert (epochs_of(loader_of(), 2), 24, []) == reader.hear()
+    assert publisher.hear() == "over"
+
+
+@pytest.mark.thorough
+def test_no_page_fault_a_batch(play):
+    """Batches are copied into memory that is warm: later epochs touch no new page."""
+
+    def counts(say, hear):
+        torch.set_num_threads(1)
+        found = []
+        with shmloader.subscribe(NAME) as batches:
+            for _ in range(4):
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+                last = [int(values[0, -1]) for (values,) in batches]
+                found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        return last, found
+
+    large = TensorDataset(torch.arange(40.0).repeat_interleave(300_000).reshape(40, 300_000))
+    publisher = play(
+        publishes,
+        dataset=large,
+        options={"batch_size": 1, "shuffle": False, "persistent_workers": True},
+    )
+    last, faults = play(counts).hear()
+
+    assert [*range(40)] == last
+    assert faults[0] > 40 > max(faults[2:]), faults
     assert publisher.hear() == "over"
