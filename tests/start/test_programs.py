@@ -1,5 +1,6 @@
 """Programs that are started in every way, beside the same ones with torch's loader under spawn."""
 
+import functools
 import os
 import re
 import subprocess
@@ -27,8 +28,9 @@ class Numbers(torch.utils.data.Dataset):
         return 6
 
     def __getitem__(self, index):
-        print("sample", index, __name__)
-        print("error", index, file=sys.stderr)
+        # Each in one write, even if nothing is buffered: others print at the same time.
+        sys.stdout.write(f"sample {index} {__name__}\\n")
+        sys.stderr.write(f"error {index}\\n")
         return torch.tensor(index)
 
 
@@ -74,14 +76,16 @@ def start(folder, *command, text=None, **environment):
     return done.returncode, sorted(done.stdout.splitlines()), sorted(errors)
 
 
-def beside_torch(folder, way, launch):
-    """Write and launch a program with torch's loader and with ours; returns both outcomes."""
-    outcomes = []
-    for name in ("torch", way):
-        own = folder / name
-        own.mkdir()
-        outcomes.append(launch(own, f"{LOADERS[name]}\n{DATASET}", MAIN))
-    return outcomes
+@pytest.fixture(scope="module")
+def beside_torch(tmp_path_factory):
+    """Writes and launches a program with torch's loader, once, and with ours; returns both."""
+
+    @functools.cache
+    def outcome(way, launch):
+        folder = tmp_path_factory.mktemp(way)
+        return launch(folder, f"{LOADERS[way]}\n{DATASET}", MAIN)
+
+    return lambda way, launch: (outcome("torch", launch), outcome(way, launch))
 
 
 def as_script(folder, head, main, **environment):
@@ -215,9 +219,9 @@ LAUNCHES = [
 @pytest.mark.timeout(300)  # a busy machine takes a minute for two programs that each start eight
 @pytest.mark.parametrize("launch", LAUNCHES, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
-def test_program(tmp_path, way, launch):
+def test_program(beside_torch, way, launch):
     """It prints the same, in trainer and workers, and ends the same."""
-    expected, actual = beside_torch(tmp_path, way, launch)
+    expected, actual = beside_torch(way, launch)
 
     assert expected == actual
     assert 0 == actual[0]
@@ -254,9 +258,9 @@ def with_its_class_in_a_cell(folder, head, main):
     ids=["no guard", "stdin", "daemon", "class in a cell"],
 )
 @pytest.mark.parametrize("way", ["forkserver", "spawn"])
-def test_program_that_may_not_start_workers(tmp_path, way, launch, said):
+def test_program_that_may_not_start_workers(beside_torch, way, launch, said):
     """The error is torch's."""
-    for status, _, errors in beside_torch(tmp_path, way, launch):
+    for status, _, errors in beside_torch(way, launch):
         assert (launch is not as_daemon) == (status != 0)
         assert any(said in line for line in errors), errors
 
