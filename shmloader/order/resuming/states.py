@@ -6,6 +6,7 @@ its own state. A later version must go on to read what an earlier one has writte
 """
 
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -214,6 +215,8 @@ class State:
 
 
 _DAMAGED = "this state of a loader is damaged"
+# In version 1 the order that ranks divide was a part of what the sampler is called.
+_DIVIDED = re.compile(r"BatchSampler of DistributedSampler\(\d+ ranks, (.+)\)")
 
 
 def read(state: Any) -> State:
@@ -249,6 +252,8 @@ def _of_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
     not at its end yet is known to be from the loop's body; after any other the next epoch comes.
     """
     raw = {key: state[key] for key in _UNSET if key in state} | {"shmloader": VERSION}
+    if divided := _DIVIDED.fullmatch(state["sampler"]):
+        raw["order"] = divided[1]
     if state.get("begun"):
         raw |= {"at": EPOCH, FINISHED: 0, "generators": state["begun"]}
     return raw
