@@ -2,7 +2,7 @@
 What others publish of their loaders, played again here: theirs, torch's and ours in turns.
 
     python -m bench claims
-    python -m bench claims --claim arena --rounds 5
+    python -m bench claims --claim arena --rounds 5     those whose names have that in them
 
 The first epoch compares every batch whole, in torch's order where one is promised; three more are
 timed, in which a strided sample of each batch is read and compared afterwards. The CPU is that of

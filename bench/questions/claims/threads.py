@@ -90,7 +90,7 @@ def _claim(make: Callable[[int], Any], batches: int, at_once: int = 1) -> Claim:
 
 
 CLAIMS = {
-    "samples of nothing": _claim(_nothing, 400),
-    "2 ms a sample": _claim(_waiting, 60, _AT_ONCE),
-    "arrays": _claim(_array, 60),
+    "threads, samples of nothing": _claim(_nothing, 400),
+    "threads, 2 ms a sample": _claim(_waiting, 60, _AT_ONCE),
+    "threads, arrays": _claim(_array, 60),
 }
