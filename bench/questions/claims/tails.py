@@ -109,4 +109,7 @@ def _claim(times: int) -> Claim:
     )
 
 
-CLAIMS = {"one in five takes 6 times longer": _claim(6), "20 times longer": _claim(20)}
+CLAIMS = {
+    "one in five takes 6 times longer": _claim(6),
+    "one in five takes 20 times longer": _claim(20),
+}
