@@ -193,7 +193,7 @@ def test_older_call_serves_instead(outcome):
 @pytest.mark.core(every=40)
 @pytest.mark.parametrize(("call", "error"), [*zip(OTHERS, itertools.cycle(ERRORS))])
 def test_other_calls_are_not_missed(outcome, call, error):
-    """No other call of a run is needed, nor is it to heal; and none of them looks at the error."""
+    """A run that heals needs no other call: each is refused once, with one of the errors."""
     assert [] == outcome("healing", Refused(call, error))
 
 

@@ -285,4 +285,4 @@ class User:
                 transport.wait(self.squares.processes.slice_s, ())
         if self._case.restarts or not self.squares.processes.dead(self.squares.active):
             check_settled(transport)
-        # Else what the dead owed, and nobody waits for, stays placed until the segment is closed.
+        # Otherwise slots of the dead, for which nobody waits, stay placed: a close frees them.

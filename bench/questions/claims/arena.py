@@ -63,7 +63,7 @@ def _pool(kind: str) -> Each:
     source = pipeline.run_pipeline_in_subprocess(
         built.get_config(), num_threads=1, arena=arena, buffer_size=_AHEAD
     )
-    return Each(source, close=partial(getattr, source, "_shutdown", None))
+    return Each(source, close=source._shutdown)  # it leaves that to the collector
 
 
 def _claim(kind: str) -> Claim:

@@ -5,19 +5,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.loads import as_it_is
+
 OURS, TORCH = "shmloader", "torch"
 Loader = Any  # an iterable of batches, epoch after epoch, with a `close()`
-
-
-def nothing_else(batch: Any) -> Any:
-    """Take a batch as it came."""
-    return batch
 
 
 @dataclass(frozen=True)
 class Claim:
     """
-    A load of which somebody has published figures.
+    A load whose figures another project has published.
 
     Attributes:
         batches: Of an epoch.
@@ -26,14 +23,14 @@ class Claim:
         any_order: The ways that promise no order; their batches are compared by what `sorted_by`
             makes of all of an epoch.
         needs: The module without which a way is left out.
-        is_moved: The rate is in MB/s, otherwise in batches/s.
+        is_moved: Its rate is told in MB/s as well.
     """
 
     batches: int
     expected: Callable[[int], Any]
     ways: dict[str, Callable[[], Loader]]
     any_order: frozenset[str] = frozenset()
-    sorted_by: Callable[[list], Any] = nothing_else
+    sorted_by: Callable[[list], Any] = as_it_is
     needs: dict[str, str] = field(default_factory=dict)
     is_moved: bool = False
 
@@ -49,10 +46,10 @@ def missing(claim: Claim, way: str) -> str | None:
 
 class Each:
     """
-    A loader of somebody else's, each batch of which is made into what it would be from torch.
+    Another project's loader, whose batches are made into those of torch.
 
     Args:
-        loader: What is iterated over, epoch after epoch.
+        loader: The loader; each iteration is an epoch.
         restore: Makes the batch.
         close: Ends the loader, if it must be told.
     """
@@ -60,7 +57,7 @@ class Each:
     def __init__(
         self,
         loader: Iterable[Any],
-        restore: Callable[[Any], Any] = nothing_else,
+        restore: Callable[[Any], Any] = as_it_is,
         close: Callable[[], None] | None = None,
     ) -> None:
         self._loader, self._restore, self._close = loader, restore, close

@@ -47,14 +47,14 @@ class Queued:
 
     def __init__(self, times: int) -> None:
         context = multiprocessing.get_context("fork")
-        self._samples, self._epochs = context.Queue(10 * _BATCH), []
+        self._samples, self._producers = context.Queue(10 * _BATCH), []
         make = Heavy(times)
         for worker in range(_WORKERS):
             told = context.SimpleQueue()
             share = range(worker, _COUNT, _WORKERS)
             process = context.Process(target=self._produce, args=(make, share, told), daemon=True)
             process.start()
-            self._epochs.append((told, process))
+            self._producers.append((told, process))
 
     def _produce(self, make: Heavy, share: range, told: Any) -> None:
         while told.get():
@@ -62,7 +62,7 @@ class Queued:
                 self._samples.put(make(index).numpy())
 
     def __iter__(self):
-        for told, _ in self._epochs:
+        for told, _ in self._producers:
             told.put(True)
         for _ in range(_BATCHES):
             came = [torch.from_numpy(self._samples.get()) for _ in range(_BATCH)]
@@ -70,7 +70,7 @@ class Queued:
 
     def close(self) -> None:
         """End the processes."""
-        for told, process in self._epochs:
+        for told, process in self._producers:
             told.put(False)
             process.join()
 
