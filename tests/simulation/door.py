@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import mmap
 import re
 import struct
@@ -221,4 +222,4 @@ class Door:
 
     def sleep(self, for_s: float) -> None:
         """Let others go on for so long."""
-        self._sleep(self._now() + int(for_s * 1e9))
+        self._sleep(self._now() + math.ceil(for_s * 1e9))  # never none: the time would stand still
