@@ -180,7 +180,7 @@ def tell_interrupts():
 def stage(tmp_path_factory):
     """The process from which all programs here are forked."""
     flags = ["-X", "faulthandler", "-W", "error"]
-    with Stage(tmp_path_factory.mktemp("stage"), HEAD, *flags) as stage:
+    with Stage(tmp_path_factory.mktemp("stage"), HEAD, *flags, is_frozen=False) as stage:
         yield stage
 
 

@@ -3,6 +3,9 @@ Programs that begin with everything imported: one process imports, and forks eac
 
 To its own processes such a program looks like any other. It is the leader of a session, its script
 runs at the top level of `__main__`, and it ends as the interpreter ends.
+
+What was imported is out of the collector's sight, because the collections at a program's end would
+read all of it, and take longer than everything else that such a program does.
 """
 
 import os
@@ -17,8 +20,11 @@ from tests.helpers.programs import Program, search_path, send
 # What follows a head in the file that a stage runs. In the child serve() returns, with a script.
 SERVE = """
 
-def serve(connection):
-    import os, socket, struct
+def serve(connection, is_frozen):
+    import gc, os, socket, struct
+    if is_frozen:
+        gc.collect()
+        gc.freeze()
     while True:
         request, descriptors, _, _ = socket.recv_fds(connection, 5, 2)
         if not request:
@@ -46,7 +52,8 @@ def serve(connection):
 
 if __name__ == "__main__":
     import socket, sys
-    exec(compile(serve(socket.socket(fileno=int(sys.argv[1]))), "program.py", "exec"))
+    connection, is_frozen = socket.socket(fileno=int(sys.argv[1])), sys.argv[2] == "True"
+    exec(compile(serve(connection, is_frozen), "program.py", "exec"))
 """
 
 
@@ -58,15 +65,17 @@ class Stage:
         folder: Where its file is kept.
         head: The common beginning of its programs: imports, classes, functions.
         flags: Of the interpreter.
+        is_frozen: Collections see nothing that was imported, not even the last one; False for
+            tests of a program's end.
     """
 
-    def __init__(self, folder, head, *flags):
+    def __init__(self, folder, head, *flags, is_frozen=True):
         path = folder / "stage.py"
         path.write_text(head + SERVE)
         self.connection, far_end = socket.socketpair()
         with far_end:
             self._process = subprocess.Popen(
-                [sys.executable, *flags, str(path), str(far_end.fileno())],
+                [sys.executable, *flags, str(path), str(far_end.fileno()), str(is_frozen)],
                 stdin=subprocess.DEVNULL,
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": search_path()},
