@@ -473,12 +473,19 @@ RESUMED = {
 AT = [(0, 2), (1, 0), (1, 1)]
 MOST = [Maps, PlainMaps, Goes]
 OTHERS = [kind for kind in KINDS if kind not in MOST]
+LATER = [*AT, (0, 3), (1, 3)]
+# Each kind with each death, at two of five places: any two values meet, in one way or another.
+OF_OTHERS = [
+    (kind, deaths, LATER[(row + 2 * column + shift) % 5], LASTING[(row + column + shift) % 4])
+    for (row, kind), (column, deaths), shift in itertools.product(
+        enumerate(OTHERS), enumerate(RESUMED), range(2)
+    )
+]
 
 
-@pytest.mark.core(every=47)
+@pytest.mark.core(every=15)
 @pytest.mark.parametrize(
-    ("kind", "deaths", "at", "way"),
-    [*crossed(MOST, RESUMED, AT, LASTING), *dealt(LASTING, OTHERS, RESUMED, [*AT, (0, 3), (1, 3)])],
+    ("kind", "deaths", "at", "way"), [*dealt(LASTING, MOST, RESUMED, AT), *OF_OTHERS]
 )
 def test_a_resumed_run_has_the_state(tmp_path, kind, deaths, at, way):
     """Also if a resumed worker dies: before its first answer, later, or between two epochs."""
@@ -492,8 +499,16 @@ def test_a_resumed_run_has_the_state(tmp_path, kind, deaths, at, way):
     assert (run.restarts > 0) == (deaths != "no death")
 
 
-@pytest.mark.core(every=13)
-@pytest.mark.parametrize(("at", "way"), crossed(AT, WAYS))
+# Each place with half of the ways, in which each two of their options occur.
+GROWING = [
+    (at, way)
+    for (row, at), (column, way) in itertools.product(enumerate(AT), enumerate(WAYS))
+    if (row + column.bit_count()) % 2 == 0
+]
+
+
+@pytest.mark.core(every=7)
+@pytest.mark.parametrize(("at", "way"), GROWING)
 @pytest.mark.usefixtures("grows")
 def test_a_resumed_run_with_growing_workers_has_the_state(tmp_path, at, way):
     """Both ways of another process to a place lead to the same one."""
