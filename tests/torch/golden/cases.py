@@ -97,7 +97,20 @@ def usual_cases():
     """
     Return the cases that the core and the rest share: few are spawned, each of which takes seconds.
     """
-    return [case for case in all_cases() if case.start != "spawn" or is_sampled(case)]
+    return [case for case in all_cases() if is_sampled(case) or is_usual(case)]
+
+
+def is_usual(case):
+    """
+    Returns True for what the core and the rest share beside the core's own choice.
+
+    That is all forked cases in order. Out of order any two settings meet, and from a fork server
+    comes each way to ask a dataset, once: it matters for the start alone.
+    """
+    place = place_of(case)
+    if case.start == "fork":
+        return case.in_order or case.dataset == "map" or case.persistent == bool(place % 2)
+    return case.start == "forkserver" and place % 4 == 2 * case.in_order + case.persistent
 
 
 def is_sampled(case):
@@ -110,8 +123,11 @@ def is_sampled(case):
 
 def meets_others(case):
     # Of three settings, any two meet: every other field of a chessboard.
-    place = MATRIX_DATASETS.index(case.dataset) + list(SAMPLINGS).index(case.sampling)
-    return case.persistent == bool(place % 2)
+    return case.persistent == bool(place_of(case) % 2)
+
+
+def place_of(case):
+    return MATRIX_DATASETS.index(case.dataset) + list(SAMPLINGS).index(case.sampling)
 
 
 def is_sampled_out_of_order(case):

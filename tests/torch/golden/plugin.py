@@ -11,7 +11,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--golden-all",
         action="store_true",
-        help="take every golden case, most of the spawned ones too (minutes more)",
+        help="take every golden case, not each pair of settings alone (minutes more)",
     )
 
 
