@@ -15,6 +15,7 @@ from tests.helpers.mortal import Script
 from tests.order.scripted import Scripted
 
 COUNT, BATCH = 22, 4
+WAYS_TO_DIE = ["SIGKILL", "sys.exit(0)"]
 
 # Made once by version 1 of the recipe. If they change, results that people have published do.
 GOLDEN = [
@@ -127,7 +128,6 @@ def test_golden_draws(numbers, golden):
         {"num_workers": 7},
         {"num_workers": 2, "assignment": "dynamic"},
         {"num_workers": 3, "assignment": "dynamic", "prefetch_factor": 5},
-        {"num_workers": 2, "multiprocessing_context": "spawn"},
         {"num_workers": 2, "multiprocessing_context": "forkserver"},
         {"num_workers": 2, "slots": 2},
         {"num_workers": 2, "restarts": 1},
@@ -137,6 +137,14 @@ def test_golden_draws(numbers, golden):
 def test_draws_do_not_depend_on_the_workers(kind, options):
     """Any number of workers, assignment and start method draw what `num_workers=0` draws."""
     assert epochs(kind()) == epochs(kind(), **options)
+
+
+@pytest.mark.thorough
+def test_draws_of_spawned_workers():
+    """They draw the same; each of them imports torch for a second or two, so one kind will do."""
+    options = {"num_workers": 2, "multiprocessing_context": "spawn"}
+
+    assert epochs(AtOnce()) == epochs(AtOnce(), **options)
 
 
 def test_epochs_of_persistent_workers_differ():
@@ -220,17 +228,27 @@ def test_streams_of_spawned_workers():
         {"num_workers": 2},
         {"num_workers": 3, "assignment": "dynamic"},
         {"num_workers": 2, "persistent_workers": True},
-        pytest.param(
-            {"num_workers": 2, "multiprocessing_context": "spawn"}, marks=pytest.mark.thorough
-        ),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("way", ["SIGKILL", "sys.exit(0)"])
+@pytest.mark.parametrize("way", WAYS_TO_DIE)
 def test_draws_outlast_deaths(kind, options, way, tmp_path):
     """Workers that die before or after they drew change no draw."""
-    points = ["item 3", "item 3", "drawn 9", "drawn 17"]
-    script = Script(tmp_path, *points, way=way)
+    assert_draws_outlast(tmp_path, kind, options, way, "item 3", "item 3", "drawn 9", "drawn 17")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kind", "way"), list(zip([Drawing, AtOnce], WAYS_TO_DIE)))
+def test_draws_outlast_deaths_of_spawned_workers(kind, way, tmp_path):
+    """Nor of workers whose replacements are spawned, with each kind and each way once."""
+    options = {"num_workers": 2, "multiprocessing_context": "spawn"}
+
+    assert_draws_outlast(tmp_path, kind, options, way, "item 3", "drawn 17")
+
+
+def assert_draws_outlast(folder, kind, options, way, *points):
+    """Have workers die at points of a script, and compare with workers that live."""
+    script = Script(folder, *points, way=way)
     expected = epochs(kind(), num_workers=2, persistent_workers="persistent_workers" in options)
 
     assert expected == epochs(kind(script), restarts=50, **options)
