@@ -24,6 +24,8 @@ VARIANTS = {
     "address-undefined": ["SAN=address,undefined"],
     "thread": ["SAN=thread"],
 }
+# In folders of their own, which stay: `make rest` finds what `make test` has built.
+BUILDS = HERE.parents[2] / "build" / "test-c"
 BUILD_TIMEOUT_S = 300
 
 
@@ -70,9 +72,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory):
+def built():
     """
-    Build a variant when its first test asks for it.
+    Build what is older than a source of a variant when its first test asks for it.
 
     Returns:
         A function from a variant's name to the folder of its programs.
@@ -81,7 +83,7 @@ def built(tmp_path_factory):
 
     def build(variant):
         if variant not in folders:
-            folder = tmp_path_factory.mktemp(f"c-{variant}")
+            folder = BUILDS / variant
             jobs = f"-j{os.cpu_count()}"
             programs = " ".join(program for program in PROGRAMS if tells(variant, program))
             targets = ["all", f"build={folder}", f"PROGRAMS={programs}"]
