@@ -1,6 +1,7 @@
 """Programs that are started in every way, beside the same ones with torch's loader under spawn."""
 
 import functools
+import itertools
 import os
 import re
 import subprocess
@@ -138,12 +139,6 @@ def with_another_stdout(folder, head, main):
     return *outcome, sorted((folder / "printed").read_text().splitlines())
 
 
-def in_a_thread(folder, head, main):
-    """Run it in a thread, beside another thread."""
-    started = "import threading; t = threading.Thread(target=main); t.start(); t.join()"
-    return as_script(folder, head, main.replace("    main()\n", f"    {started}\n"))
-
-
 def in_two_threads(folder, head, main):
     """Run it in two threads at once."""
     started = (
@@ -207,7 +202,6 @@ LAUNCHES = [
     as_command,
     in_a_notebook,
     with_another_stdout,
-    in_a_thread,
     in_two_threads,
     in_a_process("fork"),
     in_a_process("spawn"),
@@ -215,10 +209,22 @@ LAUNCHES = [
 ]
 
 
+def dealt(values):
+    """
+    Give each value one of our two ways in turn.
+
+    They differ in what a server imports first; all that follows is the same.
+    """
+    return list(zip(itertools.cycle(["forkserver", "spawn"]), values, strict=False))
+
+
+def name_of(value):
+    return getattr(value, "__name__", value)
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(300)  # a busy machine takes a minute for two programs that each start eight
-@pytest.mark.parametrize("launch", LAUNCHES, ids=lambda each: each.__name__)
-@pytest.mark.parametrize("way", ["forkserver", "spawn"])
+@pytest.mark.parametrize(("way", "launch"), dealt(LAUNCHES), ids=name_of)
 def test_program(beside_torch, way, launch):
     """It prints the same, in trainer and workers, and ends the same."""
     expected, actual = beside_torch(way, launch)
@@ -246,20 +252,19 @@ def with_its_class_in_a_cell(folder, head, main):
     return as_cells(folder, f"{head}# cell\n{main}")
 
 
-@pytest.mark.core(every=8)
-@pytest.mark.parametrize(
-    ("launch", "said"),
-    [
-        (without_guard, "An attempt has been made to start a new process before the"),
-        (as_stdin, "FileNotFoundError: [Errno 2] No such file or directory"),
-        (as_daemon, "AssertionError: daemonic processes are not allowed to have children"),
-        (with_its_class_in_a_cell, "AttributeError: Can't get attribute 'Numbers' on <module"),
-    ],
-    ids=["no guard", "stdin", "daemon", "class in a cell"],
-)
-@pytest.mark.parametrize("way", ["forkserver", "spawn"])
-def test_program_that_may_not_start_workers(beside_torch, way, launch, said):
+ERRORS = {
+    as_stdin: "FileNotFoundError: [Errno 2] No such file or directory",
+    without_guard: "An attempt has been made to start a new process before the",
+    as_daemon: "AssertionError: daemonic processes are not allowed to have children",
+    with_its_class_in_a_cell: "AttributeError: Can't get attribute 'Numbers' on <module",
+}
+
+
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize(("way", "launch"), dealt(ERRORS), ids=name_of)
+def test_program_that_may_not_start_workers(beside_torch, way, launch):
     """The error is torch's."""
+    said = ERRORS[launch]
     for status, _, errors in beside_torch(way, launch):
         assert (launch is not as_daemon) == (status != 0)
         assert any(said in line for line in errors), errors
