@@ -65,8 +65,9 @@ class Stage:
         folder: Where its file is kept.
         head: The common beginning of its programs: imports, classes, functions.
         flags: Of the interpreter.
-        is_frozen: Collections see nothing that was imported, not even the last one; False for
-            tests of a program's end.
+        is_frozen: Collections, the last one too, do not see the head and what it has imported. So
+            a script's global names, which lie beside the head's, are not freed at its end, unless
+            it is `as_file`; False for tests of that end.
     """
 
     def __init__(self, folder, head, *flags, is_frozen=True):
@@ -100,6 +101,24 @@ class Stage:
     def answer(self):
         """Return the next number that the process writes."""
         return struct.unpack("!i", self.connection.recv(4))[0]
+
+
+def as_file(path):
+    """
+    Returns the text of a program that runs a file as Python does, in an empty `__main__`.
+
+    Workers that are spawned find it, and at the end all that it refers to is freed.
+    """
+    return f"""
+import os, sys, types
+os.chdir({str(path.parent)!r})
+sys.path[0], sys.argv = {str(path.parent)!r}, [{str(path)!r}]
+sys.modules["__main__"] = types.ModuleType("__main__")
+sys.modules["__main__"].__file__ = __file__ = {str(path)!r}
+with open(__file__) as file:
+    code = compile(file.read(), __file__, "exec")
+exec(code, vars(sys.modules["__main__"]))  # no other name may refer to it at the end
+"""
 
 
 class Play(Program):

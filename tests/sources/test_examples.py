@@ -7,15 +7,14 @@ module, or attribute of one, is here; `<!-- not run: REASON -->` leaves it out.
 
 from __future__ import annotations
 
-import os
 import pkgutil
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.stage import Play, Stage, as_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "bench/**/*.md", "csrc/**/*.md", "docs/**/*.md", "tests/**/*.md")
@@ -25,7 +24,6 @@ BLOCK = re.compile(
 )
 # What is printed stands behind the call, on one line or, if ruff broke that, several.
 PRINTS = re.compile(r"^( *)print\((?:.*|\n(?:\1 .*\n)+\1)\)  # (?P<text>.+)$", re.MULTILINE)
-TIMEOUT_S = 100
 IGNORING = ("-W", "ignore:This DataLoader will create:UserWarning")  # of a machine with one core
 
 
@@ -83,25 +81,27 @@ def missing(expected: list[str], printed: list[str]) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """A process that has imported what takes long, and forks each block's program."""
+    head = "import numpy, shmloader, torch"
+    with Stage(tmp_path_factory.mktemp("stage"), head, *IGNORING) as stage:
+        yield stage
+
+
 @pytest.mark.core(every=10)
 @pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
-def test_example_runs(example, tmp_path):
+def test_example_runs(stage, example, tmp_path):
     """A block ends without an error, and prints what stands behind its print()."""
     if example.mark == "needs" and not is_here(example.what):
         pytest.skip(f"{example.what} is not here")
     program = tmp_path / "example.py"
     program.write_text(example.code)
-    done = subprocess.run(
-        [sys.executable, *IGNORING, program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    with Play(stage, tmp_path, as_file(program)) as play:
+        lines = play.lines()
 
-    assert (0, "") == (done.returncode, done.stderr)
-    assert [] == missing(promised(example.code), done.stdout.splitlines())
+        assert (0, "") == (play.wait(), play.errors)
+        assert [] == missing(promised(example.code), lines)
 
 
 def test_marks_are_known():
