@@ -24,7 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # per test; ten times what the slowest takes, so only a hang reaches it
 GRACE_S = 5.0  # for a child that is just exiting
 
-pytest_plugins = ["tests.torch.golden.plugin", "tests.helpers.endings", "tests.helpers.selection"]
+pytest_plugins = [
+    "tests.torch.golden.plugin",
+    "tests.helpers.selection",
+    "tests.helpers.stage",
+    "tests.helpers.endings",  # which imports the one above
+]
 
 PASSED = pytest.StashKey[bool]()
 

@@ -15,6 +15,8 @@ import struct
 import subprocess
 import sys
 
+import pytest
+
 from tests.helpers.programs import Program, search_path, send
 
 # What follows a head in the file that a stage runs. In the child serve() returns, with a script.
@@ -103,14 +105,22 @@ class Stage:
         return struct.unpack("!i", self.connection.recv(4))[0]
 
 
-def as_file(path):
+# What takes long to import, for programs that import the rest by themselves.
+LIBRARIES = "import numpy, shmloader, torch, torch.utils.data"
+
+
+def as_file(path, **environment):
     """
     Returns the text of a program that runs a file as Python does, in an empty `__main__`.
 
     Workers that are spawned find it, and at the end all that it refers to is freed.
+
+    Args:
+        environment: Variables on top of the stage's own.
     """
     return f"""
 import os, sys, types
+os.environ.update({environment!r})
 os.chdir({str(path.parent)!r})
 sys.path[0], sys.argv = {str(path.parent)!r}, [{str(path)!r}]
 sys.modules["__main__"] = types.ModuleType("__main__")
@@ -163,3 +173,24 @@ class _Child:
         if not self._asked:
             self._asked = True
             self._stage.connection.sendall(struct.pack("!ci", b"w", self._pid))
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    """A stage that has imported what takes long, for programs that are files."""
+    with Stage(tmp_path_factory.mktemp("libraries"), LIBRARIES) as stage:
+        yield stage
+
+
+def play_file(stage, folder, script, **environment):
+    """Start a script as a file on a stage; it is used as `programs.Program`."""
+    path = folder / "program.py"
+    path.write_text(script)
+    return Play(stage, folder, as_file(path, **environment))
+
+
+def run_file(stage, folder, script, **environment):
+    """Run a script as a file on a stage to its end; returns what `programs.run` does."""
+    with play_file(stage, folder, script, **environment) as play:
+        status = play.wait()
+        return status, play.lines(), play.errors

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.groups import memory_group
+from tests.helpers.stage import run_file
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LONGEST_S = 60
@@ -39,16 +40,28 @@ def megabytes(index):
 """
 
 
-def run(script, *before, **environment):
+@pytest.fixture
+def run(libraries, tmp_path):
+    """Runs a script in a process of its own, with variables, and returns what it printed."""
+
+    def play(script, **environment):
+        status, lines, errors = run_file(libraries, tmp_path, PROLOGUE + script, **environment)
+        assert 0 == status, errors
+        return lines
+
+    return play
+
+
+def run_in(place, script, **environment):
     """
-    Run a script in a process of its own and return what it printed.
+    Run a script likewise, in a new interpreter that a command starts in another place.
 
     Args:
-        before: A command to which the interpreter's command line is appended.
+        place: The command, to which the interpreter's command line is appended.
     """
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **environment}
     done = subprocess.run(
-        [*before, sys.executable, "-c", PROLOGUE + script],
+        [*place, sys.executable, "-c", PROLOGUE + script],
         env=environment,
         capture_output=True,
         text=True,
@@ -58,12 +71,12 @@ def run(script, *before, **environment):
     return done.stdout.splitlines()
 
 
-def test_few_descriptors():
+def test_few_descriptors(run):
     """Under RLIMIT_NOFILE=64 everything can be kept, in hundreds of batches."""
     run("limit(resource.RLIMIT_NOFILE, 64); whole_epoch(slots=100); whole_epoch()")
 
 
-def test_maps_and_descriptors_stay_constant():
+def test_maps_and_descriptors_stay_constant(run):
     """Neither maps nor descriptors grow with the batches that are kept, leased or spilled."""
     script = """
 with DataLoader(Numbered(1200), batch_size=2, num_workers=2, slots=300) as loader:
@@ -83,7 +96,7 @@ print(min(maps), max(maps), max(descriptors) - min(descriptors))
 
 @pytest.mark.core(every=10)
 @pytest.mark.parametrize("megabytes", [32, 64, 128, 256, 512, 4096])
-def test_few_addresses(megabytes):
+def test_few_addresses(run, megabytes):
     """Under RLIMIT_AS a loader works, or fails at the start with the reason: no worker dies."""
     script = f"""
 limit(resource.RLIMIT_AS, addresses() + ({megabytes} << 20))
@@ -100,7 +113,7 @@ except (OutOfSharedMemory, OSError) as error:
 @pytest.mark.core(every=10)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 @pytest.mark.parametrize("exponent", [10, 16, 24, 27, 32])
-def test_small_files(exponent, backing):
+def test_small_files(run, exponent, backing):
     """Under RLIMIT_FSIZE a loader works with shorter ranges, or says why not; no signal."""
     script = f"""
 limit(resource.RLIMIT_FSIZE, 1 << {exponent})
@@ -142,32 +155,32 @@ with DataLoader(Computed(8, megabytes), batch_size=None, num_workers=2) as loade
 
 def test_a_full_dev_shm_is_an_error():
     """With the posix backing on 8 MB, batches that do not fit raise; no SIGBUS."""
-    outcome = run(EIGHT_MEGABYTES, *in_a_small_dev_shm(), SHMLOADER_BACKING="posix")
+    outcome = run_in(in_a_small_dev_shm(), EIGHT_MEGABYTES, SHMLOADER_BACKING="posix")
     assert outcome[0] == "refused"
     assert int(outcome[1]) <= 2
 
 
 def test_memfd_does_not_need_dev_shm():
     """The default backing is not bound by the size of /dev/shm."""
-    assert run(EIGHT_MEGABYTES, *in_a_small_dev_shm(), SHMLOADER_BACKING="memfd") == ["8"]
+    assert run_in(in_a_small_dev_shm(), EIGHT_MEGABYTES, SHMLOADER_BACKING="memfd") == ["8"]
 
 
 @pytest.mark.thorough
 def test_small_batches_on_a_small_dev_shm():
     """What fits into 8 MB runs on the posix backing, over many epochs."""
     script = "\nfor _ in range(5): whole_epoch()"
-    assert run(script, *in_a_small_dev_shm(), SHMLOADER_BACKING="posix") == []
+    assert run_in(in_a_small_dev_shm(), script, SHMLOADER_BACKING="posix") == []
 
 
 @pytest.mark.core(every=10)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
-def test_the_smallest_ring(backing):
+def test_the_smallest_ring(run, backing):
     """One slot, one page: the whole epoch comes through."""
     run("whole_epoch(slots=1, ring_bytes=1 << 16)", SHMLOADER_BACKING=backing)
 
 
 @pytest.mark.thorough
-def test_a_control_group_is_an_error_not_a_kill():
+def test_a_control_group_is_an_error_not_a_kill(run):
     """Workers that fill pages at the same time stop short of their control group's limit."""
     script = """
 SAMPLE = torch.ones(1 << 20, dtype=torch.uint8)
@@ -201,7 +214,7 @@ print(sum(len(made) == 20 and bool(made.all()) for made in loader))
 
 
 @pytest.mark.thorough
-def test_many_workers_in_a_control_group():
+def test_many_workers_in_a_control_group(run):
     """16 workers fill batches of 21 MB at once in 800 MiB: none is refused, and none is killed."""
     with memory_group(800 << 20) as group:
         assert ["32"] == run(MANY_WORKERS, GROUP=str(group))
@@ -231,7 +244,7 @@ def epoch(kind, workers, batches, **options):
         ("RLIMIT_FSIZE", 1, 8),
     ],
 )
-def test_limits_of_batch_systems(which, limit, workers):
+def test_limits_of_batch_systems(run, which, limit, workers):
     """Under `ulimit -v` and -f of some GB, batches of 38.5 MB pass, as they do with torch."""
     script = f"""
 limit(resource.{which}, {limit} * 10**9)
@@ -244,7 +257,7 @@ print(epoch(DataLoader, {workers}, 10), epoch(torch.utils.data.DataLoader, {work
 @pytest.mark.parametrize(
     ("which", "megabytes", "option"), [("RLIMIT_AS", 1200, "-v"), ("RLIMIT_FSIZE", 200, "-f")]
 )
-def test_a_batch_too_large_for_a_limit(which, megabytes, option):
+def test_a_batch_too_large_for_a_limit(run, which, megabytes, option):
     """The error names the limit, and the number of slots that it names is low enough."""
     script = f"""
 limit(resource.{which}, {megabytes} * 10**6)
@@ -261,7 +274,7 @@ except ValueError as error:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
-def test_every_epoch_under_a_limit_has_the_same_segment(backing):
+def test_every_epoch_under_a_limit_has_the_same_segment(run, backing):
     """What a loader's own segment takes of a limit does not make the next epoch need another."""
     script = """
 for which, value in (resource.RLIMIT_AS, addresses() + (1 << 30)), (resource.RLIMIT_FSIZE, 1 << 28):
@@ -277,7 +290,7 @@ print(kept.shape.total_bytes <= 1 << 28)
 
 
 @pytest.mark.thorough
-def test_kept_batches_under_a_limit():
+def test_kept_batches_under_a_limit(run):
     """With the few spares of a limit, slots are left even if workers keep all that they collate."""
     script = """
 limit(resource.RLIMIT_FSIZE, 1 << 27)
@@ -323,7 +336,7 @@ def is_right(count, index, sample):
 
 
 @pytest.mark.thorough
-def test_a_list_without_room_is_an_error_not_a_kill():
+def test_a_list_without_room_is_an_error_not_a_kill(run):
     """A list that outgrows its control group is refused, with its size and what is left."""
     script = """
 try:
@@ -343,7 +356,7 @@ print(shmloader.SharedList(records(3))[2][0])
 
 
 @pytest.mark.thorough
-def test_a_list_a_cache_and_batches_share_a_control_group():
+def test_a_list_a_cache_and_batches_share_a_control_group(run):
     """What a cache asks for beyond its group is lowered, by what the list took; batches pass."""
     script = """
 dataset = Indexed(150)

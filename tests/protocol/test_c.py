@@ -1,8 +1,8 @@
 """
 The C programs of tests/protocol/c, each under every variant of the build that may tell of it.
 
-A build takes longer than its programs, so a variant leaves out what another shows as well. `make run`
-in that folder runs every program under one.
+A build takes longer than its programs, so a variant leaves out what another shows as well. All are
+run by `make run` there.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.stage import Play, Stage, as_file
+from tests.helpers.stage import LIBRARIES, Stage, run_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "bench/**/*.md", "csrc/**/*.md", "docs/**/*.md", "tests/**/*.md")
@@ -84,8 +84,7 @@ def missing(expected: list[str], printed: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     """A process that has imported what takes long, and forks each block's program."""
-    head = "import numpy, shmloader, torch"
-    with Stage(tmp_path_factory.mktemp("stage"), head, *IGNORING) as stage:
+    with Stage(tmp_path_factory.mktemp("stage"), LIBRARIES, *IGNORING) as stage:
         yield stage
 
 
@@ -95,13 +94,10 @@ def test_example_runs(stage, example, tmp_path):
     """A block ends without an error, and prints what stands behind its print()."""
     if example.mark == "needs" and not is_here(example.what):
         pytest.skip(f"{example.what} is not here")
-    program = tmp_path / "example.py"
-    program.write_text(example.code)
-    with Play(stage, tmp_path, as_file(program)) as play:
-        lines = play.lines()
+    status, lines, errors = run_file(stage, tmp_path, example.code)
 
-        assert (0, "") == (play.wait(), play.errors)
-        assert [] == missing(promised(example.code), lines)
+    assert (0, "") == (status, errors)
+    assert [] == missing(promised(example.code), lines)
 
 
 def test_marks_are_known():
