@@ -16,7 +16,8 @@ import torch
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader
-from tests.helpers.programs import Program, run, wait_until
+from tests.helpers.programs import Program, wait_until
+from tests.helpers.stage import play_file, run_file
 
 START_METHODS = ["fork", "forkserver", "spawn"]
 DEATH = re.compile(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly")
@@ -153,7 +154,7 @@ def test_loader_serves_again_after_a_death(tmp_path, persistent):
     loader.close()
 
 
-def test_worker_that_dies_while_it_leaves_is_no_news(tmp_path):
+def test_worker_that_dies_while_it_leaves_is_no_news(libraries, tmp_path):
     """A worker killed after it was told to leave changes no batch, and close() says nothing."""
     script = """
 def doomed(_):
@@ -172,12 +173,14 @@ if __name__ == "__main__":
         next(iterator)
         loader.close()
 """
-    status, lines, errors = run(tmp_path, "from multiprocessing import util\n" + HEAD + script)
+    status, lines, errors = run_file(
+        libraries, tmp_path, "from multiprocessing import util\n" + HEAD + script
+    )
 
     assert (0, ["12"] * 3, "") == (status, lines, errors)
 
 
-def test_killed_worker_shows_on_another_thread(tmp_path, record_property):
+def test_killed_worker_shows_on_another_thread(libraries, tmp_path, record_property):
     """If the iterating thread gets no signal, a death is still found, and is torch's error."""
     script = """
 if __name__ == "__main__":
@@ -198,7 +201,7 @@ if __name__ == "__main__":
     thread.start()
     thread.join(30)
 """
-    status, (after_s, cause, text), errors = run(tmp_path, HEAD + script)
+    status, (after_s, cause, text), errors = run_file(libraries, tmp_path, HEAD + script)
     record_property("shown_after_s", float(after_s))
 
     assert (0, "", queue.Empty.__name__) == (status, errors, cause)
@@ -228,14 +231,14 @@ def test_main_thread_is_not_disturbed_by_other_threads_loaders():
 
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", START_METHODS)
-def test_trainers_death_ends_blocked_workers(tmp_path, method):
+def test_trainers_death_ends_blocked_workers(libraries, tmp_path, method):
     """Killing the trainer ends workers in a sleep and in C code that keeps Python's lock."""
     script = f"""
 if __name__ == "__main__":
     for batch in make(Blocked(40), multiprocessing_context={method!r}):
         held = batch
 """
-    with Program(tmp_path, HEAD + script) as program:
+    with play_file(libraries, tmp_path, HEAD + script) as program:
         assert ["blocked", "blocked"] == [program.line(), program.line()]
         program.send(signal.SIGKILL)
 
@@ -247,7 +250,7 @@ if __name__ == "__main__":
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
-def test_death_of_all_leaves_nothing(tmp_path, method, backing):
+def test_death_of_all_leaves_nothing(libraries, tmp_path, method, backing):
     """
     Killing the trainer and all workers in the middle of an epoch leaves nothing on the machine.
     """
@@ -261,7 +264,7 @@ if __name__ == "__main__":
     for batch in iterator:
         held = held[1:] + [batch]
 """
-    with Program(tmp_path, HEAD + script, SHMLOADER_BACKING=backing) as program:
+    with play_file(libraries, tmp_path, HEAD + script, SHMLOADER_BACKING=backing) as program:
         pids = [program.pid, *map(int, program.line().split())]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -293,7 +296,7 @@ MID_EPOCH = [
 
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize(("ending", "place", "persistent"), MID_EPOCH)
-def test_end_in_mid_epoch_is_quiet(tmp_path, ending, place, persistent):
+def test_end_in_mid_epoch_is_quiet(libraries, tmp_path, ending, place, persistent):
     """However the trainer ends in mid-epoch, its workers print nothing and nothing is left."""
     # A worker's pause is longer than the wait, so that the trainer is parked when it ends.
     pause_s = 0.5 if place == "in next()" else 0.0
@@ -310,7 +313,7 @@ if __name__ == "__main__":
 """
     numbers = {"leave": signal.SIGUSR1, "fail": signal.SIGUSR2, "SIGTERM": signal.SIGTERM}
     status, last_line = ENDINGS[ending]
-    with Program(tmp_path, HEAD + script) as program:
+    with play_file(libraries, tmp_path, HEAD + script) as program:
         assert "ready" == program.line()
         time.sleep(0.1)
         if ending == "SIGINT":
@@ -325,7 +328,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_interrupt_of_other_start_methods_is_quiet(tmp_path, method):
+def test_interrupt_of_other_start_methods_is_quiet(libraries, tmp_path, method):
     """Ctrl-C reaches the workers too; even those not forked from the trainer print nothing."""
     script = f"""
 if __name__ == "__main__":
@@ -334,7 +337,7 @@ if __name__ == "__main__":
     say("ready")
     next(iterator), next(iterator), next(iterator)
 """
-    with Program(tmp_path, HEAD + script) as program:
+    with play_file(libraries, tmp_path, HEAD + script) as program:
         assert "ready" == program.line()
         program.send_to_all(signal.SIGINT)
 
@@ -449,7 +452,7 @@ held = []
 
 
 @pytest.mark.thorough
-def test_interrupted_epochs_lose_nothing(tmp_path, seeded):
+def test_interrupted_epochs_lose_nothing(libraries, tmp_path, seeded):
     """
     After an interrupt at any moment of a persistent epoch the next one is whole, no slot is lost.
     """
@@ -472,13 +475,13 @@ if __name__ == "__main__":
     say(interrupts > 10, slots["free"], sum(slots.values()) - slots["spare"])
     loader.close()
 """
-    status, lines, errors = run(tmp_path, HEAD + INTERRUPTS + script)
+    status, lines, errors = run_file(libraries, tmp_path, HEAD + INTERRUPTS + script)
 
     assert (0, ["True 12 12"]) == (status, lines), (seeded, errors)
 
 
 @pytest.mark.thorough
-def test_interrupted_starts_lose_nothing(tmp_path, seeded):
+def test_interrupted_starts_lose_nothing(libraries, tmp_path, seeded):
     """
     After an interrupt at any moment of starting workers the next epoch is whole, none is left.
     """
@@ -498,7 +501,7 @@ if __name__ == "__main__":
     loader.close()
     say(interrupts > 3)
 """
-    with Program(tmp_path, HEAD + INTERRUPTS + script) as program:
+    with play_file(libraries, tmp_path, HEAD + INTERRUPTS + script) as program:
         assert 0 == program.wait(), (seeded, program.errors)
         assert set() == program.left()
         assert ["True"] == program.lines()

@@ -98,8 +98,10 @@ def test_oldest_ticket_may_wait_to_be_placed_again():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("function", [Healer.heal, Waiting.take])
-@pytest.mark.parametrize("kind", [Mortal, MortalStream])
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [(Mortal, Healer.heal), (MortalStream, Healer.heal), (Mortal, Waiting.take)],
+)
 def test_interrupts_at_every_line(tmp_path, function, kind):
     """Going on after each interrupt gives torch's batches, from one worker at each desk."""
     if kind is Mortal:

@@ -15,7 +15,8 @@ from tests.deaths.test_deaths import HEAD as DEATHS_HEAD
 from tests.deaths.test_deaths import INTERRUPTS, START_METHODS
 from tests.helpers.healing import epoch, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, MortalStream, Script
-from tests.helpers.programs import Program, lives, run
+from tests.helpers.programs import Program, lives
+from tests.helpers.stage import play_file, run_file
 
 HEAD = (
     DEATHS_HEAD
@@ -57,7 +58,7 @@ class DyingThenBlocked(Dying):
 
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", START_METHODS[:2])
-def test_trainers_death_ends_replacements(tmp_path, method):
+def test_trainers_death_ends_replacements(libraries, tmp_path, method):
     """Killing the trainer ends the nursery and replacements that are blocked in user code."""
     script = f"""
 if __name__ == "__main__":
@@ -67,7 +68,7 @@ if __name__ == "__main__":
     ):
         held = batch
 """
-    with Program(tmp_path, HEAD + script) as program:
+    with play_file(libraries, tmp_path, HEAD + script) as program:
         assert ["blocked", "blocked"] == [program.line(), program.line()]
         program.send(signal.SIGKILL)
 
@@ -103,7 +104,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", START_METHODS)
-def test_signals_to_the_whole_group(tmp_path, method):
+def test_signals_to_the_whole_group(libraries, tmp_path, method):
     """A trainer that handles SIGTERM survives one to its group: its workers are healed."""
     script = f"""
 if __name__ == "__main__":
@@ -124,7 +125,7 @@ if __name__ == "__main__":
     numbers += [batch[0, 0].item() for batch in iterator]
     say(numbers == list(range(60)), loader.stats().restarts)
 """
-    with Program(tmp_path, HEAD + script) as program:
+    with play_file(libraries, tmp_path, HEAD + script) as program:
         assert "healed" == program.line()
         for number in (signal.SIGINT, signal.SIGTERM):
             program.send_to_all(number)
@@ -172,7 +173,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_healings_leave_nothing_behind(tmp_path):
+def test_healings_leave_nothing_behind(libraries, tmp_path):
     """After many healings neither trainer nor nursery has more descriptors, or processes."""
     script = """
 def belongings(pid):
@@ -192,13 +193,13 @@ if __name__ == "__main__":
             seen.append([belongings(pid) for pid in pids])
     say(seen[0] == seen[1], seen[1][1][1])
 """
-    status, lines, errors = run(tmp_path, HEAD + script)
+    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
 
     assert (0, ["True 2"], "") == (status, lines, errors)
 
 
 @pytest.mark.thorough
-def test_replacement_that_nobody_reaps(tmp_path):
+def test_replacement_that_nobody_reaps(libraries, tmp_path):
     """The end of an orphan is noticed even if it stays a zombie, as in a container."""
     script = """
 if __name__ == "__main__":
@@ -213,14 +214,14 @@ if __name__ == "__main__":
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
     say(sum(1 for _ in iterator), nursery.count)
 """
-    status, lines, errors = run(tmp_path, HEAD + script)
+    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
 
     assert (0, ["57 2"], "") == (status, lines, errors)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("numbers", [(), (3, 9)])
-def test_nothing_is_left_to_a_first_process_that_reaps_nothing(tmp_path, numbers):
+def test_nothing_is_left_to_a_first_process_that_reaps_nothing(libraries, tmp_path, numbers):
     """The trainer and the nursery reap all that they started, as in a container without an init."""
     script = f"""
 if __name__ == "__main__":
@@ -233,7 +234,7 @@ if __name__ == "__main__":
         sys.exit(0)
     say(os.waitpid(trainer, 0)[1], open(f"/proc/self/task/{{os.getpid()}}/children").read().split())
 """
-    status, lines, errors = run(tmp_path, HEAD + script)
+    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
 
     assert (0, ["0 []"], "") == (status, lines, errors)
 
