@@ -51,11 +51,16 @@ def epochs(kind, **options):
     return list(zip(*(pair for _ in range(EPOCHS) for pair in loader), strict=True))
 
 
+@pytest.fixture(scope="module")
+def expected():
+    """What torch's spawned workers draw."""
+    return epochs(TorchDataLoader, multiprocessing_context="spawn")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
-def test_draws(way):
+def test_draws(expected, way):
     """Before, all generators differ by worker, as torch's do; after, all draws are torch's."""
-    expected = epochs(TorchDataLoader, multiprocessing_context="spawn")
     actual = epochs(DataLoader, **way)
 
     assert expected[1] == actual[1]
