@@ -7,7 +7,8 @@ import pytest
 
 import shmloader
 from shmloader import exports
-from tests.helpers.programs import ROOT, run
+from tests.helpers.programs import ROOT
+from tests.helpers.stage import Stage, run_file
 from tests.sources import without_a_room
 
 # Each room, and an expression that uses what is in it.
@@ -35,15 +36,23 @@ def room(request):
     return request.param
 
 
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """A process that has imported what takes long, and nothing of the package."""
+    head = "import numpy, torch, torch.multiprocessing, torch.utils.data"
+    with Stage(tmp_path_factory.mktemp("stage"), head) as stage:
+        yield stage
+
+
 @pytest.fixture
-def run_without(room, tmp_path):
+def run_without(stage, room, tmp_path):
     """Give what runs a script with a copy of the package that lacks the room."""
     copy = tmp_path / PACKAGE.name
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(copy / room)
     (tmp_path / "sitecustomize.py").write_text(SITE)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    return lambda script: run(tmp_path, script, PYTHONPATH=path)
+    return lambda script: run_file(stage, tmp_path, SITE + script, PYTHONPATH=path)
 
 
 @pytest.mark.core(every=3)
