@@ -109,10 +109,12 @@ def play(stage, folder, script):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_worker_is_replaced(stage, tmp_path, way, moment, method):
     """Deaths are healed, by the batches that torch has without them, and the warnings say why."""
+    # A replacement that is spawned imports torch, for a second or two.
+    points = ["item 3"] if method == "spawn" else ["item 3", "item 9", "drawn 15"]
     script = f"""
 if __name__ == "__main__":
     (expected,) = undisturbed(doomed())
-    dataset, moment = doomed("item 3", "item 9", "drawn 15"), {moment!r}
+    dataset, moment = doomed(*{points}), {moment!r}
     with (
         warnings.catch_warnings(record=True) as warned,
         open_loader(
@@ -129,13 +131,13 @@ if __name__ == "__main__":
 """
     result, *said = play(stage, tmp_path, script)
     # A replacement of a forked worker is the nursery's child; workers of a server are the server's.
-    of_trainer = {"fork": 1, "spawn": 3, "forkserver": 0}[method]
+    of_trainer = {"fork": 1, "spawn": 1, "forkserver": 0}[method]
     lost = sum(re.search(WAYS[way], line) is not None for line in said)
     known = sum(KNOWN in line for line in said)
 
-    assert ("True 3", 3) == (result, len(said))
+    assert (f"True {len(points)}", len(points)) == (result, len(said))
     if way != "wait_on_a_thread":
-        assert (of_trainer, 3) == (lost, lost + known)
+        assert (of_trainer, len(points)) == (lost, lost + known)
 
 
 @pytest.mark.core(every=12)
