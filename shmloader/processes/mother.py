@@ -104,7 +104,7 @@ class Mother:
             if now < self._due_s:
                 return None
             self._due_s = now + _PAUSE_S
-            if self.process.ident is not None:
+            if self._far_end.fileno() < 0:  # one was started, or an interrupt came as it was
                 self._make()
             self.start()
         return self.process if self._send([birth.fileno(), *others()], birth) else None

@@ -347,6 +347,35 @@ def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypat
     assert 2 <= len(times) <= 2 + 1.0 / mother_of._PAUSE_S
 
 
+def test_start_of_a_nursery_that_an_interrupt_meets(tmp_path, monkeypatch, capfd):
+    """An interrupt before there is a process: the next one has a channel that is open."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    start, interrupts = Nursery._start_process, [KeyboardInterrupt()]
+
+    def interrupted(mother):
+        if mother.count and interrupts:
+            raise interrupts.pop()
+        start(mother)
+
+    monkeypatch.setattr(Nursery, "_start_process", interrupted)
+    script = Script(tmp_path, "item 9")
+    with (
+        open_loader(DataLoader, Mortal(script), restarts=2, prefetch_factor=1) as loader,
+        recorded(),
+    ):
+        with script.held_back():
+            iterator = iter(loader)
+            kill_nursery(iterator)
+        actual = []
+        while not actual or actual[-1] is not None:
+            with contextlib.suppress(KeyboardInterrupt):
+                batch = next(iterator, None)
+                actual.append(None if batch is None else batch.tolist())
+
+    assert ([*expected, None], []) == (actual, interrupts)
+    assert ("", "") == capfd.readouterr()
+
+
 # Stopped
 
 

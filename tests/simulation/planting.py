@@ -89,7 +89,7 @@ def runs_until_found(
     Returns:
         How many runs it took from each; MOST_RUNS + 1 if it was not found.
     """
-    stage = Stage(library, core, is_quiet=True)
+    stage = Stage(library, core)
     try:
         counts = []
         for start in range(starts):

@@ -186,7 +186,7 @@ class PoolUser:
             raise Wrong("calls that were given up are not over")
         if engine.broken is None:
             check_settled(engine.crew.transport)
-        elif not self._case.deaths or self._case.restarts:
+        elif not self._case.may_end or self._case.restarts:
             raise Wrong(f"the pool broke without a cause: {engine.broken}")
         # Else the slot of the call that broke it comes back when the other workers are ended.
 

@@ -45,7 +45,7 @@ def test_every_mistake_of_the_models_is_known():
 def test_planted_mistake_is_found(name):
     """From seed 1 on, some run fails with the mistake that does not without it."""
     build()
-    planted, right = Stage(plant(_BY_NAME[name]), is_quiet=True), Stage()
+    planted, right = Stage(plant(_BY_NAME[name])), Stage()
     try:
         cases = map(draw, range(1, 1 + _MOST_RUNS))
         found = next((case for case in cases if planted.play(case)["failure"]), None)

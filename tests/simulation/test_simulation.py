@@ -62,6 +62,11 @@ FOUND = {
         seed=53, workers=3, slots=4, length=20000, ahead=6, leaves_after=4, ring_kilobytes=512,
         forgets=3, switch_one_in=1, slow=1, is_guarded=True,
     ),
+    "an interrupt came as a nursery was started, and the next one was given a closed channel": Case(
+        seed=96008436, slots=4, length=5000, ahead=1, forks=6, deaths=(740, 824, 840),
+        dies_at=("map: mapped", 5), restarts=5, switch_one_in=2, fire_one_in=16, slow=8,
+        has_lines=True, interrupts=(331, 1049, 1828),
+    ),
 }  # fmt: skip
 
 

@@ -13,7 +13,9 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from tests.simulation.case import Case
 from tests.simulation.door import VARIABLE, Door, Play
 from tests.simulation.waits import Waits
 
-HANGS_AFTER_S = 20.0  # of real time; no run takes a second
+HANGS_AFTER_S = 20.0  # of real time in which nothing happens; no run takes a second
 GONE_WITHIN_S = 5.0
 _EVENTS_MOST = 60_000
 
@@ -32,6 +34,8 @@ class Theatre:
     def __init__(self, path: Path) -> None:
         """Write the file of the play, then load the code that maps it."""
         self._play = Play(path)
+        self._errors = tempfile.TemporaryFile(mode="a+", dir=path.parent)
+        os.dup2(self._errors.fileno(), 2)
         os.environ[VARIABLE] = str(path)
         self._waits = Waits()
         import shmloader
@@ -42,6 +46,7 @@ class Theatre:
         self._package = Path(shmloader.__file__).parent
         self._waits.put_in_place(self._door)
         self._standing: Any = None  # the trainer that lives on, if there is one
+        self._seen = 0  # the trace's hash at the last look whether a run goes on
         gc.collect()
         gc.freeze()
 
@@ -50,23 +55,37 @@ class Theatre:
         self._write(case)
         started_s = time.monotonic()
         failure = self._play_anew(case) if case.is_anew else self._play_on(case)
+        if printed := self._take_what_was_printed():
+            failure = f"{printed}{failure or 'that was printed, and all else went well'}"
         return self._say(case, failure, time.monotonic() - started_s, with_trace)
 
     def _play_anew(self, case: Case) -> str:
         """Have all processes of a run forked for it. Returns what was wrong."""
         trainer = self._trainer(lives_on=False)
-        said = trainer.play(case, HANGS_AFTER_S)
+        said = trainer.play(case, HANGS_AFTER_S, self._is_stuck)
         return self._end(trainer, said)
 
     def _play_on(self, case: Case) -> str:
         """Have those play that are there, or others if one has failed before."""
         if self._standing is None:
             self._standing = self._trainer(lives_on=True)
-        said = self._standing.play(case, HANGS_AFTER_S)
+        said = self._standing.play(case, HANGS_AFTER_S, self._is_stuck)
         if said == self._trainers.WELL:
             return ""
         trainer, self._standing = self._standing, None
         return self._end(trainer, said)
+
+    def _is_stuck(self) -> bool:
+        """Returns True if nothing has happened since the last call; a busy machine may be slow."""
+        before, self._seen = self._seen, self._play.hash
+        return before == self._seen
+
+    def _take_what_was_printed(self) -> str:
+        """Return what any process of the run has printed as an error, which none may."""
+        self._errors.seek(0)
+        printed = self._errors.read()
+        self._errors.truncate(0)
+        return printed
 
     def _trainer(self, lives_on: bool) -> Any:
         make = self._trainers.Runs
@@ -163,7 +182,15 @@ def _show_stacks(pids: list[int]) -> None:
 def main() -> None:
     """Play the cases of the input until it ends."""
     os.sched_setaffinity(0, {int(sys.argv[2])} if len(sys.argv) > 2 else os.sched_getaffinity(0))
-    theatre = Theatre(Path(sys.argv[1]))
+    with os.fdopen(os.dup(2), "w") as errors:
+        try:
+            _play_input(Theatre(Path(sys.argv[1])))
+        except BaseException:
+            traceback.print_exc(file=errors)
+            raise
+
+
+def _play_input(theatre: Theatre) -> None:
     for line in sys.stdin:
         wanted = json.loads(line)
         if "case" in wanted:

@@ -48,12 +48,23 @@ class Trainer:
         theirs.close()
         self._end = os.pidfd_open(self._pid)
 
-    def play(self, case: Case, within_s: float) -> str | None:
-        """Have a case played. Returns what was wrong or that it went WELL; None: it hangs."""
+    def play(self, case: Case, within_s: float, is_stuck: Callable[[], bool]) -> str | None:
+        """
+        Have a case played.
+
+        Args:
+            case: What to play.
+            within_s: After so many seconds, and again after as many, it is asked if
+            is_stuck: which is called for that.
+
+        Returns:
+            What was wrong or that it went WELL; None: it hangs.
+        """
         with contextlib.suppress(OSError):  # it may be dead
             self._channel.send(case.says().encode())
-            if not select.select([self._channel, self._end], [], [], within_s)[0]:
-                return None
+            while not select.select([self._channel, self._end], [], [], within_s)[0]:
+                if is_stuck():
+                    return None
             return self._channel.recv(1 << 17, socket.MSG_DONTWAIT).decode(errors="replace")
         return ""
 

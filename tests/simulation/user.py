@@ -273,7 +273,9 @@ class User:
 
     def _is_busy(self) -> bool:
         transport = self.squares.transport
-        return bool(transport.requests.waiting or transport.figures.counts()["placed"])
+        is_under_way = bool(transport.requests.waiting or transport.figures.counts()["placed"])
+        # What an interrupt lost is found where the trainer waits.
+        return is_under_way or (self._lines.came > 0 and transport.figures.ready > 0)
 
     def _settle(self) -> None:
         """All is answered: wait until what was abandoned is answered too, and count the slots."""
