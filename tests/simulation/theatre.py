@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.simulation.waits import Waits
 HANGS_AFTER_S = 20.0  # of real time in which nothing happens; no run takes a second
 GONE_WITHIN_S = 5.0
 _EVENTS_MOST = 60_000
+_TEXT_BYTES = 60_000
 
 
 class Theatre:
@@ -34,8 +34,8 @@ class Theatre:
     def __init__(self, path: Path) -> None:
         """Write the file of the play, then load the code that maps it."""
         self._play = Play(path)
-        self._errors = tempfile.TemporaryFile(mode="a+", dir=path.parent)
-        os.dup2(self._errors.fileno(), 2)
+        self._errors = os.open(path.with_name("errors"), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        os.dup2(self._errors, 2)
         os.environ[VARIABLE] = str(path)
         self._waits = Waits()
         import shmloader
@@ -82,10 +82,9 @@ class Theatre:
 
     def _take_what_was_printed(self) -> str:
         """Return what any process of the run has printed as an error, which none may."""
-        self._errors.seek(0)
-        printed = self._errors.read()
-        self._errors.truncate(0)
-        return printed
+        printed = os.pread(self._errors, _TEXT_BYTES, 0)
+        os.ftruncate(self._errors, 0)
+        return printed.decode(errors="replace")
 
     def _trainer(self, lives_on: bool) -> Any:
         make = self._trainers.Runs
