@@ -424,6 +424,7 @@ void door_unpark(_Atomic uint32_t *word) {
 void owners_enter(uint8_t *base, const struct geometry *geometry, uint32_t seat) {
   if (!is_open) return;
   bool is_trainer = seat == TRAINERS_SEAT;
+  if (is_trainer && me != 0) return; /* a ring of a subscriber's own */
   owners_watch(base, geometry);
   play->actors[me].role = is_trainer ? TRAINER : FIRST_WORKER + seat;
   if (is_trainer) owners_note(play->segment);
@@ -494,6 +495,8 @@ void door_sleep(int64_t deadline_ns) {
   begin_wait(PARKS, deadline_ns);
   play->actors[me].is_quiet = 0; /* nothing would have woken it */
 }
+
+void door_polls(void) { play->actors[me].is_quiet = 0; }
 
 void door_leave(void) {
   note(me, LEFT, 0);

@@ -56,6 +56,9 @@ bool door_look(int64_t deadline_ns, bool has_acted);
 /* Let others go on until the time has come. */
 void door_sleep(int64_t deadline_ns);
 
+/* What this process looks at next it has not to be woken for. */
+void door_polls(void);
+
 /* This process ends at once, and is gone before any other goes on. */
 void door_leave(void);
 

@@ -17,7 +17,8 @@ class Case:
     One run; all of its choices come from its seed and these numbers.
 
     Attributes:
-        client: "squares", the transport's own client of `transport/`; or "pool", a `Pool`'s maps.
+        client: "squares", the transport's own client of `transport/`; "pool", a `Pool`'s maps; or
+            "publisher", of whose answers each goes to `subscribers` processes.
         workers, slots, answers: How many; answers of `length` numbers each at most.
         ahead: How many requests are under way.
         keeps: For how many more answers one is kept, at most.
@@ -26,6 +27,8 @@ class Case:
         grows: Late drops make more slots.
         tells, abandons, forgets, forks: One answer in so many is followed by that; 0: none is.
         reacts: So is each answer by which the trainer knows of one more death.
+        subscribers: Of a publisher, how many; each keeps, forks, and breaks epochs off (abandons).
+        sleeps: One batch in so many, a subscriber is given up before it copies it; 0: none is.
         lives: 2: at half of the answers the user gives up, and starts again in the same segment.
         deaths: At which events a process is killed, a worker or the nursery.
         dies_at: A step, and when it is passed so often, one more is.
@@ -60,6 +63,8 @@ class Case:
     forgets: int = 0
     forks: int = 0
     reacts: bool = False
+    subscribers: int = 2
+    sleeps: int = 0
     lives: int = 1
     deaths: tuple[int, ...] = ()
     dies_at: tuple[str, int] = ("", 0)
@@ -127,9 +132,12 @@ def draw(seed: int) -> Case:
 
 
 def _draw_client(case: Case, chance: random.Random) -> Case:
-    """Let one run in five be a pool's; in some of the others each wake is needed."""
-    if chance.random() < 0.2:
+    """Let some runs be a pool's, or a publisher's; in some of the others each wake is needed."""
+    client = chance.random()
+    if client < 0.2:
         return replace(case, client="pool", slots=max(case.slots, case.workers))
+    if client < 0.3:
+        return replace(case, client="publisher", subscribers=chance.choice((1, 2, 2, 3)))
     return replace(case, workers=1, ahead=1) if chance.random() < 0.15 else case
 
 
@@ -138,6 +146,8 @@ def _draw_use(case: Case, chance: random.Random) -> Case:
     others = ("tells", "tells", "abandons", "forgets", "forks")
     if case.client == "pool":
         others = ("abandons", "forks", "forks")
+    if case.client == "publisher":
+        others = ("abandons", "forks", "sleeps", "sleeps")
     other = chance.choice(("", "", *others))
     if other:
         case = replace(case, **{other: chance.choice((3, 6))})

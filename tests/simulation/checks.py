@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -50,26 +51,26 @@ class Children:
     def __init__(self, door: Door, waits: Waits) -> None:
         """Have none."""
         self._door, self._waits = door, waits
-        self._pids: list[int] = []
+        self._pids: dict[int, bool] = {}  # and whether each may be killed
 
-    def fork(self, be: Callable[[], None]) -> None:
-        """Fork one, which calls that and ends; it is not among those that are killed."""
-        self._waits.may_die = False
+    def fork(self, be: Callable[[], None], may_die: bool = False) -> None:
+        """Fork one, which calls that and ends; may_die: it is among those that are killed."""
+        self._waits.may_die = may_die
         try:
             pid = os.fork()
         finally:
             self._waits.may_die = True
         if pid == 0:
             _end_after(be)
-        self._pids.append(pid)
+        self._pids[pid] = may_die
 
     def wait(self) -> None:
         """Wait for all; none may have failed."""
-        for pid in self._pids:
+        for pid, may_die in self._pids.items():
             while not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 self._door.look(None, True)
             _, status = os.waitpid(pid, 0)
-            if status != 0:
+            if status != 0 and not (may_die and status == signal.SIGKILL):
                 raise Wrong(f"a child found that its batches had changed, or failed: {status}")
 
 

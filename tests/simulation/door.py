@@ -185,6 +185,7 @@ class Door:
         self.reserve.argtypes = [ctypes.c_bool]
         self._arrive = library.door_arrive
         self.line = library.door_line
+        self.polls = library.door_polls
         self.leave = library.door_leave
         self.retire = library.door_retire
         self.killed = library.door_killed

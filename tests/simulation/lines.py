@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.simulation.door import Door
 
-_ROOMS = ("transport", "processes", "worker", "pool")
+_ROOMS = ("transport", "processes", "worker", "pool", "publishing")
 
 
 def files(package: Path) -> list[str]:

@@ -44,6 +44,8 @@ _LEDGER = "csrc/ledger.c"
 _TRANSPORT = "shmloader/transport/transport.py"
 _HEALING = "shmloader/transport/healing.py"
 _REQUESTS = "shmloader/transport/requests.py"
+_MEMBER = "shmloader/publishing/member.py"
+_INBOX = "shmloader/publishing/inbox.py"
 
 
 def _in(path: str, old: str, new: str) -> tuple[Edit, ...]:
@@ -500,7 +502,47 @@ PAST = (
     ),
 )
 
-MISTAKES = (*PARKING, *RINGS, *LEASES, *SLOTS, *PAST)
+PUBLISHING = (
+    Mistake(
+        "TOLD_NOT_HELD",
+        OTHER,
+        "a subscriber is told of a batch whose lease nobody keeps",
+        _in(
+            _MEMBER,
+            "self.held[place] = Told(lent, self.epoch, end)",
+            "self.held[place] = Told(None, self.epoch, end)",
+        ),
+    ),
+    Mistake(
+        "SKIP_KEEPS",
+        OTHER,
+        "what a subscriber skips stays lent to it",
+        _in(
+            _MEMBER,
+            "            elif reply == Reply.SKIP:\n",
+            "            elif reply == Reply.SKIP and number < 0:\n",
+        ),
+    ),
+    Mistake(
+        "DEAD_HOLD",
+        OTHER,
+        "what a dead subscriber was told of stays lent to it",
+        _in(
+            _MEMBER,
+            "        self.feed.give_up()\n        self.held.clear()\n",
+            "        self.feed.give_up()\n        _HELD.append(self.held)\n",
+        )
+        + _in(_MEMBER, "class Told(", "_HELD = []\n\n\nclass Told("),
+    ),
+    Mistake(
+        "TORN_COPY",
+        OTHER,
+        "one that was given up hands out what it has copied since",
+        _in(_INBOX, "            check()\n", "            pass\n"),
+    ),
+)
+
+MISTAKES = (*PARKING, *RINGS, *LEASES, *SLOTS, *PAST, *PUBLISHING)
 
 _BUILD = "it stands in Cython or in a header, and would take a build of its own"
 _ORDER = "one process at a time is sequentially consistent: the litmus tests have it"

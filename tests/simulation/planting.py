@@ -19,7 +19,7 @@ from tests.simulation.case import draw
 from tests.simulation.mistakes import MISTAKES, Edit, Mistake
 from tests.simulation.stage import Stage
 
-MOST_RUNS = 60
+MOST_RUNS = 500
 _CORE = "shmloader/core/_core"
 _MACROS = ("-D_GNU_SOURCE=1", "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION")
 _FLAGS = ("-std=c11", "-fvisibility=hidden", "-fPIC", "-O0", "-UNDEBUG", "-w")

@@ -98,6 +98,7 @@ def test_same_seed_gives_the_same_trace(stage):
         Case(1000),
         Case(1001, deaths=(500, 620), restarts=3, tells=3, is_guarded=True),
         Case(1002, client="pool", deaths=(700,), restarts=2, scribbles=True),
+        Case(1003, client="publisher", deaths=(1100, 1500), restarts=3, sleeps=6),
     ],
     ids=lambda case: str(case.seed),
 )

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -37,6 +38,7 @@ class Theatre:
         self._errors = os.open(path.with_name("errors"), os.O_RDWR | os.O_APPEND | os.O_CREAT)
         os.dup2(self._errors, 2)
         os.environ[VARIABLE] = str(path)
+        tempfile.tempdir = str(path.parent)  # where a publisher and its subscribers meet
         self._waits = Waits()
         import shmloader
         from tests.simulation import trainer, users  # noqa: F401  (the users' code, before a fork)
@@ -132,7 +134,7 @@ class Theatre:
             deaths=case.deaths,
             dies_at=case.dies_at,
             switches=case.switches,
-            events_most=_EVENTS_MOST * (20 if case.has_lines else 1),
+            events_most=_EVENTS_MOST * (20 if case.has_lines or case.sleeps else 1),
         )
 
     def _say(self, case: Case, failure: str, took_s: float, with_trace: bool) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from tests.simulation.case import Case
 from tests.simulation.pool_user import PoolUser
+from tests.simulation.publish_user import PublishUser
 from tests.simulation.user import User
 
-_USERS: dict[str, Any] = {"squares": User, "pool": PoolUser}
+_USERS: dict[str, Any] = {"squares": User, "pool": PoolUser, "publisher": PublishUser}
 
 
 def of(case: Case) -> Any:

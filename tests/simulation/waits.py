@@ -59,9 +59,10 @@ class Waits:
 
         from shmloader.memory import limits
         from shmloader.processes import forking, watching
+        from shmloader.publishing import meeting
 
         polls = SimpleNamespace(poll=lambda: Poll(self._door), POLLIN=select.POLLIN)
-        watching.select = forking.select = polls
+        watching.select = forking.select = meeting.select = polls
         limits.available = lambda: None
         limits.available_bytes = lambda: None
 
@@ -136,7 +137,7 @@ def _ready(objects: list[Any]) -> list[Any]:
 
 
 class Poll:
-    """`select.poll()`, as it is used here: a look at descriptors, or a nap without any."""
+    """`select.poll()`, as it is used here: of descriptors, or a nap without any."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -144,13 +145,21 @@ class Poll:
         self._is_nap = True
 
     def register(self, *arguments: Any) -> None:
-        """Look at a descriptor."""
+        """Wait for a descriptor."""
         self._is_nap = False
         self._real.register(*arguments)
 
     def poll(self, timeout_ms: float) -> list[Any]:
-        """Look, or nap."""
-        if not self._is_nap or not self._door.is_open:
+        """Wait until one is ready, or nap."""
+        if not self._door.is_open or timeout_ms <= 0:
             return self._real.poll(timeout_ms)
-        self._door.sleep(timeout_ms / 1000)
-        return []
+        if self._is_nap:
+            self._door.sleep(timeout_ms / 1000)
+            return []
+        deadline_s = self._door.now_s() + timeout_ms / 1000
+        has_acted = True
+        while not (ready := self._real.poll(0)):
+            if self._door.look(deadline_s, has_acted):
+                return self._real.poll(0)
+            has_acted = False
+        return ready
