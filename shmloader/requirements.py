@@ -28,9 +28,10 @@ def lacking() -> str | None:
     others = [path.name for path in folder.glob("_core*.so")]
     if not others and not _is_checkout():
         return f"shmloader was installed without its compiled module, {CORE}"
+    elsewhere = ", or start Python in another folder, if it is installed" if _is_checkout() else ""
     raise ImportError(
         f"shmloader needs its compiled module, {CORE}, for {sys.implementation.cache_tag} "
-        f"(found in {folder}: {', '.join(sorted(others)) or 'none'}): {installation()}",
+        f"(found in {folder}: {', '.join(sorted(others)) or 'none'}): {installation()}{elsewhere}",
         name=CORE,
     )
 

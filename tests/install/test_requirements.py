@@ -54,7 +54,10 @@ def test_a_checkout_that_was_not_built(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("has_sources", "command"),
-    [(True, "pip install {}"), (False, "pip install --force-reinstall --no-deps shmloader")],
+    [
+        (True, "pip install {}, or start Python in another folder, if it is installed"),
+        (False, "pip install --force-reinstall --no-deps shmloader"),
+    ],
 )
 def test_a_package_that_was_not_built(tmp_path, monkeypatch, has_sources, command):
     """Without the compiled module, the error names what is there, and the pip command."""
