@@ -17,6 +17,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "20 answers, 2 workers": Case,
     "the same, and one death is healed": _with_death,
     "a pool, 20 calls, 2 workers": lambda seed: Case(seed, client="pool"),
+    "a publisher, 20 batches, 2 subscribers": lambda seed: Case(seed, client="publisher"),
     "as they are drawn": draw,
     "20 answers, 2 workers, all forked anew": lambda seed: Case(seed, anew=True),
 }
