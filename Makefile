@@ -135,8 +135,8 @@ lint: .venv/lint
 	done
 
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
-# a minute of each fuzzer, the C tests as aarch64 where qemu is installed, and the protocol's models
-# where SPIN is.
+# a minute of each fuzzer, the C tests as aarch64 where qemu is installed, the protocol's models where
+# SPIN is, and its parts under relacy where that is.
 sanitize:
 	$(MAKE) -C tests/protocol/c run SAN=address,undefined
 	$(MAKE) -C tests/protocol/c run SAN=address,undefined PORTABLE=1
@@ -148,6 +148,9 @@ sanitize:
 	  echo 'nothing was run as aarch64: apt-get install gcc-aarch64-linux-gnu qemu-user'; fi
 	@if command -v spin >/dev/null; then $(PYTHON) -m tests.protocol.model; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
+	@if test -e /usr/include/relacy/relacy.hpp; then \
+	  $(PYTHON) -m tests.protocol.relacy && $(PYTHON) -m tests.protocol.relacy --planted; else \
+	  echo 'nothing was run under relacy: apt-get install relacy-dev'; fi
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
 fuzz: .venv/test
