@@ -66,7 +66,9 @@ class Lines:
         self._door.line(self._numbers[frame.f_code.co_filename] + frame.f_lineno)
         if self.may_interrupt and self._interrupts and os.getpid() == self._pid:
             self._passed += 1
-            if self._passed >= self._interrupts[0]:
+            # What is raised by a trace at a return in an except clause leaves that clause's error
+            # behind as the one that is handled, with all that its traceback refers to.
+            if self._passed >= self._interrupts[0] and sys.exc_info()[0] is None:
                 del self._interrupts[0]
                 self.came += 1
                 raise KeyboardInterrupt
