@@ -149,8 +149,8 @@ sanitize:
 	@if command -v spin >/dev/null; then $(PYTHON) -m tests.protocol.model; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
 	@if test -e /usr/include/relacy/relacy.hpp; then \
-	  $(PYTHON) -m tests.protocol.relacy && $(PYTHON) -m tests.protocol.relacy --planted; else \
-	  echo 'nothing was run under relacy: apt-get install relacy-dev'; fi
+	  $(MAKE) -C tests/protocol/relacy run planted PYTHON=$(abspath $(venv)/python); else \
+	  echo 'the memory orders were not explored: apt-get install relacy-dev'; fi
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
 fuzz: .venv/test

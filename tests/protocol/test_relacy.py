@@ -1,33 +1,37 @@
-"""Our sources under relacy: nothing is found in them, and each mistake that is planted there is."""
+"""Our sources under relacy: it finds nothing in them, and finds each mistake that is planted."""
 
 import pytest
 
-from tests.protocol.relacy.__main__ import MISSING, is_here, run
-from tests.protocol.relacy.programs import PROGRAMS, source_of
+from tests.protocol.relacy import __main__ as command
+from tests.protocol.relacy import cases, sources
 
-PLANTED = [(name, mistake) for name, program in PROGRAMS.items() for mistake in program.mistakes]
-needs_relacy = pytest.mark.skipif(not is_here(), reason=MISSING)
+TIMEOUT_S = command.COMPILE_S + command.RUN_S + 60
+
+needs_relacy = pytest.mark.skipif(not sources.RELACY.exists(), reason=sources.MISSING)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(TIMEOUT_S)]
 
 
-@pytest.mark.parametrize(("name", "mistake"), PLANTED)
-def test_mistake_can_be_planted(name, mistake):
-    """What a mistake changes stands once in the sources."""
-    assert source_of(PROGRAMS[name]) != source_of(PROGRAMS[name], mistake)
+def test_every_program_is_run():
+    """Each file is in the list, and has a mistake that must be found."""
+    assert sorted(cases.PROGRAMS) == sorted(path.stem for path in sources.HERE.glob("*.cpp"))
+    assert {mistake.program for mistake in cases.MISTAKES} == set(cases.PROGRAMS)
+
+
+@pytest.mark.parametrize("mistake", cases.MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_stands_in_the_sources(mistake):
+    """Each mistake changes a text that stands once in its source."""
+    assert sources.replaced(sources.read()[mistake.source], mistake.old, mistake.new)
 
 
 @needs_relacy
-@pytest.mark.thorough
-@pytest.mark.timeout(500)
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_nothing_is_found(name):
-    """No execution has a race, a failed assertion, or a thread that sleeps for ever."""
-    assert "" == run(name)
+@pytest.mark.parametrize("program", cases.PROGRAMS)
+def test_program_holds(program):
+    """No run has a data race, a failed assertion or a deadlock."""
+    assert command.explore(program, sources.read()) == "nothing"
 
 
 @needs_relacy
-@pytest.mark.thorough
-@pytest.mark.timeout(500)
-@pytest.mark.parametrize(("name", "mistake"), PLANTED)
-def test_planted_mistake_is_found(name, mistake):
-    """Some execution does."""
-    assert run(name, mistake)
+@pytest.mark.parametrize("mistake", cases.MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_found(mistake):
+    """A weaker order, or a check left out, shows in the way that is expected of it."""
+    assert mistake.fault == command.planted(mistake)

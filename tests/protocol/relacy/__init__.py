@@ -1,0 +1,1 @@
+"""The sources of csrc/ under relacy, a race detector for C++."""
