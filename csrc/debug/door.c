@@ -512,6 +512,12 @@ void door_retire(void) {
   give_turn(choose());
 }
 
+void door_meet(void) {
+  for (uint32_t i = 0; i < play->actor_count; i++) {
+    if (play->actors[i].state != DEAD) (void)pid_of(&play->actors[i]);
+  }
+}
+
 void door_killed(int pid) {
   for (uint32_t i = 0; i < play->actor_count; i++) {
     struct actor *actor = &play->actors[i];

@@ -188,6 +188,7 @@ class Door:
         self.polls = library.door_polls
         self.leave = library.door_leave
         self.retire = library.door_retire
+        self.meet = library.door_meet
         self.killed = library.door_killed
         self._look = library.door_look
         self._look.argtypes = [ctypes.c_int64, ctypes.c_bool]

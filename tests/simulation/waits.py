@@ -98,6 +98,7 @@ class Waits:
         if not self._door.is_open or number not in _DEADLY:
             _kill(pid, number)
             return
+        self._door.meet()
         _kill(pid, signal.SIGKILL)
         self._door.killed(pid)
 
