@@ -38,7 +38,7 @@ class Case:
         slow: A bit for each process that is seldom chosen.
         has_views: Turns are given away at the steps of views, too.
         has_lines: Turns are given away between lines of Python, too.
-        interrupts: At which of the trainer's lines an exception arrives.
+        interrupts: Before which of the trainer's bytecodes an exception arrives.
         is_guarded: SHMLOADER_DEBUG: the ledger is audited at each move.
         scribbles: A word of a peer that was copied out is overwritten at once, as if by that peer.
         forges_at: The event at which a worker writes a cell of nonsense and dies; 0: none does.
@@ -185,7 +185,7 @@ def _draw_lines(case: Case, chance: random.Random) -> Case:
     case = replace(case, has_lines=True, deaths=tuple(4 * death for death in case.deaths))
     is_simple = case.client == "squares" and not case.tells and case.lives == 1
     if is_simple and chance.random() < 0.8:
-        interrupts = (chance.randrange(3000) for _ in range(chance.randint(1, 6)))
+        interrupts = (chance.randrange(6000) for _ in range(chance.randint(1, 6)))
         case = replace(case, interrupts=tuple(sorted(interrupts)))
     return case
 

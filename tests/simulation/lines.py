@@ -1,4 +1,4 @@
-"""Steps between the lines of Python, and exceptions that arrive there."""
+"""Steps between the lines of Python, and exceptions that arrive between its bytecodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Lines:
         Trace nothing yet.
 
         Args:
-            interrupts: At which lines of those that may be interrupted one is, in rising order.
+            interrupts: Before which bytecodes of those that may be interrupted one is, in rising
+                order.
         """
         self._door = door
         self._numbers = {
@@ -58,18 +59,28 @@ class Lines:
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         number = self._numbers.get(frame.f_code.co_filename)
-        return None if number is None else self._line
+        if number is None:
+            return None
+        frame.f_trace_opcodes = bool(self._interrupts)
+        return self._line
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event != "line" or not self._door.is_open:
+        if not self._door.is_open:
             return self._line
-        self._door.line(self._numbers[frame.f_code.co_filename] + frame.f_lineno)
-        if self.may_interrupt and self._interrupts and os.getpid() == self._pid:
-            self._passed += 1
-            # What is raised by a trace at a return in an except clause leaves that clause's error
-            # behind as the one that is handled, with all that its traceback refers to.
-            if self._passed >= self._interrupts[0] and sys.exc_info()[0] is None:
-                del self._interrupts[0]
-                self.came += 1
-                raise KeyboardInterrupt
+        if event == "line":
+            self._door.line(self._numbers[frame.f_code.co_filename] + frame.f_lineno)
+        elif event == "opcode":
+            self._interrupt()
         return self._line
+
+    def _interrupt(self) -> None:
+        """Raise an interrupt if it is time."""
+        if not (self.may_interrupt and self._interrupts and os.getpid() == self._pid):
+            return
+        self._passed += 1
+        # What is raised by a trace at a return in an except clause leaves that clause's error
+        # behind as the one that is handled, with all that its traceback refers to.
+        if self._passed >= self._interrupts[0] and sys.exc_info()[0] is None:
+            del self._interrupts[0]
+            self.came += 1
+            raise KeyboardInterrupt

@@ -63,9 +63,9 @@ FOUND = {
         forgets=3, switch_one_in=1, slow=1, is_guarded=True,
     ),
     "an interrupt came as a nursery was started, and the next one was given a closed channel": Case(
-        seed=96008436, slots=4, length=5000, ahead=1, forks=6, deaths=(740, 824, 840),
-        dies_at=("map: mapped", 5), restarts=5, switch_one_in=2, fire_one_in=16, slow=8,
-        has_lines=True, interrupts=(331, 1049, 1828),
+        seed=411180, workers=1, slots=4, ahead=2, keeps=8, grows=True, abandons=3, reacts=True,
+        deaths=(780, 1320), restarts=3, switch_one_in=1, fire_one_in=16, has_lines=True,
+        interrupts=(2221, 4600, 4965), is_guarded=True,
     ),
 }  # fmt: skip
 
