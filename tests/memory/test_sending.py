@@ -7,6 +7,7 @@ import pytest
 from shmloader import DataLoader
 from shmloader.core import is_behind_lease
 from tests.helpers.datasets import Numbered
+from tests.helpers.programs import run
 from tests.helpers.stage import run_file
 
 PROGRAM = """
@@ -255,13 +256,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.core(every=3)
-def test_what_is_shared_with_a_receiver(libraries, tmp_path):
+def test_what_is_shared_with_a_receiver(tmp_path):
     """
     Views of a batch in one message share memory there, two messages share none, and a tensor of
     the user's own is the same memory in both processes, even where a segment was mapped.
     """
     for _ in range(8):
-        status, lines, errors = run_file(libraries, tmp_path, SHARED)
+        status, lines, errors = run(tmp_path, SHARED)  # not forked, for addresses of its own
         # The kernel chooses addresses, and now and then puts something small where a segment was.
         if "False" not in lines:
             break
