@@ -52,12 +52,12 @@ class Subscriber:
             self._join()
             while self._epoch < EPOCHS - 1:
                 self._read_epoch()
+            if self._chance.random() < 0.5:  # otherwise its end says it
+                self._batches.close()
         except (RuntimeError, TimeoutError):
             if not self._may_fail:
                 raise
         self._drop(len(self._kept))
-        if self._chance.random() < 0.5:  # otherwise its end says it
-            self._batches.close()
         self._children.wait()
 
     def _join(self) -> None:
