@@ -40,19 +40,21 @@ def told(monkeypatch, caplog):
 
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize(
-    ("dataset", "said"),
+    ("after_s", "dataset", "said"),
     [
-        (Late(start_s=1.0), "0 of 1 workers have started; the others import modules"),
-        (Late(sample_s=1.0), "1 of 1 workers have started; the first batch is fetched"),
+        (0.2, Late(start_s=1.0), "0 of 1 workers have started; the others import modules"),
+        # On a busy machine a worker takes a while to start, of which nothing is to be said here.
+        (2.0, Late(sample_s=2.5), "1 of 1 workers have started; the first batch is fetched"),
     ],
     ids=["start", "sample"],
 )
-def test_late_first_batch(told, dataset, said):
+def test_late_first_batch(told, monkeypatch, after_s, dataset, said):
     """One line says how many workers have started, and what is waited for."""
     options = {"multiprocessing_context": "forkserver", "num_workers": 1}
     with DataLoader(Late(), **options) as loader:
         list(loader)  # the server has imported
     before = len(told())
+    monkeypatch.setattr(long_start, "_AFTER_S", after_s)
     with DataLoader(dataset, **options) as loader:
         assert [0, 1, 2] == [int(batch) for batch in loader]
 
