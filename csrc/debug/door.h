@@ -56,7 +56,7 @@ bool door_look(int64_t deadline_ns, bool has_acted);
 /* Let others go on until the time has come. */
 void door_sleep(int64_t deadline_ns);
 
-/* Wait until each process that was forked has said which it is: killed before, it is nobody. */
+/* Wait until each process that was forked has said its pid, by which a killed one is known. */
 void door_meet(void);
 
 /* What this process looks at next it has not to be woken for. */

@@ -8,6 +8,7 @@ import pytest
 
 import shmloader
 from shmloader.publishing import meeting
+from tests.helpers.programs import wait_until
 from tests.publish.actors import NAME, epochs_of, loader_of, publishes, reads, reads_by_word
 
 OTHER = 65534  # nobody, on most systems; it need not have a name
@@ -96,8 +97,7 @@ def test_another_user_that_gets_through_is_not_listened_to(play, folder):
         return outcome(lambda: shmloader.subscribe(NAME, timeout=20)), answer.decode()
 
     publisher = play(publishes)
-    while not (folder / NAME).exists():
-        os.sched_yield()
+    assert wait_until((folder / NAME).exists)
     folder.chmod(0o777)
     (folder / NAME).chmod(0o777)
 

@@ -45,6 +45,13 @@ class Kept:
             raise Wrong(f"an answer of {len(self.wanted)} numbers is not what it was, {when}")
 
 
+def drop(kept: list[Kept], count: int) -> None:
+    """Drop so many of those that are kept, those with the earliest time first."""
+    kept.sort(key=lambda each: each.until)
+    for _ in range(count):
+        kept.pop(0).check("when it goes")
+
+
 class Children:
     """Processes that the user forks."""
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy
 
+from shmloader.memory.pool import SegmentPool
+from tests.simulation.case import Case
 from tests.transport.squares import SquareClient, Squarer, Squares, work
 
 
@@ -43,3 +45,16 @@ class CountedSquares(Squares):
     """Such workers, over a transport of their own."""
 
     client_of = CountingClient
+
+    @classmethod
+    def of(cls, case: Case, pool: SegmentPool) -> CountedSquares:
+        """Start what a case asks for, in a segment of a pool."""
+        return cls(
+            workers=case.workers,
+            slots=case.slots,
+            restarts=case.restarts,
+            leaves_after=case.leaves_after or None,
+            ring_bytes=case.ring_kilobytes << 10,
+            grows=case.grows,
+            pool=pool,
+        )

@@ -18,7 +18,7 @@ from shmloader.pool import executor
 from shmloader.pool.executor import Pool
 from tests.simulation import called
 from tests.simulation.case import Case
-from tests.simulation.checks import TAKE_WITHIN_S, Children, Kept, Wrong, check_settled
+from tests.simulation.checks import TAKE_WITHIN_S, Children, Kept, Wrong, check_settled, drop
 from tests.simulation.door import Door
 from tests.simulation.lines import Lines
 from tests.simulation.waits import Waits
@@ -75,7 +75,7 @@ class PoolUser:
         )
         try:
             if self._use_until_told():
-                self._drop(len(self._kept))
+                drop(self._kept, len(self._kept))
                 self._settle()
         finally:
             self._maps.clear()
@@ -137,13 +137,7 @@ class PoolUser:
         kept = Kept(result, wanted, self._taken + self._chance.randint(0, self._case.keeps))
         kept.check("when it comes")
         self._kept.append(kept)
-        self._drop(sum(each.until <= self._taken for each in self._kept))
-
-    def _drop(self, count: int) -> None:
-        """Drop so many of those that are kept, those with the earliest time first."""
-        self._kept.sort(key=lambda kept: kept.until)
-        for _ in range(count):
-            self._kept.pop(0).check("when it goes")
+        drop(self._kept, sum(each.until <= self._taken for each in self._kept))
 
     # What else a user does
 
@@ -167,7 +161,7 @@ class PoolUser:
             self._door.line(1)
             for kept in self._kept:
                 kept.check("in a child")
-        self._drop(len(self._kept) // 2)
+        drop(self._kept, len(self._kept) // 2)
         with contextlib.suppress(RuntimeError):
             self._pool.map(called.squared, [1], [1])
             raise Wrong("a child could use the pool of its parent")

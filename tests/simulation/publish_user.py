@@ -87,16 +87,7 @@ class PublishUser:
     def _open(self, publisher: Publisher) -> None:
         """Start workers, as the iterator of an epoch does, in the last one's segment or another."""
         self._close()
-        case = self._case
-        self._squares = squares = CountedSquares(
-            workers=case.workers,
-            slots=case.slots,
-            restarts=case.restarts,
-            leaves_after=case.leaves_after or None,
-            ring_bytes=case.ring_kilobytes << 10,
-            grows=case.grows,
-            pool=self._pool,
-        )
+        self._squares = squares = CountedSquares.of(self._case, self._pool)
         publisher.way(squares.transport)
         squares.waiting = _Waiting(squares, publisher, self._door)
 

@@ -10,7 +10,7 @@ import numpy
 
 from shmloader.publishing.subscription import Subscription, subscribe
 from tests.simulation.case import Case
-from tests.simulation.checks import Children, Kept, Wrong
+from tests.simulation.checks import Children, Kept, Wrong, drop
 from tests.simulation.counted import expected
 from tests.simulation.door import Door
 from tests.simulation.waits import Waits
@@ -57,7 +57,7 @@ class Subscriber:
         except (RuntimeError, TimeoutError):
             if not self._may_fail:
                 raise
-        self._drop(len(self._kept))
+        drop(self._kept, len(self._kept))
         self._children.wait()
 
     def _join(self) -> None:
@@ -118,13 +118,7 @@ class Subscriber:
         kept.array += 1  # nobody else sees it
         kept.wanted = wanted + 1
         self._kept.append(kept)
-        self._drop(sum(each.until <= self._taken for each in self._kept))
-
-    def _drop(self, count: int) -> None:
-        """Drop so many of those that are kept, those with the earliest time first."""
-        self._kept.sort(key=lambda kept: kept.until)
-        for _ in range(count):
-            self._kept.pop(0).check("when it goes")
+        drop(self._kept, sum(each.until <= self._taken for each in self._kept))
 
     def _be_a_child(self) -> None:
         """Look at what was inherited, again and again, while the parent goes on or dies."""

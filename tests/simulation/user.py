@@ -15,7 +15,15 @@ from shmloader.core import Kind, Order, Verb
 from shmloader.errors import WorkerBroken
 from shmloader.memory.pool import SegmentPool
 from tests.simulation.case import Case
-from tests.simulation.checks import TAKE_WITHIN_S, Children, Kept, NoAnswer, Wrong, check_settled
+from tests.simulation.checks import (
+    TAKE_WITHIN_S,
+    Children,
+    Kept,
+    NoAnswer,
+    Wrong,
+    check_settled,
+    drop,
+)
 from tests.simulation.counted import CountedSquares, expected
 from tests.simulation.door import Door
 from tests.simulation.lines import Lines
@@ -64,15 +72,7 @@ class User:
         """Start workers, and use them until that many requests were sent. Returns False if told."""
         case = self._case
         self._seats = [Seat() for _ in range(case.workers)]
-        self.squares = CountedSquares(
-            workers=case.workers,
-            slots=case.slots,
-            restarts=case.restarts,
-            leaves_after=case.leaves_after or None,
-            ring_bytes=case.ring_kilobytes << 10,
-            grows=case.grows,
-            pool=self._pool,
-        )
+        self.squares = CountedSquares.of(case, self._pool)
         try:
             goes_on = self._use_until_told(answers, life == case.lives)
         finally:
@@ -90,7 +90,7 @@ class User:
             while self._sent < answers or (is_last and self._owes()):
                 self._use(answers)
             if is_last:
-                self._drop(len(self._kept))
+                drop(self._kept, len(self._kept))
                 self._settle()  # nonsense may stand where an abandoned answer would
         except (WorkerBroken, NoAnswer):
             if not self._case.forges_at:
@@ -191,15 +191,7 @@ class User:
         kept = Kept(batch, self._wanted.pop(key), self._taken + for_answers)
         kept.check("when it comes")
         self._kept.append(kept)
-        self._drop(sum(each.until <= self._taken for each in self._kept))
-
-    def _drop(self, count: int) -> None:
-        """Drop so many of those that are kept, those with the earliest time first."""
-        self._kept.sort(key=lambda kept: kept.until)
-        for _ in range(count):
-            kept = self._kept.pop(0)
-            kept.check("when it goes")
-            del kept
+        drop(self._kept, sum(each.until <= self._taken for each in self._kept))
 
     # What else a user does
 
@@ -256,7 +248,7 @@ class User:
             self._door.line(1)
             for kept in self._kept:
                 kept.check("in a child")
-        self._drop(len(self._kept) // 2)
+        drop(self._kept, len(self._kept) // 2)
         transport = self.squares.transport
         ledger = transport.ledger
         for attempt in (
