@@ -50,11 +50,13 @@ def sentence(machine: dict) -> str:
 
 
 def commit(checkout: Path = CHECKOUT) -> str:
-    """Name the commit of a checkout, with a mark if tracked files were changed since."""
+    """Name the commit of a checkout, with a mark if files were changed since, but for results."""
     head = _git(checkout, "rev-parse", "--short", "HEAD")
     if not head:
         return "unknown"
-    changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    changed = _git(
+        checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results"
+    )
     return head + ("+changes" if changed else "")
 
 
