@@ -1,6 +1,7 @@
 """What an iterator is opened with: torch's attributes, its transport, and what workers are told."""
 
 import functools
+import operator
 import os
 import signal
 import sys
@@ -30,6 +31,7 @@ def take_arguments(iterator: Any, loader: Any) -> None:
 
     Raises:
         AssertionError: As torch's.
+        TypeError: The number of workers is no int; as torch's, before any is started.
     """
     _set_base_attributes(iterator, loader)
     iterator._prefetch_factor = loader.prefetch_factor
@@ -39,6 +41,7 @@ def take_arguments(iterator: Any, loader: Any) -> None:
         raise AssertionError(
             "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
         )
+    iterator._num_workers = operator.index(loader.num_workers)
 
 
 def _set_base_attributes(iterator: Any, loader: Any) -> None:

@@ -365,7 +365,7 @@ def test_the_end_comes_behind_calls_that_cannot_be_sent():
     for _ in range(20):
         with Pool(2, "fork") as pool:
             futures = [pool.submit(lambda: 3) for _ in range(3)]
-        assert all("pickle" in str(each.exception(0)) for each in futures)
+        assert all("local object" in str(each.exception(0)) for each in futures)
 
 
 def test_an_exit_is_an_error_of_its_call(pool):
@@ -377,13 +377,13 @@ def test_an_exit_is_an_error_of_its_call(pool):
 
 def test_what_cannot_be_sent_fails_its_call_alone(pool):
     """An argument, a function or a result."""
-    with pytest.raises(Exception, match="pickle|local object"):
+    with pytest.raises(Exception, match="pickle"):
         pool.submit(functions.same, threading.Lock()).result()
-    with pytest.raises(Exception, match="pickle|local object"):
+    with pytest.raises(Exception, match="local object"):
         pool.submit(lambda: 3).result()
     with pytest.raises(TypeError, match=r"lock.* cannot be sent"):
         pool.submit(functions.lock).result()
-    with pytest.raises(Exception, match="pickle|local object"):
+    with pytest.raises(Exception, match="local object"):
         pool.map(lambda each: each, [1])
     assert 4 == pool.submit(functions.square, 2).result()
 

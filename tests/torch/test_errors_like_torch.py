@@ -4,6 +4,7 @@ Errors and warnings are torch's: each test runs both loaders and compares what t
 The last section is better than torch: if torch hangs, an error says what is wrong.
 """
 
+import os
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
+import shmloader
 from tests.torch.golden.contenders import LOADERS
 from tests.torch.golden.datasets import Stream
 from tests.torch.golden.faults import (
@@ -415,6 +417,16 @@ def test_wrong_arguments(options):
     expected, actual = in_both(lambda loader: build_and_walk(loader, range(4), **options))
 
     assert expected == actual
+
+
+def test_a_wrong_number_of_workers_starts_none(monkeypatch):
+    """A number that is no int is refused before a process is forked, as torch does."""
+    forked = []
+    monkeypatch.setattr(os, "fork", lambda: forked.append(True))
+
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        iter(shmloader.DataLoader(range(4), num_workers=1.5))
+    assert [] == forked
 
 
 @pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}])
