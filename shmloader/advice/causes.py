@@ -18,6 +18,7 @@ from shmloader.stats.words import duration, percent, size, times
 Found = tuple[str, str, Advice]  # a cause, what is said of it, and what to change
 
 _MOST = 0.5  # of the waiting: what a cause has to explain
+_LATE = 0.25  # of the time: how long a thread has to lack a core to be told of cores
 _COMPUTES = 0.5  # of a worker's time: who computes less mostly waits for a network or a disk
 _THREADS = 8  # a beginning
 _FOR_BYTES = (Spill.TOO_FEW_BYTES, Spill.FOR_AN_EARLIER_BATCH)
@@ -33,16 +34,20 @@ def judge(case: Case) -> Found:
 
 
 def _step(case: Case) -> Found | None:
-    late = case.facts["step_delayed_share"]
-    if case.wait_share < 2 * FREE and min(late, case.facts["delayed_share"]) > 0.25:
-        words = (
-            f"; the training step finds no core for {percent(late)} of the time, beside "
-            f"{times(case.setting.workers, 'worker')} on {cores_of(case)}; {_made(case)}"
-        )
-        return "cpu", words, changes.other_workers(case)
+    late = min(case.facts["step_delayed_share"], case.facts["delayed_share"])
+    if case.wait_share < 2 * FREE and late > _LATE:
+        return _no_core(case)
     if case.wait_share < FREE:
         return "step", f"; {_made(case)}. Faster data would change nothing", ({}, [])
     return None
+
+
+def _no_core(case: Case) -> Found:
+    words = (
+        f"; the trainer finds no core for {percent(case.facts['step_delayed_share'])} of the time, "
+        f"beside {times(case.setting.workers, 'worker')} on {cores_of(case)}; {_made(case)}"
+    )
+    return "cpu", words, changes.other_workers(case)
 
 
 def _few_bytes(case: Case) -> Found | None:
@@ -74,6 +79,10 @@ def _next(case: Case) -> Found | None:
     own, copies = 1 - case.facts["parked_share"], case.facts["copy_share"]
     if own <= _MOST:
         return None
+    # A trainer that was woken and finds no core is not parked any more, and does not work either.
+    late = case.facts["step_delayed_share"]
+    if copies <= _MOST and late > max(_LATE, _MOST * own * case.wait_share):
+        return _no_core(case)
     words = (
         f", and {percent(own)} of that is work of its own in next(): drawing indices, building the "
         "batch, pinning it"

@@ -51,6 +51,7 @@ LOADS = [
     ("step", {"fetching": one_in_fifty, "step": 0.05, "prefetch_factor": 8}),
     ("transport", {"fetching": 0.001, "own": 0.02}),
     ("transport", {"fetching": 0.02, "own": 0.02, "workers": 8}),
+    ("transport", {"fetching": 0.001, "own": 0.02, "late": 0.1}),
     ("sample", {"fetching": one_in_fifty, "longest": one_in_fifty, "indices": lambda n: 4 * n}),
     ("sample", {"fetching": one_in_fifty, "workers": 4}),
     ("worker", {"fetching": of_worker_one, "workers": 4}),
@@ -70,6 +71,7 @@ LOADS = [
         "cpu",
         {"step": 0.05, "workers": 6, "cpu": 0.4, "delayed": 0.5, "late": 0.5, "cores": 2.0},
     ),
+    ("cpu", {"fetching": 0.001, "own": 0.02, "late": 0.6, "cores": 2.0}),
     ("cpu", {"collating": 0.3, "workers": 12, "cpu": 0.1, "delayed": 0.88, "cores": 2.0}),
 ]
 
